@@ -85,7 +85,7 @@ class Brokers(BrokerReports, JavaBrokers):
         That is None for a broker that has no files or is not a CometMQ broker.
         """
         infos = await self.runtime_info(cluster=cluster, broker=broker)
-        return {address: _next_deletion(info) for address, info in infos.items()}
+        return {address: next_deletion(info) for address, info in infos.items()}
 
     async def refusals(
         self, *, cluster: str | None = None, broker: str | None = None
@@ -221,7 +221,8 @@ class Brokers(BrokerReports, JavaBrokers):
         return await self._servers.each(self._servers.name_servers, permit, what)
 
 
-def _next_deletion(info: Mapping[str, str]) -> NextDeletion | None:
+def next_deletion(info: Mapping[str, str]) -> NextDeletion | None:
+    """Return what the run-time information of a broker says of its next deletion."""
     file = info.get("nextDeletedFile")
     if not file:
         return None

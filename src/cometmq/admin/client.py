@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from cometmq.admin.access import Access
 from cometmq.admin.brokers import Brokers
+from cometmq.admin.explain.room import Explanations
 from cometmq.admin.groups import Groups
 from cometmq.admin.messages import Messages
 from cometmq.admin.name_servers import NameServers
@@ -61,7 +62,8 @@ class AdminClient(Lifecycle[Servers]):
     """Inspects and manages clusters of CometMQ and of Apache RocketMQ 4.9 and 5.
 
     Each of its rooms has the calls for one kind of thing: `topics`, `groups`, `offsets`, `messages`,
-    `brokers`, `producers`, `name_servers` and `access`. Connections are made when a call needs them.
+    `brokers`, `producers`, `name_servers` and `access`; `explain` answers questions such as why a
+    group is behind. Connections are made when a call needs them.
 
     `namesrv` is `host:port`; give several addresses joined by `;` or in a list, an empty list to ask
     brokers by their addresses only. Without it the variable NAMESRV_ADDR counts. `timeout_ms` is the
@@ -98,6 +100,7 @@ class AdminClient(Lifecycle[Servers]):
         self.producers = Producers(self._servers)
         self.name_servers = NameServers(self._servers)
         self.access = Access(self._servers)
+        self.explain = Explanations(self._servers)
 
     async def _enter(self) -> Servers:
         return self._servers

@@ -90,6 +90,15 @@ class MessageReader:
         check_queue(route, queue)
         return address
 
+    async def some(
+        self, address: str, queue: MessageQueue, offset: int, count: int
+    ) -> list[MessageExt]:
+        """Return up to `count` messages of a queue from `offset` on, as one pull brings them."""
+        answer = await self._ask(address, queue, offset, count, SUB_ALL)
+        if answer.code != ResponseCode.SUCCESS:
+            return []
+        return [message_of(r, queue.broker_name) for r in records_of(answer.body, str(queue))]
+
     async def _of_queue(
         self,
         address: str,

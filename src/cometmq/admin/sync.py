@@ -21,6 +21,7 @@ from cometmq.admin import (
     topics,
 )
 from cometmq.admin.client import AdminClient as AsyncAdminClient
+from cometmq.admin.explain.room import Explanations
 from cometmq.admin.room import Room
 from cometmq.client.blocking import BlockingFace
 from cometmq.client.options import takes
@@ -230,6 +231,16 @@ class BlockingAccess(BlockingRoom):
     account_files = _blocking(access.Access.account_files)
 
 
+class BlockingExplanations(BlockingRoom):
+    """Makes the calls of `AdminClient.explain`, but blocks."""
+
+    group = _blocking(Explanations.group)
+    message = _blocking(Explanations.message)
+    write = _blocking(Explanations.write)
+    disk = _blocking(Explanations.disk)
+    restart = _blocking(Explanations.restart)
+
+
 class AdminClient(BlockingFace, of=AsyncAdminClient):
     """Inspects and manages clusters like `cometmq.aio.AdminClient`, whose text follows in `help`, but
     blocks.
@@ -248,3 +259,4 @@ class AdminClient(BlockingFace, of=AsyncAdminClient):
         self.producers = BlockingProducers(asynchronous.producers, self._call)
         self.name_servers = BlockingNameServers(asynchronous.name_servers, self._call)
         self.access = BlockingAccess(asynchronous.access, self._call)
+        self.explain = BlockingExplanations(asynchronous.explain, self._call)

@@ -45,6 +45,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "probe": ("doctor", "probe"),
     "pipeline": ("pipeline", "pipeline"),
     "admin": ("admin.app", "app"),
+    "explain": ("explain", "app"),
     "bench": ("bench", "app"),
     "store": ("store", "app"),
 }

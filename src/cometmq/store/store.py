@@ -162,6 +162,10 @@ class MessageStore:
         )
         self.cleaner.on_trimmed += [self._trim_index, self._trim_extensions]
         self._lock: DirectoryLock | None = None
+        self._monotonic = clock.monotonic
+        # What the last recovery read of the log, and how long it took; both are 0 before `open`.
+        self.recovered_bytes = 0
+        self.recovery_s = 0.0
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
         self.append_copy = self._appender.append_copy
@@ -202,6 +206,7 @@ class MessageStore:
         return recovery
 
     def _recover(self, progress: Progress | None) -> Recovery:
+        began_s = self._monotonic()
         clean = self._disk.size(self.config.abort_path) is None
         self.commit_log.files.load(repair=not clean)
         # Before the first change: a crash on the way must not look like a clean stop.
@@ -229,6 +234,8 @@ class MessageStore:
                 # Still a clean stop: the next start must see the same damage.
                 self._disk.remove(self.config.abort_path)
             raise
+        self.recovered_bytes = recovery.end - recovery.start
+        self.recovery_s = self._monotonic() - began_s
         self.index.open(clean=recovery.clean, known=self._ledger.index)
         changed = self._ledger.follow_log(self.commit_log.min_offset, recovery.end)
         known = self.index.known_files()

@@ -129,6 +129,16 @@ class ClientManager:
         """Return the consumer groups that are online."""
         return list(self._consumers)
 
+    @property
+    def consumer_count(self) -> int:
+        """How many members all consumer groups have; a client counts once in each."""
+        return sum(len(group.members) for group in self._consumers.values())
+
+    @property
+    def producer_count(self) -> int:
+        """How many clients are online as producers."""
+        return len(self._producing)
+
     def producer_groups(self) -> list[str]:
         return list(self._producers)
 

@@ -8,7 +8,10 @@ messages that wait by level, `timerPending` those that wait for a time of their 
 `delayDelivered` those delivered since the start, and `transactionsUnresolved` the half messages
 without a verdict. `consumeQueueUnitsRepaired` counts the damaged units that were repaired from the
 log, and `messagesFoundLost` the messages that readers pass over because their records in the log
-are damaged; both since the start.
+are damaged; both since the start. `restartLogBytes` and `restartLogBytesAfterCrash` say how much of
+the log the next start reads, after a clean stop and after a crash, `restartQueues` how many consume
+queues it opens. `recoveredBytes` and `recoveryMillis` say what the last start read and how long
+that took. `consumersOnline` and `producersOnline` count the clients that a restart disconnects.
 
 One loop serves all requests, so there are no thread pools and nothing waits in their queues. Tools
 read Java's keys for those all the same. The sizes are 0. The capacities are Java's defaults,
@@ -47,6 +50,9 @@ _POOL_CAPACITIES: Final = {
     "ackThreadPoolQueue": 100_000,
 }
 _END_TRANSACTION_CAPACITY: Final = 100_000
+# A start after a clean stop checks this many of the newest files. See `Recoverer`.
+_CHECKED_FILES: Final = 3
+_LOOKED_AT_FILES: Final = 8
 
 
 class RuntimeInfo:
@@ -65,6 +71,7 @@ class RuntimeInfo:
         self._disk = parts.disk
         self._clock = parts.clock
         self._long_polling = parts.long_polling
+        self._clients = parts.clients
         self._delayed = delayed
         self._transactions = transactions
         self._started_ms = parts.clock.now_ms()
@@ -84,6 +91,7 @@ class RuntimeInfo:
             **self._of_puts(),
             **self._of_pools(),
             **self._of_what_waits(),
+            **self._of_restart(),
             **self._predicates.counts(),
             **of_disk,
         }
@@ -199,6 +207,30 @@ class RuntimeInfo:
         for level, count in levels.pending().items():
             table[f"delayPending_{level}"] = str(count)
         return table
+
+    def _of_restart(self) -> dict[str, str]:
+        """Return what a restart would have to read. See `Recoverer` for where it begins."""
+        store, log = self._store, self._store.commit_log
+        files = log.files.files
+        end = log.end
+        checked = files[-_CHECKED_FILES:][0].base if files else end
+        trusted_ms = store.checkpoint.min_timestamp
+        start = log.min_offset
+        # The checkpoint is seconds old, so the newest files decide. Looking at older ones could wait
+        # for the disk.
+        for file in files[: -_LOOKED_AT_FILES - 1 : -1]:
+            start = file.base
+            if 0 < log.store_timestamp_at(file.base) <= trusted_ms:
+                break
+        return {
+            "restartLogBytes": str(end - checked),
+            "restartLogBytesAfterCrash": str(end - start),
+            "restartQueues": str(len(store.queues)),
+            "recoveredBytes": str(store.recovered_bytes),
+            "recoveryMillis": str(round(store.recovery_s * 1000)),
+            "consumersOnline": str(self._clients.consumer_count),
+            "producersOnline": str(self._clients.producer_count),
+        }
 
     def _of_disk(self) -> dict[str, str]:
         """Return what concerns the disk. Blocks; for any thread."""

@@ -29,7 +29,7 @@ from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
 from cometmq.client.pulling.damage import DamageControl
-from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
 from cometmq.client.pulling.puller import QueuePuller
 from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
@@ -259,6 +259,17 @@ class GroupMember:
             "maxReconsumeTimes": str(options.max_reconsume_times),
             "pullInterval": str(options.pull.interval_ms),
             "pullThresholdForQueue": str(options.pull.flow.messages),
+            "pullThresholdSizeForQueue": str(max(1, options.pull.flow.size_bytes >> 20)),
+            "consumeConcurrentlyMaxSpan": str(options.pull.flow.span),
+            "paused": "true" if self.paused else "false",
+            "pullFailures": failures_text(
+                {
+                    queue: assignment.puller.failure
+                    for queue, assignment in self._assignments.items()
+                    if assignment.puller.failure
+                }
+            ),
+            "queuesNotBegun": failures_text(self.membership.not_begun),
             **self._damage.properties(),
         }
 

@@ -236,6 +236,11 @@ class Membership:
 
     # Shown by consoles
 
+    @property
+    def not_begun(self) -> Mapping[MessageQueue, str]:
+        """Why queues of this member's share could not be begun."""
+        return self._rebalancer.not_begun
+
     def properties(self) -> dict[str, str]:
         """Return the properties that every member shows, under the names of Java's beans."""
         options = self._options

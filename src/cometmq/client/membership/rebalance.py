@@ -61,6 +61,8 @@ class Rebalancer:
         self._lacking: set[str] = set()
         # By topic, the loop's time since which no name server has answered for it.
         self._unanswered: dict[str, float] = {}
+        # Why queues of this member's share could not be begun, for those who ask the member.
+        self.not_begun: dict[MessageQueue, str] = {}
 
     def soon(self) -> None:
         self._asked.set()
@@ -81,6 +83,8 @@ class Rebalancer:
         """Rebalance all topics once. Return False when the round has to be repeated soon."""
         topics = self._topics()
         complete = True
+        for queue in [queue for queue in self.not_begun if queue.topic not in topics]:
+            del self.not_begun[queue]
         for queue in list(self._assignments.assigned()):
             if queue.topic not in topics:
                 await self._assignments.give_up(queue)
@@ -118,6 +122,8 @@ class Rebalancer:
                 return False
             share = set(self._allocate(self._strategy, queues, client_ids))
         held = {queue for queue in self._assignments.assigned() if queue.topic == topic}
+        for queue in [q for q in self.not_begun if q.topic == topic and q not in share]:
+            del self.not_begun[queue]
         for queue in held - share:
             await self._assignments.give_up(queue)
         outcomes = await asyncio.gather(*(self._take(queue) for queue in sorted(share - held)))
@@ -165,7 +171,9 @@ class Rebalancer:
             await self._assignments.take(queue)
         except CometMQError as error:
             log.info("a queue cannot be begun yet", queue=str(queue), reason=str(error))
+            self.not_begun[queue] = str(error)
             return False
+        self.not_begun.pop(queue, None)
         return True
 
     async def _client_ids(self, topic: str) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -14,6 +14,9 @@ from cometmq.protocol.consumer_bodies import ProcessQueueInfo
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 _MIB = 1024 * 1024
+# So many queues are named to those who ask a member what fails, each with so much of the reason.
+_TOLD_FAILURES: Final = 5
+_TOLD_REASON: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +163,14 @@ def process_queue_info(process_queue: ProcessQueue, commit_offset: int | None) -
         last_pull_timestamp=process_queue.last_pull_ms,
         locked=lock is not None and lock.valid,
     )
+
+
+def failures_text(failures: Mapping[MessageQueue, str]) -> str:
+    """Describe what fails by queue, for brokers and consoles that ask about a consumer."""
+    told = sorted(failures.items(), key=lambda item: item[0])[:_TOLD_FAILURES]
+    parts = [
+        f"{queue.topic}/{queue.broker_name}/{queue.queue_id}: {reason[:_TOLD_REASON]}"
+        for queue, reason in told
+    ]
+    more = len(failures) - len(told)
+    return "; ".join([*parts, f"{more} more"] if more else parts)

@@ -144,6 +144,8 @@ class QueuePuller:
         self._stopped = False
         self._broker_id = MASTER_ID
         self._back_off = BackOff()
+        # Why the last pull failed, for those who ask the member; empty after one that did not.
+        self.failure = ""
 
     async def run(self) -> None:
         while not self._process_queue.dropped and not self._stopped:
@@ -160,12 +162,16 @@ class QueuePuller:
             try:
                 answer = await self._pull(subscription)
                 self._back_off.reset()
+                self.failure = ""
                 self._take(answer, subscription)
             except (RemotingError, RouteNotFoundError) as error:
+                self.failure = str(error)
                 await self._after_failure(error)
             except RemoteError as error:
+                self.failure = str(error)
                 await self._after_refusal(error)
-            except ProtocolError:
+            except ProtocolError as error:
+                self.failure = str(error)
                 log.exception("a pull's answer does not decode", queue=str(self._queue))
                 await self._back_off.wait()
             if self._options.interval_ms:

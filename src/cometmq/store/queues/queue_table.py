@@ -70,6 +70,9 @@ class QueueTable:
         # Recovery maps queues in several threads.
         self._mapping = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._queues)
+
     def __iter__(self) -> Iterator[ConsumeQueue]:
         """Iterate over a snapshot, so that another thread can do so while queues are added."""
         return iter(list(self._queues.values()))

@@ -1,0 +1,1 @@
+"""Answers questions such as why a group is behind, with evidence and remedies."""

@@ -1,0 +1,162 @@
+"""Explains which commit-log file brokers delete next, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from cometmq.admin.brokers import Brokers, NextDeletion, next_deletion
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
+from cometmq.admin.explain.records import Cause, DiskExplanation, Evidence, Reason
+from cometmq.model.finding import Severity
+from cometmq.protocol import requests
+
+_SETTINGS: Final = (
+    "fileReservedTime",
+    "deleteWhen",
+    "diskMaxUsedSpaceRatio",
+    "diskSpaceCleanForciblyRatio",
+    "diskSpaceWarningLevelRatio",
+    "cleanFileForciblyEnable",
+)
+_FIGURES: Final = (
+    "commitLogDiskRatio",
+    "consumeQueueDiskRatio",
+    "commitLogDirCapacity",
+    "commitLogMinOffset",
+    "commitLogMaxOffset",
+)
+
+
+async def explain_disk(
+    inquiry: Inquiry, *, cluster: str | None, broker: str | None
+) -> DiskExplanation:
+    """Ask brokers, and judge. See Explanations.disk."""
+    inquiry.step("asking the name servers for the brokers")
+    places = await inquiry.masters(cluster=cluster, broker=broker)
+    inquiry.step(f"asking {plural(len(places), 'broker')}")
+    told = await asyncio.gather(*(_of_broker(inquiry, place) for place in places))
+    reasons = [
+        judge(place, info, settings) for place, (info, settings) in zip(places, told, strict=True)
+    ]
+    return DiskExplanation(
+        question="which file is deleted next, and when?",
+        reasons=tuple(sorted(reasons, key=lambda reason: -reason.severity))
+        or (nothing_registered(),),
+        unasked=inquiry.unasked,
+        at_ms=inquiry.now_ms(),
+        deletions={
+            place.address: None if info is None else next_deletion(info.value)
+            for place, (info, _) in zip(places, told, strict=True)
+        },
+    )
+
+
+def nothing_registered() -> Reason:
+    return Reason(
+        Cause.BROKER_AWAY,
+        Severity.ERROR,
+        "no master is registered at the name servers",
+        remedy="start a broker with the name servers in namesrvAddr",
+    )
+
+
+def away(place: Place) -> Reason:
+    return Reason(
+        Cause.BROKER_AWAY,
+        Severity.ERROR,
+        f"broker {place.name} does not answer at {place.address}",
+        remedy="start it, or open its port in firewalls",
+    )
+
+
+async def _of_broker(
+    inquiry: Inquiry, place: Place
+) -> tuple[Told[Mapping[str, str]] | None, Told[Mapping[str, str]] | None]:
+    address = place.address
+    brokers = Brokers(inquiry.servers)
+
+    async def info() -> Mapping[str, str]:
+        return (await brokers.runtime_info(broker=address))[address]
+
+    async def settings() -> Mapping[str, str]:
+        return (await brokers.config(broker=address))[address]
+
+    return await asyncio.gather(
+        inquiry.ask(requests.GET_BROKER_RUNTIME_INFO, address, info),
+        inquiry.ask(requests.GET_BROKER_CONFIG, address, settings),
+    )
+
+
+def judge(
+    place: Place, info: Told[Mapping[str, str]] | None, settings: Told[Mapping[str, str]] | None
+) -> Reason:
+    """Say what one broker deletes next, by what it told."""
+    if info is None:
+        return away(place)
+    evidence = [
+        *(info.shows(key, info.value[key]) for key in _FIGURES if key in info.value),
+        *_shown(settings),
+    ]
+    deletion = next_deletion(info.value)
+    refusing = info.value.get("refusing", "")
+    if "full" in refusing:
+        file = f"; next it deletes {_deletion_text(deletion)}" if deletion is not None else ""
+        return Reason(
+            Cause.DISK_FULL,
+            Severity.ERROR,
+            f"broker {place.name} refuses messages because its disk is full: {refusing}{file}",
+            (info.shows("refusing", refusing), *evidence),
+            "free or add space, or lower fileReservedTime and call brokers.delete_expired_files()",
+        )
+    if deletion is not None and deletion.when_ms is None:
+        return Reason(
+            Cause.NO_DELETION,
+            Severity.OK,
+            f"broker {place.name} deletes nothing at a known time; {deletion.file} would be the first: "
+            f"{deletion.reason}",
+            tuple(evidence),
+        )
+    if deletion is not None:
+        evidence.insert(0, info.shows("nextDeletionReason", deletion.reason))
+        return Reason(
+            Cause.NEXT_DELETION,
+            Severity.OK,
+            f"broker {place.name} deletes {_deletion_text(deletion)}",
+            tuple(evidence),
+        )
+    if "nextDeletedFile" in info.value:
+        return Reason(
+            Cause.NO_DELETION,
+            Severity.OK,
+            f"broker {place.name} deletes nothing: {info.value.get('nextDeletionReason', 'no file')}",
+            tuple(evidence),
+        )
+    return Reason(
+        Cause.NOT_TOLD,
+        Severity.WARNING,
+        f"broker {place.name} does not tell which file it deletes next (Java's do not)",
+        tuple(evidence),
+        "its oldest file goes fileReservedTime hours after its last change, at the hour deleteWhen, or "
+        "when the disk is fuller than diskMaxUsedSpaceRatio; `cometmq store explain DIR` computes it "
+        "on the broker's machine",
+    )
+
+
+def _shown(settings: Told[Mapping[str, str]] | None) -> list[Evidence]:
+    if settings is None:
+        return []
+    return [settings.shows(key, settings.value[key]) for key in _SETTINGS if key in settings.value]
+
+
+def _deletion_text(deletion: NextDeletion) -> str:
+    if deletion.when_ms is None:
+        return f"{deletion.file}, at no known time: {deletion.reason}"
+    return f"{deletion.file} at {local_time(deletion.when_ms)}: {deletion.reason}"
+
+
+def local_time(ms: int) -> str:
+    """Format a time in the zone of this machine."""
+    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")

@@ -1,0 +1,147 @@
+"""Asks servers for the facts of one explanation, within a deadline and a number of requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from cometmq.admin.explain.records import Evidence, Unasked
+from cometmq.admin.servers import Servers
+from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.model.route import MASTER_ID
+from cometmq.protocol.request_type import RequestType
+from cometmq.runtime.clock import Clock
+
+T = TypeVar("T")
+
+Step = Callable[[str], object]
+
+# An explanation asks no more than this many questions, and this many at the same time.
+MAX_QUESTIONS: Final = 2_000
+_AT_ONCE: Final = 16
+MAX_DEADLINE_S: Final = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Generic[T]):
+    """Holds what a server told, with the request, the server's address and the time."""
+
+    value: T
+    request: str
+    address: str
+    at_ms: int
+
+    def shows(self, figure: str, value: object) -> Evidence:
+        return Evidence(figure, str(value), self.request, self.address, self.at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Tells where a master is."""
+
+    name: str
+    cluster: str
+    address: str
+
+
+class Inquiry:
+    """Asks the questions of one explanation and notes which of them stay without an answer.
+
+    `on_step` is told what is asked next.
+    """
+
+    def __init__(
+        self, servers: Servers, clock: Clock, deadline_s: float, on_step: Step | None
+    ) -> None:
+        if not 0 < deadline_s <= MAX_DEADLINE_S:
+            raise IllegalArgumentError(
+                f"deadline_s is {deadline_s!r:.80}; give seconds above 0, up to {MAX_DEADLINE_S:.0f}"
+            )
+        self.servers = servers
+        self._clock = clock
+        self._ends_at = clock.monotonic() + deadline_s
+        self._deadline_s = deadline_s
+        self._on_step = on_step
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._count = 0
+        self._unasked: dict[tuple[str, str], Unasked] = {}
+
+    @property
+    def unasked(self) -> tuple[Unasked, ...]:
+        return tuple(self._unasked.values())
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def step(self, text: str) -> None:
+        if self._on_step is not None:
+            self._on_step(text)
+
+    async def ask(
+        self,
+        row: RequestType[Any, Any, Any, Any],
+        address: str,
+        question: Callable[[], Awaitable[T]],
+        *,
+        share: float = 1.0,
+    ) -> Told[T] | None:
+        """Return what the server tells, None if it does not, which `unasked` then explains.
+
+        `row` is the request by which the question is put. The answer may take the given `share` of
+        the time that is left.
+        """
+        request = f"{row.name} ({row.code})"
+        async with self._turns:
+            self._count += 1
+            if self._count > MAX_QUESTIONS:
+                self.note(request, address, f"MAX_QUESTIONS={MAX_QUESTIONS} were asked before")
+                return None
+            left_s = self._ends_at - self._clock.monotonic()
+            try:
+                if left_s <= 0:
+                    raise TimeoutError
+                value = await asyncio.wait_for(question(), left_s * share)
+            except TimeoutError:
+                self.note(
+                    request,
+                    address,
+                    f"no answer in time: all answers have {self._deadline_s:g} s; give a longer "
+                    "deadline",
+                )
+                return None
+            except CometMQError as error:
+                self.note(request, address, str(error))
+                return None
+        return Told(value, request, address, self.now_ms())
+
+    def note(self, request: str, address: str, error: str) -> None:
+        """Note that a server could not be asked; of each request the first failure counts."""
+        self._unasked.setdefault((request, address), Unasked(request, address, error))
+
+    async def masters(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[Place]:
+        """Return the masters of a cluster, or of all clusters, or the one broker that is named."""
+        if broker is not None or cluster is not None:
+            found = await self.servers.brokers(cluster=cluster, broker=broker)
+            return [Place(at.broker_name or at.address, at.cluster, at.address) for at in found]
+        table = (await self.servers.cluster_info()).broker_addr_table
+        return [
+            Place(name, data.cluster, data.broker_addrs[MASTER_ID])
+            for name, data in sorted(table.items())
+            if MASTER_ID in data.broker_addrs
+        ]
+
+
+def plural(count: int, noun: str, verb: str = "") -> str:
+    """Write a count with its noun and a verb in the form that fits it."""
+    words = f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{words} {verb}{'s' if count == 1 else ''}" if verb else words
+
+
+def shortened(items: list[str], most: int = 5) -> str:
+    """Join the first items of a list, and say how many more there are."""
+    rest = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + rest

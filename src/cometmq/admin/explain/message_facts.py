@@ -1,0 +1,242 @@
+"""Follows a message through its topic, delays, transactions, retries and dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cometmq.admin.brokers import Brokers
+from cometmq.admin.explain.group_facts import GroupFacts, collect
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told
+from cometmq.admin.reading import address_of, message_of, records_of
+from cometmq.errors import IllegalArgumentError, ProtocolError
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+from cometmq.model.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    dlq_topic,
+    is_system_group,
+    retry_topic,
+)
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.headers import (
+    QueryMessageRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    ViewMessageRequestHeader,
+)
+from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.record import decode_record
+from cometmq.protocol.redrive import NO_END_MS
+
+_MOST_GROUPS: Final = 20
+_MOST_COPIES: Final = 64
+_INNER_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)
+
+
+@dataclass
+class MessageFacts:
+    """Holds what was found of a message.
+
+    `copies` are those in the topic, oldest first; the other lists are copies that wait elsewhere.
+    `groups` has the facts of each group that is asked about.
+    """
+
+    message_id: str
+    topic: str
+    at_ms: int
+    places: Mapping[str, Place]
+    infos: dict[str, Told[Mapping[str, str]]] = field(default_factory=dict)
+    # The commit-log offset of an offset id, and the broker that is named there.
+    offset: int | None = None
+    address: str = ""
+    copies: list[Told[MessageExt]] = field(default_factory=list)
+    # The copy that an index has, None while none has one.
+    indexed: Told[MessageExt] | None = None
+    delayed: list[Told[MessageExt]] = field(default_factory=list)
+    halves: list[Told[MessageExt]] = field(default_factory=list)
+    retried: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
+    dead: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
+    groups: dict[str, GroupFacts] = field(default_factory=dict)
+    known_groups: int = 0
+    settings: dict[str, Told[Mapping[str, str]]] = field(default_factory=dict)
+
+
+async def follow(
+    inquiry: Inquiry, message_id: str, topic: str | None, group: str | None
+) -> MessageFacts:
+    """Look for a message wherever it can be, and ask about the groups of its topic."""
+    inquiry.step("asking the name servers for the brokers")
+    places = {place.address: place for place in await inquiry.masters()}
+    facts = MessageFacts(message_id, topic or "", inquiry.now_ms(), places)
+    await asyncio.gather(*(_of_broker(inquiry, facts, address) for address in places))
+    await _by_offset_id(inquiry, facts, topic)
+    unique_id = _unique_id(facts)
+    if not facts.topic:
+        raise IllegalArgumentError(
+            f"{message_id!r:.80} is no offset id of a message that is stored at a broker of this "
+            "cluster; name its topic, and it is looked for by its unique id"
+        )
+    inquiry.step("looking for the message in the brokers' indexes")
+    await _by_unique_id(inquiry, facts, unique_id)
+    inquiry.step("asking for the groups of the topic")
+    groups = [group] if group is not None else await _groups(inquiry, facts)
+    facts.known_groups = len(groups)
+    for name in groups[:_MOST_GROUPS]:
+        inquiry.step(f"asking about group {name}")
+        facts.groups[name] = await collect(inquiry, name, facts.topic, None)
+        facts.retried[name] = await _everywhere(inquiry, facts, retry_topic(name), unique_id)
+        facts.dead[name] = await _everywhere(inquiry, facts, dlq_topic(name), unique_id)
+    return facts
+
+
+async def _of_broker(inquiry: Inquiry, facts: MessageFacts, address: str) -> None:
+    brokers = Brokers(inquiry.servers)
+
+    async def info() -> Mapping[str, str]:
+        return (await brokers.runtime_info(broker=address))[address]
+
+    async def settings() -> Mapping[str, str]:
+        return (await brokers.config(broker=address))[address]
+
+    told_info, told_settings = await asyncio.gather(
+        inquiry.ask(requests.GET_BROKER_RUNTIME_INFO, address, info),
+        inquiry.ask(requests.GET_BROKER_CONFIG, address, settings),
+    )
+    if told_info is not None:
+        facts.infos[address] = told_info
+    if told_settings is not None:
+        facts.settings[address] = told_settings
+
+
+async def _by_offset_id(inquiry: Inquiry, facts: MessageFacts, topic: str | None) -> None:
+    """Read the message if the id names a broker of this cluster."""
+    try:
+        place = parse_offset_id(facts.message_id)
+        address = address_of(facts.message_id)
+    except (ProtocolError, IllegalArgumentError):
+        return
+    if address not in facts.places:
+        return
+    facts.offset, facts.address = place.commit_log_offset, address
+
+    async def view() -> MessageExt | None:
+        answer = await inquiry.servers.ask(
+            address,
+            requests.VIEW_MESSAGE_BY_ID,
+            ViewMessageRequestHeader(offset=place.commit_log_offset, topic=topic),
+            what=f"the message {facts.message_id}",
+            also=(ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        return message_of(decode_record(answer.body), facts.places[address].name)
+
+    told = await inquiry.ask(requests.VIEW_MESSAGE_BY_ID, address, view)
+    if told is None or told.value is None:
+        return
+    message = told.value
+    found = Told(message, told.request, told.address, told.at_ms)
+    real = message.properties.get(p.REAL_TOPIC)
+    if message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        facts.delayed.append(found)
+    elif message.topic == TRANS_HALF_TOPIC:
+        facts.halves.append(found)
+    else:
+        real = None
+        facts.copies.append(found)
+    if not facts.topic:
+        facts.topic = real or message.topic
+
+
+def _unique_id(facts: MessageFacts) -> str:
+    for told in (*facts.copies, *facts.delayed, *facts.halves):
+        if (unique_id := told.value.unique_id) is not None:
+            return unique_id
+    return facts.message_id
+
+
+async def _by_unique_id(inquiry: Inquiry, facts: MessageFacts, unique_id: str) -> None:
+    copies = await _everywhere(inquiry, facts, facts.topic, unique_id)
+    facts.indexed = copies[0] if copies else None
+    facts.copies = _merged(facts.copies, copies)
+    inner = await asyncio.gather(
+        *(_everywhere(inquiry, facts, topic, unique_id) for topic in _INNER_TOPICS)
+    )
+    scheduled, timed, halves = inner
+    facts.delayed = _merged(facts.delayed, [*scheduled, *timed])
+    facts.halves = _merged(facts.halves, halves)
+
+
+def _merged(known: list[Told[MessageExt]], found: list[Told[MessageExt]]) -> list[Told[MessageExt]]:
+    by_id = {told.value.offset_msg_id: told for told in (*found, *known)}
+    return sorted(by_id.values(), key=lambda told: told.value.store_timestamp_ms)
+
+
+async def _everywhere(
+    inquiry: Inquiry, facts: MessageFacts, topic: str, unique_id: str
+) -> list[Told[MessageExt]]:
+    """Return the messages of a topic with a unique id, as the indexes of all brokers have them."""
+    header = QueryMessageRequestHeader(
+        topic=topic,
+        key=unique_id,
+        max_num=_MOST_COPIES,
+        begin_timestamp=0,
+        end_timestamp=NO_END_MS,
+        unique_key_query="true",
+    )
+    what = f"the messages of topic {topic} with {unique_id}"
+
+    async def query(address: str) -> list[MessageExt]:
+        answer = await inquiry.servers.ask(
+            address,
+            requests.QUERY_MESSAGE,
+            header,
+            what=what,
+            also=(ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return []
+        messages = [
+            message_of(r, facts.places[address].name) for r in records_of(answer.body, what)
+        ]
+        return [m for m in messages if m.topic == topic and unique_id == m.unique_id]
+
+    async def at(address: str) -> list[Told[MessageExt]]:
+        told = await inquiry.ask(requests.QUERY_MESSAGE, address, lambda: query(address))
+        if told is None:
+            return []
+        return [Told(m, told.request, told.address, told.at_ms) for m in told.value]
+
+    answers = await asyncio.gather(*map(at, facts.places))
+    found = [told for answer in answers for told in answer]
+    return sorted(found, key=lambda told: told.value.store_timestamp_ms)
+
+
+async def _groups(inquiry: Inquiry, facts: MessageFacts) -> list[str]:
+    """Return the groups that consume the topic."""
+    if facts.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return [facts.topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)]
+
+    async def ask(address: str) -> list[str]:
+        answer = await inquiry.servers.ask(
+            address,
+            requests.QUERY_TOPIC_CONSUME_BY_WHO,
+            QueryTopicConsumeByWhoRequestHeader(topic=facts.topic),
+            what=f"the groups of topic {facts.topic}",
+            also=(ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR),
+        )
+        return answer.body.group_list if answer.code == ResponseCode.SUCCESS else []
+
+    async def at(address: str) -> list[str]:
+        told = await inquiry.ask(requests.QUERY_TOPIC_CONSUME_BY_WHO, address, lambda: ask(address))
+        return [] if told is None else told.value
+
+    found = await asyncio.gather(*map(at, facts.places))
+    return sorted({g for groups in found for g in groups if not is_system_group(g)})

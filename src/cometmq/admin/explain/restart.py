@@ -1,0 +1,243 @@
+"""Explains what the restart of a broker would cost: log to read, queues to open, clients to wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.admin.brokers import Brokers
+from cometmq.admin.explain.disk import away, nothing_registered
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, shortened
+from cometmq.admin.explain.records import (
+    Cause,
+    Evidence,
+    Reason,
+    RestartCost,
+    RestartExplanation,
+)
+from cometmq.admin.groups import Groups
+from cometmq.model.finding import Severity
+from cometmq.model.names import is_system_group
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
+from cometmq.protocol.inspection_bodies import ConsumerConnection
+
+_MIB: Final = 1 << 20
+# What a start reads a second if its last recovery was too short to tell.
+_ASSUMED_RATE: Final = 200 * _MIB
+_TELLING_BYTES: Final = 64 * _MIB
+_QUEUES_PER_S: Final = 20_000
+_MOST_GROUPS: Final = 200
+_FIGURES: Final = (
+    "restartLogBytes",
+    "restartLogBytesAfterCrash",
+    "restartQueues",
+    "recoveredBytes",
+    "recoveryMillis",
+    "consumersOnline",
+    "producersOnline",
+    "remainHowManyDataToFlush",
+    "indexBehindBytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestartFacts:
+    """Holds what one broker tells. `online` has the groups with a member, None if it is not known."""
+
+    place: Place
+    info: Told[Mapping[str, str]] | None
+    online: Mapping[str, Told[ConsumerConnection]] | None
+    asked_groups: int = 0
+    known_groups: int = 0
+
+
+async def explain_restart(
+    inquiry: Inquiry, *, cluster: str | None, broker: str | None
+) -> RestartExplanation:
+    """Ask brokers, and judge. See Explanations.restart."""
+    inquiry.step("asking the name servers for the brokers")
+    places = await inquiry.masters(cluster=cluster, broker=broker)
+    everywhere = places if broker is None else await _all(inquiry, places)
+    inquiry.step(f"asking {plural(len(places), 'broker')} for figures and groups")
+    found = [await _of_broker(inquiry, place) for place in places]
+    costs = {facts.place.address: cost(facts) for facts in found}
+    reasons = [reason for facts in found for reason in judge(facts, everywhere)]
+    return RestartExplanation(
+        question="what would a restart cost?",
+        reasons=tuple(reasons) or (nothing_registered(),),
+        unasked=inquiry.unasked,
+        at_ms=inquiry.now_ms(),
+        costs=costs,
+    )
+
+
+async def _all(inquiry: Inquiry, places: list[Place]) -> list[Place]:
+    if not inquiry.servers.has_name_servers:
+        return places
+    return await inquiry.masters()
+
+
+async def _of_broker(inquiry: Inquiry, place: Place) -> RestartFacts:
+    servers, address = inquiry.servers, place.address
+
+    async def info() -> Mapping[str, str]:
+        return (await Brokers(servers).runtime_info(broker=address))[address]
+
+    told, configs = await asyncio.gather(
+        inquiry.ask(requests.GET_BROKER_RUNTIME_INFO, address, info),
+        inquiry.ask(
+            requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            address,
+            lambda: Groups(servers).configs(broker=address),
+        ),
+    )
+    if configs is None:
+        return RestartFacts(place, told, None)
+    known = sorted(group for group in configs.value[address] if not is_system_group(group))
+
+    async def members(group: str) -> ConsumerConnection | None:
+        answer = await servers.ask(
+            address,
+            requests.GET_CONSUMER_CONNECTION_LIST,
+            GetConsumerConnectionListRequestHeader(consumer_group=group),
+            what=f"the members of group {group}",
+            also=(ResponseCode.CONSUMER_NOT_ONLINE,),
+        )
+        return None if answer.code == ResponseCode.CONSUMER_NOT_ONLINE else answer.body
+
+    async def online(group: str) -> Told[ConsumerConnection] | None:
+        found = await inquiry.ask(
+            requests.GET_CONSUMER_CONNECTION_LIST, address, lambda: members(group)
+        )
+        if found is None or found.value is None:
+            return None
+        return Told(found.value, found.request, found.address, found.at_ms)
+
+    asked = known[:_MOST_GROUPS]
+    answers = await asyncio.gather(*map(online, asked))
+    table = {g: found for g, found in zip(asked, answers, strict=True) if found is not None}
+    return RestartFacts(place, told, table, len(asked), len(known))
+
+
+def cost(facts: RestartFacts) -> RestartCost:
+    """Compute the cost from what the broker told."""
+    info: Mapping[str, str] = facts.info.value if facts.info is not None else {}
+    clean, crash = _figure(info, "restartLogBytes"), _figure(info, "restartLogBytesAfterCrash")
+    queues = _figure(info, "restartQueues")
+    rate, _ = _rate(info)
+    online = facts.online or {}
+    clients = {c.client_id for told in online.values() for c in told.value.connection_set}
+
+    def seconds(count: int | None) -> float | None:
+        return None if count is None else count / rate + (queues or 0) / _QUEUES_PER_S
+
+    return RestartCost(
+        broker_name=facts.place.name,
+        clean_bytes=clean,
+        crash_bytes=crash,
+        clean_s=seconds(clean),
+        crash_s=seconds(crash),
+        queue_count=queues,
+        groups=tuple(online),
+        consumer_count=len(clients),
+        producer_count=_figure(info, "producersOnline"),
+    )
+
+
+def judge(facts: RestartFacts, everywhere: list[Place]) -> list[Reason]:
+    """Say what the restart of one broker costs, by what it told."""
+    place = facts.place
+    if facts.info is None:
+        return [away(place)]
+    found = cost(facts)
+    evidence = _evidence(facts)
+    producers = found.producer_count
+    affected = (
+        f"{plural(found.consumer_count, 'consumer')} of {plural(len(found.groups), 'group')} and "
+        f"{'its producers' if producers is None else plural(producers, 'producer')} lose it meanwhile"
+    )
+    reasons = []
+    if found.clean_s is None or found.clean_bytes is None:
+        reasons.append(
+            Reason(
+                Cause.NOT_TOLD,
+                Severity.WARNING,
+                f"broker {place.name} does not tell what it would read of its log (Java's do not); "
+                f"{affected}",
+                evidence,
+                "a start after a clean stop reads the last three files of the log, 3 GiB by default; "
+                "after a crash it reads from the last checkpoint on",
+            )
+        )
+    else:
+        crash = (
+            f"; after a crash it reads {_mib(found.crash_bytes)}, about {_seconds(found.crash_s)}"
+            if found.crash_bytes is not None and found.crash_s is not None
+            else ""
+        )
+        reasons.append(
+            Reason(
+                Cause.RESTART_COST,
+                Severity.OK,
+                f"a clean restart of broker {place.name} takes about {_seconds(found.clean_s)}: it reads "
+                f"{_mib(found.clean_bytes)} of log and opens {plural(found.queue_count or 0, 'queue')}"
+                f"{crash}; {affected}",
+                evidence,
+            )
+        )
+    if not any(p.cluster == place.cluster and p.name != place.name for p in everywhere):
+        reasons.append(
+            Reason(
+                Cause.NO_OTHER_BROKER,
+                Severity.WARNING,
+                f"no other master of its cluster takes messages while broker {place.name} is away: sends "
+                "fail until it is back",
+                (),
+                "give senders retries that last longer than the restart, or add a second broker that "
+                "has the topics",
+            )
+        )
+    return reasons
+
+
+def _evidence(facts: RestartFacts) -> tuple[Evidence, ...]:
+    assert facts.info is not None, "checked by the caller"
+    info = facts.info
+    shown = [info.shows(key, info.value[key]) for key in _FIGURES if key in info.value]
+    if "restartLogBytes" in info.value:
+        rate, measured = _rate(info.value)
+        how = (
+            "measured at its last start" if measured else "assumed: its last start read too little"
+        )
+        shown.append(info.shows("log read a second", f"{_mib(rate)} ({how})"))
+    if facts.online:
+        told = next(iter(facts.online.values()))
+        more = facts.known_groups - facts.asked_groups
+        part = f"; {more} groups were not asked about" if more else ""
+        shown.append(told.shows("groups online", shortened(sorted(facts.online)) + part))
+    return tuple(shown)
+
+
+def _rate(info: Mapping[str, str]) -> tuple[int, bool]:
+    """Return the bytes that a start reads a second, and whether the broker has measured it."""
+    read, took_ms = _figure(info, "recoveredBytes") or 0, _figure(info, "recoveryMillis") or 0
+    if read >= _TELLING_BYTES and took_ms > 0:
+        return read * 1000 // took_ms, True
+    return _ASSUMED_RATE, False
+
+
+def _figure(info: Mapping[str, str], key: str) -> int | None:
+    text = info.get(key, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _mib(count: int) -> str:
+    return f"{count / _MIB:,.0f} MiB" if count >= _MIB else f"{count} bytes"
+
+
+def _seconds(span_s: float) -> str:
+    return "a second" if span_s < 1 else f"{span_s:.0f} s"
