@@ -17,8 +17,9 @@ from cometmq.cli.admin.command import (
     exactly_one,
     truth,
 )
-from cometmq.cli.admin.output import Column, Form, as_time
+from cometmq.cli.admin.output import Column, Form
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.runtime.spelling import did_you_mean
 
 app = typer.Typer()
 
@@ -50,64 +51,6 @@ async def broker_status(run: Run, broker: Broker = None, cluster: Cluster = None
             for address, info in infos.items()
             for key, value in sorted(info.items())
         ],
-    )
-
-
-@command(app, "brokerConsumeStats")
-async def broker_progress(
-    run: Run,
-    broker: Annotated[
-        str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The broker.")
-    ],
-    timeout_ms: Annotated[
-        int,
-        typer.Option(
-            "-t", "--timeoutMillis", metavar="MS", min=1, help="How long the broker may take."
-        ),
-    ] = 50_000,
-    level: Annotated[
-        int, typer.Option("-l", "--level", help="Leave out queues with a smaller difference.")
-    ] = 0,
-    ordered: Annotated[
-        bool,
-        typer.Option("-o", "--order", metavar=TRUTH, parser=truth, help="Only ordered topics."),
-    ] = False,
-) -> None:
-    """Show how far all groups are in the queues of a broker."""
-    del timeout_ms  # it is the connection's: see `command`
-    found = await run.admin.brokers.progress(broker=broker, ordered_only=ordered)
-    rows = [
-        (
-            at.queue.topic,
-            group.group,
-            at.queue.broker_name,
-            at.queue.queue_id,
-            at.broker_offset,
-            at.consumer_offset,
-            at.lag,
-            at.last_consumed_ms,
-        )
-        for progress in found.values()
-        for group in progress.groups
-        for at in group.queues
-        if at.lag >= level
-    ]
-    run.out.table(
-        [
-            Column("topic", "Topic"),
-            Column("group", "Group"),
-            Column("broker", "Broker"),
-            Column("queue", "QID"),
-            Column("brokerOffset", "Broker Offset"),
-            Column("consumerOffset", "Consumer Offset"),
-            Column("diff", "Diff"),
-            Column("lastTime", "LastTime", as_time),
-        ],
-        rows,
-        section="queues",
-    )
-    run.out.record(
-        {"Diff Total": sum(progress.lag for progress in found.values())}, section="broker"
     )
 
 
@@ -217,6 +160,12 @@ async def send_status(
         Column("queueOffset", "Queue Offset"),
     ]
     rows: list[tuple[object, ...]] = []
+    known = {at.broker_name for at in await run.admin.brokers.addresses()}
+    if broker not in known:  # else the brokers would make a topic of this name
+        raise ConfigError(
+            f"the name servers know no broker {broker!r:.80}; they know {', '.join(sorted(known))}"
+            f"{did_you_mean(broker, known)}"
+        )
     async with run.producer("PID_SMSC") as producer:
         await producer.send(Message(broker, b"a" * _FIRST_BYTES))  # the first one connects
         with run.progress("messages") as show:
