@@ -16,12 +16,13 @@ from cometmq.admin.queue_contents import QueueContents
 from cometmq.admin.reading import address_of, message_of, records_of
 from cometmq.admin.servers import master_of, readable_of
 from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
-from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
+from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
+from cometmq.model.route import TopicRouteData
 from cometmq.model.sysflag import COMPRESSED, COMPRESSION_MASK
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -132,10 +133,12 @@ class Messages(QueueContents, UnconsumedMessages):
         *,
         begin_ms: int = 0,
         end_ms: int = NO_END_MS,
+        cluster: str | None = None,
     ) -> list[MessageExt]:
         """Return the messages with this unique id, oldest first; a retried send may store several.
 
-        Only messages that were stored from `begin_ms` to `end_ms` are looked for.
+        Only messages that were stored from `begin_ms` to `end_ms` are looked for, and with `cluster`
+        only those at its brokers.
         """
         return await self._query(
             topic,
@@ -145,7 +148,30 @@ class Messages(QueueContents, UnconsumedMessages):
             end_ms,
             lambda message: unique_id in (message.unique_id, message.offset_msg_id),
             unique=True,
+            cluster=cluster,
         )
+
+    async def find(
+        self, msg_id: str, topic: str, *, cluster: str | None = None
+    ) -> list[MessageExt]:
+        """Return the messages of a topic with this offset id or unique id, oldest first.
+
+        The two kinds of ids may look alike. An offset id is looked up at its broker, if that is one
+        of the topic's; every other id in the brokers' indexes.
+        """
+        try:
+            address = address_of(msg_id)
+        except IllegalArgumentError:
+            address = ""
+        route = await self._servers.route(topic)
+        if address in {at for data in route.broker_datas for at in data.broker_addrs.values()}:
+            try:
+                message = await self.by_id(msg_id, topic)
+            except RemoteError:
+                pass  # A unique id may happen to name a broker, or the message is not there any more.
+            else:
+                return [message] if message.topic == topic else []
+        return await self.by_unique_id(topic, msg_id, cluster=cluster)
 
     async def by_key(
         self,
@@ -155,13 +181,21 @@ class Messages(QueueContents, UnconsumedMessages):
         max_messages: int = _MAX_MESSAGES,
         begin_ms: int = 0,
         end_ms: int = NO_END_MS,
+        cluster: str | None = None,
     ) -> list[MessageExt]:
         """Return messages with this key, oldest first, up to `max_messages` of each broker.
 
-        Only messages that were stored from `begin_ms` to `end_ms` are looked for.
+        Only messages that were stored from `begin_ms` to `end_ms` are looked for, and with `cluster`
+        only those at its brokers.
         """
         return await self._query(
-            topic, key, max_messages, begin_ms, end_ms, lambda message: key in message.keys
+            topic,
+            key,
+            max_messages,
+            begin_ms,
+            end_ms,
+            lambda message: key in message.keys,
+            cluster=cluster,
         )
 
     # What became of a message
@@ -179,12 +213,16 @@ class Messages(QueueContents, UnconsumedMessages):
         msg_id: str,
         *,
         trace_topic: str = TRACE_TOPIC,
+        max_messages: int = _MAX_MESSAGES,
         begin_ms: int = 0,
         end_ms: int = NO_END_MS,
     ) -> list[TraceEvent]:
-        """Return what the traces of clients tell of a message (unique id or key), oldest first."""
+        """Return what the traces of clients tell of a message (unique id or key), oldest first.
+
+        At most `max_messages` trace messages of each broker are read; one may tell of many sends.
+        """
         found = await self._query(
-            trace_topic, msg_id, _MAX_MESSAGES, begin_ms, end_ms, lambda _: True
+            trace_topic, msg_id, max_messages, begin_ms, end_ms, lambda _: True
         )
         events = [
             TraceEvent(
@@ -300,6 +338,7 @@ class Messages(QueueContents, UnconsumedMessages):
         fits: Callable[[MessageExt], bool],
         *,
         unique: bool = False,
+        cluster: str | None = None,
     ) -> list[MessageExt]:
         """Ask the brokers' indexes, which also know messages whose keys have the same hash."""
         if not key or key.split() != [key]:
@@ -315,7 +354,7 @@ class Messages(QueueContents, UnconsumedMessages):
             unique_key_query="true" if unique else None,
         )
         what = f"the messages of topic {topic} with {key}"
-        route = await self._servers.route(topic)
+        route = _of_cluster(await self._servers.route(topic), topic, cluster)
         names = {address: name for name, address in readable_of(route).items()}
 
         async def ask(address: str) -> list[MessageExt]:
@@ -372,6 +411,19 @@ _SENT: Final = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
+
+
+def _of_cluster(route: TopicRouteData, topic: str, cluster: str | None) -> TopicRouteData:
+    """Return the part of a topic's route that one cluster has, or all of it."""
+    if cluster is None:
+        return route
+    at = [data for data in route.broker_datas if data.cluster == cluster]
+    if not at:
+        clusters = ", ".join(sorted({data.cluster for data in route.broker_datas}))
+        raise RouteNotFoundError(
+            f"topic {topic} has no broker in cluster {cluster!r:.80}; it is in {clusters}"
+        )
+    return TopicRouteData(at, route.queue_datas)
 
 
 def _context(code: int) -> ContextCode | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from cometmq.admin.reading import MessageReader
+from cometmq.admin.reading import TOOLS_GROUP, MessageReader, check_queue
 from cometmq.admin.room import Room
 from cometmq.admin.servers import master_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import MessageExt
+from cometmq.model.names import check_group
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
@@ -47,7 +48,10 @@ class QueueContents(Room):
     """Reads queues without a trace in any group's offsets."""
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """Return the message of a queue at an offset, or None if there is none any more or yet."""
+        """Return the message of a queue at an offset, or None if there is none any more or yet.
+
+        Raises RouteNotFoundError if the topic has no such queue.
+        """
         return await MessageReader(self._servers).at(queue, offset)
 
     async def stored(
@@ -70,9 +74,15 @@ class QueueContents(Room):
         begin_ms: int = 0,
         end_ms: int = NO_END_MS,
         tags: str = "*",
+        group: str = TOOLS_GROUP,
     ) -> AsyncIterator[MessageExt]:
-        """Yield the messages of one queue like `stored`, those before `begin_offset` left out."""
-        async for message in MessageReader(self._servers).stored_in(
+        """Yield the messages of one queue like `stored`, those before `begin_offset` left out.
+
+        The broker checks whether `group` may read; its offsets stay as they are. Raises
+        RouteNotFoundError if the topic has no such queue.
+        """
+        check_group(group)
+        async for message in MessageReader(self._servers, group).stored_in(
             queue, begin_offset, begin_ms, end_ms, tags
         ):
             yield message
@@ -83,6 +93,7 @@ class QueueContents(Room):
         """Return up to `count` units of a consume queue, from `offset` on.
 
         With a `group` that is online the broker tells what the group selects of the topic, too.
+        Raises RouteNotFoundError if the topic has no such queue.
         """
         if type(count) is not int or count < 1:
             raise IllegalArgumentError(f"count is {count!r:.80}; give a number of units, 1 or more")
@@ -95,6 +106,7 @@ class QueueContents(Room):
             consumer_group=group,
         )
         address = master_of(route, queue.topic, queue.broker_name)
+        check_queue(route, queue)
         what = f"the units of {queue} from {offset} on"
         answer = await self._servers.ask(address, requests.QUERY_CONSUME_QUEUE, header, what=what)
         if not answer.body:  # so a Java broker says that no unit is there

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from cometmq.admin.servers import Servers, master_of
-from cometmq.errors import IllegalArgumentError, ProtocolError
+from cometmq.errors import IllegalArgumentError, ProtocolError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
+from cometmq.model.route import TopicRouteData
 from cometmq.model.subscription import SUB_ALL
 from cometmq.model.sysflag import COMPRESSED, PULL_SUBSCRIPTION
 from cometmq.protocol import requests
@@ -41,10 +42,14 @@ _NOTHING_FOUND: Final = (
 
 
 class MessageReader:
-    """Reads the messages of queues without a trace in any group's offsets."""
+    """Reads the messages of queues without a trace in any group's offsets.
 
-    def __init__(self, servers: Servers) -> None:
+    Brokers check whether `group` may read.
+    """
+
+    def __init__(self, servers: Servers, group: str = TOOLS_GROUP) -> None:
         self._servers = servers
+        self._group = group
 
     async def stored(
         self, topic: str, begin_ms: int, end_ms: int, tags: str = SUB_ALL
@@ -63,15 +68,13 @@ class MessageReader:
         self, queue: MessageQueue, begin_offset: int, begin_ms: int, end_ms: int, tags: str
     ) -> AsyncIterator[MessageExt]:
         """Yield what one queue stored like `stored`, from `begin_offset` on."""
-        route = await self._servers.route(queue.topic)
-        address = master_of(route, queue.topic, queue.broker_name)
+        address = await self._address(queue)
         async for message in self._of_queue(address, queue, begin_offset, begin_ms, end_ms, tags):
             yield message
 
     async def at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """Return the message of a queue at an offset, or None if there is none."""
-        route = await self._servers.route(queue.topic)
-        address = master_of(route, queue.topic, queue.broker_name)
+        address = await self._address(queue)
         answer = await self._ask(address, queue, offset, 1, SUB_ALL)
         if answer.code != ResponseCode.SUCCESS:
             return None
@@ -79,6 +82,13 @@ class MessageReader:
             if record.queue_offset == offset:
                 return message_of(record, queue.broker_name)
         return None
+
+    async def _address(self, queue: MessageQueue) -> str:
+        """Return where a queue is read. Raises RouteNotFoundError if its topic has no such queue."""
+        route = await self._servers.route(queue.topic)
+        address = master_of(route, queue.topic, queue.broker_name)
+        check_queue(route, queue)
+        return address
 
     async def _of_queue(
         self,
@@ -141,7 +151,7 @@ class MessageReader:
         self, address: str, queue: MessageQueue, offset: int, count: int, tags: str
     ) -> Answer[PullMessageResponseHeader, bytes]:
         header = PullMessageRequestHeader(
-            consumer_group=TOOLS_GROUP,
+            consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
@@ -164,6 +174,23 @@ class MessageReader:
 
 def _what(queue: MessageQueue, offset: int) -> str:
     return f"the messages of {queue} from {offset} on"
+
+
+def check_queue(route: TopicRouteData, queue: MessageQueue) -> None:
+    """Raise RouteNotFoundError if the topic has no such queue at the broker."""
+    count = max(
+        (
+            max(data.read_queue_nums, data.write_queue_nums)
+            for data in route.queue_datas
+            if data.broker_name == queue.broker_name
+        ),
+        default=0,
+    )
+    if not 0 <= queue.queue_id < count:
+        has = f"its queues there are 0 to {count - 1}" if count else "it has none there"
+        raise RouteNotFoundError(
+            f"topic {queue.topic} has no queue {queue.queue_id} at broker {queue.broker_name}; {has}"
+        )
 
 
 def records_of(body: bytes, source: str) -> list[StoredRecord]:

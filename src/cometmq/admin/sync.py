@@ -138,6 +138,7 @@ class BlockingMessages(BlockingRoom):
     by_unique_id = _blocking(messages.Messages.by_unique_id)
     by_key = _blocking(messages.Messages.by_key)
     by_offset = _blocking(messages.Messages.by_offset)
+    find = _blocking(messages.Messages.find)
     stored = _iterating(messages.Messages.stored)
     stored_in = _iterating(messages.Messages.stored_in)
     units = _blocking(messages.Messages.units)
@@ -175,6 +176,7 @@ class BlockingBrokers(BlockingRoom):
     set_read_ahead = _blocking(brokers.Brokers.set_read_ahead)
     reset_master_flush_offset = _blocking(brokers.Brokers.reset_master_flush_offset)
     export_rocksdb_config = _blocking(brokers.Brokers.export_rocksdb_config)
+    export_pop_records = _blocking(brokers.Brokers.export_pop_records)
 
 
 class BlockingProducers(BlockingRoom):

@@ -34,7 +34,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "cleanExpiredCQ",
         "cleanUnusedTopic",
         "deleteExpiredCommitLog",
-        "sendMsgStatus",
     ),
     "clusters": ("clusterList", "clusterRT"),
     "name_servers": (
@@ -56,6 +55,18 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "checkRocksdbCqWriteProgress",
         "rocksDBConfigToJson",
     ),
+    "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
+    "trace": ("queryMsgTraceById",),
+    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
+    "sending": ("sendMessage", "checkMsgSendRT", "sendMsgStatus"),
+    "letters": ("deadLetters", "redriveDeadLetters", "givenUpHalves", "resumeHalf"),
+    "queues": ("queryCq",),
+    "export": (
+        "exportMetadata",
+        "exportConfigs",
+        "exportMetrics",
+        "exportPopRecord",
+    ),
     "refused": (
         "updateStaticTopic",
         "remappingStaticTopic",
@@ -68,8 +79,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "electMaster",
         "cleanBrokerMetadata",
         "exportMetadataInRocksDB",
-        "exportPopRecord",
-        "dumpCompactionLog",
     ),
 }
 # Other names that mqadmin knows commands by.
@@ -78,6 +87,10 @@ ALIASES: Final[dict[str, str]] = {}
 PANELS: Final[dict[str, str]] = {
     "name_servers": "Name servers",
     "java_brokers": "Replication, cold data, RocksDB",
+    "sending": "Messages",
+    "reading": "Messages",
+    "trace": "Messages",
+    "letters": "Dead letters and transactions (not in mqadmin)",
     "refused": "Only in mqadmin",
 }
 
