@@ -29,7 +29,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "brokers": (
         "brokerStatus",
-        "brokerConsumeStats",
         "updateBrokerConfig",
         "getBrokerConfig",
         "cleanExpiredCQ",

@@ -31,6 +31,7 @@ from typing import (
 )
 
 import typer
+from typer.models import OptionInfo
 
 from cometmq.cli import connection
 from cometmq.cli.admin.completion import completer
@@ -240,7 +241,7 @@ def command(
     ) -> Callable[Concatenate[Run, P], Awaitable[None]]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         own = [
-            p.replace(annotation=_completed(p.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
+            p.replace(annotation=_prepared(p.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
             for p in own
         ]
         taken = {letter for parameter in own for letter in _declared(parameter.annotation)}
@@ -283,10 +284,10 @@ def command(
 def _declared(annotation: Any) -> tuple[str, ...]:
     """Return the names of the option that an annotation declares: `-o`, `--order`."""
     for part in get_args(annotation)[1:]:
-        if isinstance(part, type(typer.Option())):
-            # In an annotation the first name stands where a default would.
-            first = part.default
-            return (*((first,) if isinstance(first, str) else ()), *(part.param_decls or ()))
+        if isinstance(part, OptionInfo):
+            # typer takes the first name for the default until it looks at the annotation.
+            first = (part.default,) if isinstance(part.default, str) else ()
+            return (*first, *(part.param_decls or ()))
     return ()
 
 
@@ -295,29 +296,28 @@ def _free_of(taken: set[str], annotation: Any) -> Any:
 
     That is None if no name is left.
     """
-    names = _declared(annotation)
-    left = [name for name in names if name not in taken]
-    if len(left) == len(names):
+    if not taken.intersection(_declared(annotation)):
         return annotation
-    if not left:
-        return None
     kind, option, *_ = get_args(annotation)
     free = copy.copy(option)
-    free.default, *others = left
-    free.param_decls = tuple(others)
-    return Annotated[kind, free]
+    free.default = ...
+    free.param_decls = tuple(name for name in _declared(annotation) if name not in taken)
+    return Annotated[kind, free] if free.param_decls else None
 
 
-def _completed(annotation: Any) -> Any:
-    """Return the annotation of an option with the completion that its name tells, if any."""
+def _prepared(annotation: Any) -> Any:
+    """Return the annotation of an option that takes `true` or `false` as a value, where typer makes a
+    flag of it, and that completes what its name tells.
+    """
     names = _declared(annotation)
-    found = next((it for name in names if (it := completer(name)) is not None), None)
-    if found is None:
+    if not names:
         return annotation
     kind, option, *rest = get_args(annotation)
-    completed = copy.copy(option)
-    completed.autocompletion = option.autocompletion or found
-    return Annotated[(kind, completed, *rest)]
+    prepared = copy.copy(option)
+    prepared.autocompletion = option.autocompletion or next(
+        filter(None, map(completer, names)), None
+    )
+    return Annotated[(Any if option.parser is truth else kind, prepared, *rest)]
 
 
 def _common(changes: bool) -> dict[str, tuple[Any, object]]:

@@ -145,7 +145,8 @@ class Output:
             self._head(section)
             width = max(map(len, values), default=0)
             for name, value in values.items():
-                sys.stdout.write(f"{as_text(name):<{width}}{GAP}{as_text(value)}\n")
+                line = f"{as_text(name):<{width}}{GAP}{as_text(value)}"
+                sys.stdout.write(f"{line.rstrip()}\n")
         elif self.form is Form.CSV:
             self._gap()
             writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -294,7 +295,9 @@ def _print_table(
         for place, column in enumerate(columns)
     ]
     right = [
-        bool(rows) and all(_is_number(row[place]) for row in rows) and column.form is as_text
+        column.form is as_text
+        and any(_is_number(row[place]) for row in rows)
+        and all(row[place] is None or _is_number(row[place]) for row in rows)
         for place, column in enumerate(columns)
     ]
     for line in ([column.title for column in columns], *texts):
