@@ -298,17 +298,13 @@ def _free_of(taken: set[str], annotation: Any) -> Any:
 
     That is None if no name is left.
     """
-    names = _declared(annotation)
-    left = [name for name in names if name not in taken]
-    if len(left) == len(names):
+    if not taken.intersection(_declared(annotation)):
         return annotation
-    if not left:
-        return None
     kind, option, *_ = get_args(annotation)
     free = copy.copy(option)
-    free.default, *others = left
-    free.param_decls = tuple(others)
-    return Annotated[kind, free]
+    free.default = ...
+    free.param_decls = tuple(name for name in _declared(annotation) if name not in taken)
+    return Annotated[kind, free] if free.param_decls else None
 
 
 def _not_offered(annotation: Any, default: object) -> object:

@@ -167,9 +167,9 @@ async def export_pop_records(
     cluster: Cluster = None,
     broker: Broker = None,
     dry: Annotated[
-        Any,
+        bool,
         typer.Option("-d", "--dryRun", parser=truth, metavar=TRUTH, help="Like --dry-run."),
-    ] = "false",
+    ] = False,
 ) -> None:
     """Have Java brokers move their records of pop consumers from RocksDB to files.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -71,9 +71,9 @@ async def send_message(
         ),
     ] = None,
     trace: Annotated[
-        Any,
+        bool,
         typer.Option("-m", "--msgTraceEnable", parser=truth, metavar=TRUTH, help="Write a trace."),
-    ] = "false",
+    ] = False,
 ) -> None:
     """Send a message."""
     from cometmq.model.message import Message
