@@ -69,6 +69,21 @@ class TopicStats:
     queues: tuple[QueueStats, ...]
 
 
+def stats_of(
+    topic: str, found: Mapping[str, tuple[dict[MessageQueue, TopicOffset], float]]
+) -> TopicStats:
+    """Return the statistics of a topic that brokers told, each its queues and its rate."""
+    queues = {queue: offset for table, _ in found.values() for queue, offset in table.items()}
+    return TopicStats(
+        topic,
+        sum(rate for _, rate in found.values()),
+        tuple(
+            QueueStats(queue, at.min_offset, at.max_offset, at.last_update_timestamp)
+            for queue, at in sorted(queues.items(), key=lambda item: item[0])
+        ),
+    )
+
+
 class Topics(Room):
     """Manages topics. A `permission` is the sum of 4 (read), 2 (write) and 1 (inherit)."""
 
@@ -317,15 +332,7 @@ class Topics(Room):
         found = await self._servers.each(
             readable_of(route).values(), ask, f"the statistics of topic {topic}"
         )
-        queues = {queue: offset for table, _ in found.values() for queue, offset in table.items()}
-        return TopicStats(
-            topic,
-            sum(rate for _, rate in found.values()),
-            tuple(
-                QueueStats(queue, at.min_offset, at.max_offset, at.last_update_timestamp)
-                for queue, at in sorted(queues.items(), key=lambda item: item[0])
-            ),
-        )
+        return stats_of(topic, found)
 
     # The order configuration: how many queues an ordered topic has at each broker
 

@@ -30,10 +30,8 @@ class _Option(TyperOption):
             return _UNSURE
         if value is None:
             return _UNSURE if self.required else None
-        if type(value) is kind and value == self.default:
-            return value
         if not isinstance(value, str):
-            return _UNSURE
+            return value if value is self.default else _UNSURE
         if info.parser is not None:
             try:
                 return info.parser(value)

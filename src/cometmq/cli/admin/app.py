@@ -15,7 +15,36 @@ from cometmq.cli.help import Group
 
 # The commands of each module, in the order in which help lists them.
 MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "topics": ("topicList", "deleteTopic"),
+    "topics": (
+        "updateTopic",
+        "updateTopicList",
+        "deleteTopic",
+        "updateTopicPerm",
+        "topicRoute",
+        "topicStatus",
+        "topicClusterList",
+        "topicList",
+        "allocateMQ",
+        "updateOrderConf",
+    ),
+    "brokers": (
+        "brokerStatus",
+        "updateBrokerConfig",
+        "getBrokerConfig",
+        "cleanExpiredCQ",
+        "cleanUnusedTopic",
+        "deleteExpiredCommitLog",
+        "sendMsgStatus",
+    ),
+    "clusters": ("clusterList", "clusterRT"),
+    "name_servers": (
+        "getNamesrvConfig",
+        "updateNamesrvConfig",
+        "updateKvConfig",
+        "deleteKvConfig",
+        "wipeWritePerm",
+        "addWritePerm",
+    ),
     "groups": (
         "updateSubGroup",
         "updateSubGroupList",
@@ -55,11 +84,46 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
     "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
+    "java_brokers": (
+        "haStatus",
+        "getBrokerEpoch",
+        "resetMasterFlushOffset",
+        "getColdDataFlowCtrInfo",
+        "updateColdDataFlowCtrGroupConfig",
+        "removeColdDataFlowCtrGroupConfig",
+        "setCommitLogReadAheadMode",
+        "checkRocksdbCqWriteProgress",
+        "rocksDBConfigToJson",
+    ),
+    "refused": (
+        "updateStaticTopic",
+        "remappingStaticTopic",
+        "addBroker",
+        "removeBroker",
+        "getSyncStateSet",
+        "getControllerMetaData",
+        "getControllerConfig",
+        "updateControllerConfig",
+        "electMaster",
+        "cleanBrokerMetadata",
+        "exportMetadataInRocksDB",
+        "exportPopRecord",
+    ),
 }
 # Other names that mqadmin knows commands by.
 ALIASES: Final[dict[str, str]] = {"deleteAccessConfig": "deleteAclConfig"}
 # How help titles the commands of a module, if not by the module's name.
-PANELS: Final[dict[str, str]] = {}
+PANELS: Final[dict[str, str]] = {
+    "name_servers": "Name servers",
+    "java_brokers": "Replication, cold data, RocksDB",
+    "refused": "Only in mqadmin",
+    "groups": "Consumer groups",
+    "progress": "Consumer groups",
+    "monitoring": "Consumer groups",
+    "stats": "Statistics",
+    "access": "Users and policies (ACL 2.0)",
+    "accounts": "Accounts (ACL 1.0)",
+}
 
 _MODULE_OF: Final = {name: module for module, names in MODULES.items() for name in names}
 # mqadmin does not look at the case of a command's name.

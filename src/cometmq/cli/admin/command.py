@@ -31,6 +31,7 @@ from typing import (
 )
 
 import typer
+from typer.models import OptionInfo
 
 from cometmq.cli import connection
 from cometmq.cli.admin.completion import completer
@@ -41,6 +42,7 @@ from cometmq.errors import CometMQError, ConfigError, ServersFailedError
 
 if TYPE_CHECKING:
     from cometmq.admin.client import AdminClient
+    from cometmq.client.producing.producer import Producer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,6 +69,7 @@ Broker = Annotated[
 Cluster = Annotated[
     str | None, typer.Option("-c", "--clusterName", help="The cluster.", show_default=False)
 ]
+Topic = Annotated[str, typer.Option("-t", "--topic", help="The topic.")]
 
 OutputForm = Annotated[
     Form | None,
@@ -112,25 +115,56 @@ class Run:
         """Return the addresses that a change goes to: the cluster's masters, or the one broker."""
         if broker is not None:
             return [broker]
-        brokers = await self.admin.brokers.addresses(cluster=cluster, slaves=False)
+        return await self.brokers(cluster, slaves=False)
+
+    async def brokers(self, cluster: str | None, *, slaves: bool) -> list[str]:
+        """Return the addresses of a cluster's masters, and with `slaves` of its slaves, too."""
+        brokers = await self.admin.brokers.addresses(cluster=cluster, slaves=slaves)
         return [at.address for at in brokers]
+
+    async def name_servers(self) -> list[str]:
+        """Return the addresses of the name servers."""
+        from cometmq.client.limits import namesrv_addresses
+
+        return namesrv_addresses(self.connection.namesrv)
+
+    def producer(self, group: str) -> Producer:
+        """Return a producer for the same cluster, to be started."""
+        from cometmq.client.producing.producer import Producer
+
+        return Producer(
+            group,
+            namesrv=self.connection.namesrv,
+            send_timeout_ms=self.connection.timeout_ms,
+            credentials=self.connection.credentials,
+            tls=self.connection.tls,
+        )
+
+    async def each(self, call: Awaitable[dict[str, T]]) -> dict[str, T]:
+        """Return the results of a call by server, without the servers that failed: tell of them."""
+        return await self.reached(call, dict)
+
+    async def reached(self, call: Awaitable[T], of_results: Callable[[Mapping[str, Any]], T]) -> T:
+        """Return what a call returns. If some of its servers fail, tell of each of them, and return
+        what `of_results` makes of the results of the others, by address.
+
+        A command that asks a server many times tells once that it fails.
+        """
+        try:
+            return await call
+        except ServersFailedError as error:
+            for server, reason in error.errors.items():
+                if server in self._told:
+                    self.failures += 1
+                else:
+                    self._told.add(server)
+                    self.failed(server, reason)
+            return of_results(error.results)
 
     def failed(self, server: str, error: CometMQError | str) -> None:
         """Tell of a failure and go on; the exit status will be 1."""
         self.failures += 1
         self.out.note(f"cometmq: {server}: {error}")
-
-    def some_failed(self, error: ServersFailedError) -> None:
-        """Tell of the servers that failed, and go on with what the others answered.
-
-        A command that asks many times tells of each server once.
-        """
-        for server, reason in error.errors.items():
-            if server in self._told:
-                self.failures += 1
-            else:
-                self._told.add(server)
-                self.failed(server, reason)
 
     async def change(
         self,
@@ -203,8 +237,7 @@ def command(
 ]:
     """Register an asynchronous function of a Run as the command `name` of `app`.
 
-    One that `changes` something has the options --dry-run and --yes, too. A parameter with the name of
-    a common one stands in its place, as `timeout_ms` where a command takes longer: the run has its value.
+    One that `changes` something has the options --dry-run and --yes, too.
     """
 
     def register(
@@ -212,15 +245,14 @@ def command(
     ) -> Callable[Concatenate[Run, P], Awaitable[None]]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         own = [
-            p.replace(annotation=_completed(p.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
+            p.replace(annotation=_prepared(p.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
             for p in own
         ]
-        taken = {name for parameter in own for name in _declared(parameter.annotation)}
-        given_instead = {parameter.name for parameter in own}
+        taken = {letter for parameter in own for letter in _declared(parameter.annotation)}
         common = {
             key: (free, default)
             for key, (annotation, default) in _common(changes).items()
-            if key not in given_instead and (free := _free_of(taken, annotation)) is not None
+            if (free := _free_of(taken, annotation)) is not None
         }
         added = [
             inspect.Parameter(
@@ -232,7 +264,9 @@ def command(
 
         def entry(ctx: typer.Context, **given: Any) -> None:
             options = {
-                key: given.pop(key) if key in given else _not_offered(annotation, default)
+                key: given.pop(key)
+                if key in common
+                else given.get(key, _not_offered(annotation, default))
                 for key, (annotation, default) in _common(True).items()
             }
             options["output"] = options["output"] or ctx.obj or Form.TABLE
@@ -256,9 +290,9 @@ def command(
 def _declared(annotation: Any) -> tuple[str, ...]:
     """Return the names of the option that an annotation declares: `-o`, `--order`."""
     for part in get_args(annotation)[1:]:
-        if isinstance(part, type(typer.Option())):
-            # `Option` takes the first name for a default, which it is not in an annotation.
-            first = () if part.default is ... else (part.default,)
+        if isinstance(part, OptionInfo):
+            # typer takes the first name for the default until it looks at the annotation.
+            first = (part.default,) if isinstance(part.default, str) else ()
             return (*first, *(part.param_decls or ()))
     return ()
 
@@ -268,13 +302,12 @@ def _free_of(taken: set[str], annotation: Any) -> Any:
 
     That is None if no name is left.
     """
-    names = _declared(annotation)
-    if not taken.intersection(names):
+    if not taken.intersection(_declared(annotation)):
         return annotation
     kind, option, *_ = get_args(annotation)
     free = copy.copy(option)
     free.default = ...
-    free.param_decls = tuple(name for name in names if name not in taken)
+    free.param_decls = tuple(name for name in _declared(annotation) if name not in taken)
     return Annotated[kind, free] if free.param_decls else None
 
 
@@ -284,16 +317,19 @@ def _not_offered(annotation: Any, default: object) -> object:
     return default if option.envvar is None else os.environ.get(option.envvar, default)
 
 
-def _completed(annotation: Any) -> Any:
-    """Return the annotation of an option with the completion that its name tells, if any."""
+def _prepared(annotation: Any) -> Any:
+    """Return the annotation of an option that takes `true` or `false` as a value, where typer makes a
+    flag of it, and that completes what its name tells.
+    """
     names = _declared(annotation)
-    found = next((it for name in names if (it := completer(name)) is not None), None)
-    if found is None:
+    if not names:
         return annotation
     kind, option, *rest = get_args(annotation)
-    completed = copy.copy(option)
-    completed.autocompletion = option.autocompletion or found
-    return Annotated[(kind, completed, *rest)]
+    prepared = copy.copy(option)
+    prepared.autocompletion = option.autocompletion or next(
+        filter(None, map(completer, names)), None
+    )
+    return Annotated[(Any if option.parser is truth else kind, prepared, *rest)]
 
 
 def _common(changes: bool) -> dict[str, tuple[Any, object]]:

@@ -77,7 +77,7 @@ class Output:
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        self._sections: list[tuple[str, object]] = []
+        self._sections: list[tuple[str, Any]] = []
         self._printed = False
         # The section that was streamed; what JSON and YAML hold back then continues its document.
         self._streamed: str | None = None
@@ -97,7 +97,11 @@ class Output:
             writer.writerows([_csv_value(value) for value in row] for row in found)
         else:
             keys = [column.key for column in columns]
-            self._sections.append((section, [dict(zip(keys, row, strict=True)) for row in found]))
+            items = [dict(zip(keys, row, strict=True)) for row in found]
+            if self._sections and self._sections[-1][0] == section:
+                self._sections[-1][1].extend(items)  # a command that prints the table in parts
+            else:
+                self._sections.append((section, items))
 
     @contextmanager
     def stream(
@@ -132,8 +136,8 @@ class Output:
         """Print text of any number of lines to people. Programs get it as a value of a record."""
         if self.form is Form.TABLE:
             self._head(section)
-            for line in text.splitlines() or [""]:
-                sys.stdout.write(f"{GAP}{as_text(line.expandtabs())}\n")
+            for line in text.removesuffix("\n").split("\n"):
+                sys.stdout.write(f"{GAP}{as_text(line.removesuffix(chr(13)).expandtabs())}\n")
 
     def record(self, values: Mapping[str, object], *, section: str = "") -> None:
         """Print the values of one thing, each with its name."""
@@ -141,7 +145,8 @@ class Output:
             self._head(section)
             width = max(map(len, values), default=0)
             for name, value in values.items():
-                sys.stdout.write(f"{as_text(name):<{width}}{GAP}{as_text(value)}\n")
+                line = f"{as_text(name):<{width}}{GAP}{as_text(value)}"
+                sys.stdout.write(f"{line.rstrip()}\n")
         elif self.form is Form.CSV:
             self._gap()
             writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -156,13 +161,17 @@ class Output:
         sys.stderr.write(f"{text}\n")
 
     def finish(self) -> None:
-        """Print what JSON and YAML hold back: one document needs all of it."""
+        """Print what JSON and YAML hold back: one document needs all of it.
+
+        A command that prints anew every few seconds prints a document each time.
+        """
         if self.form in (Form.JSON, Form.YAML):
             if self._streamed is None:
                 if self._sections:
                     sys.stdout.write(_text_of(self._document(), self.form))
             elif self._streamed:
                 self._continue_document()
+            self._sections.clear()
         sys.stdout.flush()
 
     def _continue_document(self) -> None:
@@ -286,7 +295,9 @@ def _print_table(
         for place, column in enumerate(columns)
     ]
     right = [
-        bool(rows) and all(_is_number(row[place]) for row in rows) and column.form is as_text
+        column.form is as_text
+        and any(_is_number(row[place]) for row in rows)
+        and all(row[place] is None or _is_number(row[place]) for row in rows)
         for place, column in enumerate(columns)
     ]
     for line in ([column.title for column in columns], *texts):
