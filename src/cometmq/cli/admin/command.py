@@ -147,12 +147,18 @@ class Run:
     async def reached(self, call: Awaitable[T], of_results: Callable[[Mapping[str, Any]], T]) -> T:
         """Return what a call returns. If some of its servers fail, tell of each of them, and return
         what `of_results` makes of the results of the others, by address.
+
+        A command that asks a server many times tells once that it fails.
         """
         try:
             return await call
         except ServersFailedError as error:
             for server, reason in error.errors.items():
-                self.failed(server, reason)
+                if server in self._told:
+                    self.failures += 1
+                else:
+                    self._told.add(server)
+                    self.failed(server, reason)
             return of_results(error.results)
 
     def failed(self, server: str, error: CometMQError | str) -> None:

@@ -14,7 +14,7 @@ from cometmq.admin.group_records import (
 )
 from cometmq.cli.admin.command import Run
 from cometmq.cli.admin.output import Column
-from cometmq.errors import CometMQError, RemoteError, ServersFailedError
+from cometmq.errors import CometMQError, RemoteError
 from cometmq.protocol.codes import ResponseCode
 
 PUSH: Final = "CONSUME_PASSIVELY"
@@ -46,38 +46,40 @@ class Members(NamedTuple):
 
 async def online(run: Run, group: str, broker: str | None = None) -> GroupConnections:
     """Return the members of a group at the brokers that answer, and tell of the others."""
-    try:
-        return await run.admin.groups.connections(group, broker=broker)
-    except ServersFailedError as error:
-        members = joined(group, error.results.values())
-        if members is None:
-            raise
-        run.some_failed(error)
-        return members
+    members = await _online(run, group, broker)
+    if members is None:
+        raise RemoteError(
+            f"group {group} has no member at the brokers that answer; start one",
+            code=ResponseCode.CONSUMER_NOT_ONLINE,
+        )
+    return members
 
 
 async def online_or_none(run: Run, group: str) -> GroupConnections | None:
     """Return the members of a group, None if no broker that answers knows any."""
     try:
-        return await online(run, group)
-    except ServersFailedError as error:
-        run.some_failed(error)
-        return None
+        return await _online(run, group)
     except RemoteError as error:
         if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return None
         raise
 
 
+async def _online(run: Run, group: str, broker: str | None = None) -> GroupConnections | None:
+    return await run.reached(
+        run.admin.groups.connections(group, broker=broker),
+        lambda results: joined(group, results.values()),
+    )
+
+
 async def progress_of(
     run: Run, group: str, topic: str | None = None, cluster: str | None = None
 ) -> GroupProgress:
     """Return how far a group is at the brokers that answer, and tell of the others."""
-    try:
-        return await run.admin.groups.progress(group, topic, cluster=cluster)
-    except ServersFailedError as error:
-        run.some_failed(error)
-        return merged(group, error.results.values())
+    return await run.reached(
+        run.admin.groups.progress(group, topic, cluster=cluster),
+        lambda results: merged(group, results.values()),
+    )
 
 
 async def ask_members(run: Run, group: GroupConnections, *, stacks: bool = False) -> Members:

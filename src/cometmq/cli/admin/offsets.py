@@ -241,11 +241,10 @@ async def _move(
         run.out.table(_PLANNED, [_planned(at, target) for at, target in plan])
         return
     run.confirm(what, servers)
-    try:
-        moved = await move()
-    except ServersFailedError as error:
-        run.some_failed(error)
-        moved = {queue: to for table in error.results.values() for queue, to in table.items()}
+    moved = await run.reached(
+        move(),
+        lambda results: {queue: to for table in results.values() for queue, to in table.items()},
+    )
     run.out.table(
         _MOVED,
         [(queue.broker_name, queue.queue_id, moved[queue]) for queue in sorted(moved)],
