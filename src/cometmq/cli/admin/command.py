@@ -109,6 +109,7 @@ class Run:
     dry_run: bool
     yes: bool
     failures: int = field(default=0, init=False)
+    _told: set[str] = field(default_factory=set, init=False)
 
     async def masters(self, cluster: str | None, broker: str | None = None) -> list[str]:
         """Return the addresses that a change goes to: the cluster's masters, or the one broker."""
