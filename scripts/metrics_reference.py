@@ -1,6 +1,6 @@
 """Write docs/reference/metrics.md: every metric of the servers, out of the catalogue.
 
-    .venv/bin/python scripts/metrics_reference.py
+.venv/bin/python scripts/metrics_reference.py
 """
 
 from __future__ import annotations
