@@ -124,6 +124,8 @@ class DevServers:
                     bind_address=self._host,
                     listen_port=self._broker_port,
                     namesrv_addr=self.namesrv_address,
+                    metrics_exporter_type="PROM",
+                    metrics_prom_exporter_port=0,
                 ),
                 StoreConfig(
                     store_path_root_dir=self._root,
@@ -152,6 +154,7 @@ def _welcome(servers: DevServers, root: Path, *, temporary: bool) -> None:
     for label, value in (
         ("name server", servers.namesrv_address),
         ("broker", servers.broker.address),
+        ("metrics", f"http://{servers.broker.metrics_address}/metrics"),
         ("store", f"{root}{kept}"),
     ):
         text.append(f"{label:<13}", style="bold").append(f"{value}\n")

@@ -123,6 +123,10 @@ class Monitoring:
         # A scraper that goes away must not end the scrape of the others.
         return await asyncio.shield(self._scraping)
 
+    def forget_scrape(self) -> None:
+        """Have the next scraper get new figures, also within SHARED_FOR_S."""
+        self._scraped_s = None
+
     async def _put_together(self) -> bytes:
         began_s = self._monotonic()
         await self._ask_machine()
@@ -133,6 +137,7 @@ class Monitoring:
             for _ in collect(out):
                 held_s = self._monotonic() - slice_s
                 if held_s >= SLICE_S:
+                    out.pack()
                     longest_s = max(longest_s, held_s)
                     await asyncio.sleep(0)
                     slice_s = self._monotonic()
