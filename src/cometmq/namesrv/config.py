@@ -10,6 +10,7 @@ from typing import Final
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.log_levels import check_levels
 
 DEFAULT_PORT = 9876
 
@@ -53,8 +54,11 @@ class NamesrvConfig:
     # Answer no route for wait_seconds_for_service after a start: the brokers come back first.
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = field(default=45, metadata={"min": 0})
+    # CometMQ's own: which lines the log takes.
+    log_level: str = "info"
 
     def __post_init__(self) -> None:
+        check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
 
     def refused_keys(self) -> frozenset[str]:
