@@ -138,6 +138,7 @@ def test_a_log_file_is_rotated_and_its_level_changes_while_the_server_runs(
     ):
         server.refuses()
         answer = client.ask(UPDATE[kind], body=b"logLevel=loud")
+        assert answer.remark is not None
         assert "logLevel" in answer.remark
         assert "loud is none of debug, info, warning, error" in answer.remark
         assert client.ask(UPDATE[kind], body=b"logLevel=info").code == 0
