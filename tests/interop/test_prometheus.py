@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, start_http_server
-from tests.integration.server_processes import server_process
-from tests.interop.prometheus import Prometheus, prometheus, promtool
+from tests.interop.prometheus import promtool
 from tests.unit.test_reference import generator
-from tests.waits import SEND_WAIT_MS, eventually
-
-from cometmq import (
-    ClientMetrics,
-    ConsumeFromWhere,
-    ConsumeResult,
-    Message,
-    MessageExt,
-    Producer,
-    PushConsumer,
-)
-from cometmq.testing.ports import HeldPort
 
 pytestmark = [pytest.mark.interop]
 
