@@ -31,6 +31,7 @@ HOT: Final = (
     "broker.sends.send",
     "broker.traffic",
     "model.hashing",
+    "model.histogram",
     "protocol.command",
     "protocol.frame",
     "protocol.properties",

@@ -114,6 +114,17 @@ class BrokerConfig:
     # CometMQ's own: which lines the log takes.
     log_level: str = "info"
 
+    # PROM serves /metrics, /health and /ready over HTTP; without a host, where `bindAddress` says.
+    metrics_exporter_type: str = "DISABLE"
+    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
+    # CometMQ's own: how many topics, pairs of a group and a topic, and queues of groups have series
+    # of their own in /metrics, and how many topics and pairs histograms. The others are summed.
+    metrics_max_topics: int = field(default=1_000, metadata={"min": 0, "max": 100_000})
+    metrics_max_pairs: int = field(default=5_000, metadata={"min": 0, "max": 100_000})
+    metrics_max_queues: int = field(default=2_000, metadata={"min": 0, "max": 100_000})
+    metrics_max_histograms: int = field(default=200, metadata={"min": 0, "max": 10_000})
+
     def __post_init__(self) -> None:
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)

@@ -35,6 +35,11 @@ class LongAnswers:
         self._waiting: dict[Connection, deque[asyncio.Future[None]]] = {}
         self._count = 0
 
+    @property
+    def waiting_count(self) -> int:
+        """How many requests wait for their turn."""
+        return self._count
+
     @asynccontextmanager
     async def turn(self, connection: Connection) -> AsyncIterator[None]:
         """Wait for a turn of the connection, and keep it until the end of the block.

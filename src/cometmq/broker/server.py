@@ -23,6 +23,7 @@ from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.groups.service import Groups
 from cometmq.broker.long_answer import LongAnswers
+from cometmq.broker.metrics.service import Metrics
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
@@ -46,10 +47,13 @@ from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
+from cometmq.remoting.monitoring import Monitoring
+from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.addresses import resolve
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.metric_catalogue import Server
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 from cometmq.runtime.state_writer import StateWriter
@@ -100,13 +104,18 @@ class Broker:
         self._config_directory = store_config.store_path_root_dir / "config"
         self._tasks = TaskOwner("broker")
         self._state = StateWriter(workers, clock)
-        self._handlers = Handlers(AdminAccess(config.admin_from))
+        is_monitored = config.metrics_exporter_type == "PROM"
+        meter = RequestMeter(clock.monotonic) if is_monitored else None
+        self._handlers = Handlers(AdminAccess(config.admin_from), meter)
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
         self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
         self._remoting = self._listener(config.listen_port)
+        self._vip: RemotingServer | None = None
+        self._monitoring = self._new_monitoring() if is_monitored else None
         self._parts: Parts | None = None
+        self._metrics: Metrics | None = None
         self._services: list[Service] = []
         # What is to be closed, the last first. So a start that fails closes what it has opened.
         self._closing = AsyncExitStack()
@@ -125,6 +134,11 @@ class Broker:
     def address(self) -> str:
         """The address by which clients reach this broker, as name servers hand it out."""
         return f"{self.config.broker_ip1}:{self.port}"
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address of `/metrics`, `/health` and `/ready`; None where metrics are off."""
+        return None if self._monitoring is None else self._monitoring.http.address
 
     @property
     def parts(self) -> Parts:
@@ -175,6 +189,8 @@ class Broker:
         if self._closed:
             return
         self._closed = True
+        if self._monitoring is not None:
+            self._monitoring.state = lambda: "the broker is stopping"
         await self._closing.aclose()
 
     async def _start(self) -> None:
@@ -183,6 +199,10 @@ class Broker:
         Before each next step push what undoes the last one: `close` undoes the steps in reverse.
         """
         closing = self._closing
+        if self._monitoring is not None:
+            # First, because probes ask while the store is recovered, and last to be closed.
+            closing.push_async_callback(self._monitoring.close)
+            await self._monitoring.start()
         # For a start that fails. After a start that succeeds, `close` closes both before the
         # services, and closing them twice does nothing.
         closing.push_async_callback(self._tasks.close)
@@ -208,6 +228,8 @@ class Broker:
         closing.push_async_callback(self._answer_held_pulls)
         closing.push_async_callback(self._registration.close)
         await self._registration.start()
+        if self._monitoring is not None and self._metrics is not None:
+            self._monitoring.state = self._metrics.ready
 
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
@@ -219,7 +241,7 @@ class Broker:
             Retries(parts, delays.put, groups.locks.holds_any, traffic.sent_back)
         )
         self.transactions = await self._opened(TransactionService(parts, delays.put.put))
-        await self._opened(
+        sends = await self._opened(
             Sends(
                 parts,
                 delays.put,
@@ -234,6 +256,17 @@ class Broker:
         await self._opened(
             Operation(parts, self._given, traffic, delays.messages, self.transactions)
         )
+        if self._monitoring is not None:
+            self._metrics = await self._opened(
+                Metrics(
+                    parts,
+                    self._monitoring,
+                    delays.messages,
+                    self.transactions,
+                    traffic,
+                    lambda: sends.waiting_count,
+                )
+            )
         storage = await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
@@ -345,6 +378,26 @@ class Broker:
             network=self._network,
         )
 
+    def _new_monitoring(self) -> Monitoring:
+        config = self.config
+        return Monitoring(
+            config.metrics_prom_exporter_host.strip() or config.bind_address,
+            config.metrics_prom_exporter_port,
+            base={
+                "cluster": config.broker_cluster_name,
+                "node_type": Server.BROKER.value,
+                "node_id": config.broker_name,
+            },
+            clock=self._clock,
+            handlers=self._handlers,
+            holdings=self._holdings,
+            connection_count=lambda: (
+                len(self._remoting.connections)
+                + (len(self._vip.connections) if self._vip is not None else 0)
+            ),
+            network=self._network,
+        )
+
     async def _listen(self) -> None:
         """Serve clients, also over the VIP channel (Java: fastRemotingServer)."""
         await self._remoting.start()
@@ -358,6 +411,7 @@ class Broker:
             # this machine.
             log.warning("no VIP channel", reason=str(error))
         else:
+            self._vip = vip
             self._closing.push_async_callback(vip.close)
 
 

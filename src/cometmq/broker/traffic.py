@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.stats_item import StatsItem
 from cometmq.broker.topics.topics import TopicManager
+from cometmq.model.histogram import latencies
 from cometmq.model.names import SYSTEM_TOPICS, TIMER_TOPIC
 from cometmq.runtime.clock import Clock
 from cometmq.store.store import MessageStore
@@ -64,12 +65,14 @@ class Taken:
     """Counts what one group takes of one topic, and sends back.
 
     `next_offsets` has, by queue id, the offset up to which the group's members were handed
-    messages. `item` keeps samples of the other attributes, which only grow.
+    messages. `latencies` has the pulls by their time, and `item` keeps samples of the other
+    attributes, which only grow.
     """
 
     __slots__ = (
         "byte_count",
         "item",
+        "latencies",
         "latency_us",
         "message_count",
         "next_offsets",
@@ -82,6 +85,7 @@ class Taken:
         self.pull_count = 0
         self.byte_count = 0
         self.latency_us = 0
+        self.latencies = latencies()
         self.sent_back_count = 0
         self.next_offsets: dict[int, int] = {}
         self.item: StatsItem | None = None
@@ -160,7 +164,9 @@ class Traffic:
         taken.message_count += count
         taken.pull_count += 1
         taken.byte_count += byte_count
-        taken.latency_us += int(took_s * 1e6)
+        took_us = int(took_s * 1e6)
+        taken.latency_us += took_us
+        taken.latencies.add(took_us)
         next_offsets = taken.next_offsets
         if queue_id in next_offsets:
             next_offsets[queue_id] = next_offset

@@ -57,6 +57,11 @@ class NamesrvConfig:
     # CometMQ's own: which lines the log takes.
     log_level: str = "info"
 
+    # CometMQ's own, called as the broker's: PROM serves /metrics, /health and /ready over HTTP; without a host, where `bindAddress` says.
+    metrics_exporter_type: str = "DISABLE"
+    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
+
     def __post_init__(self) -> None:
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)

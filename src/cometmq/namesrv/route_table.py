@@ -164,6 +164,16 @@ class RouteTable:
         """Return all brokers that are alive, masters and slaves."""
         return list(self._live.values())
 
+    def longest_silence_ms(self) -> float:
+        """Return for how long the most silent of the live brokers has not been heard of."""
+        now_ms = self._now_ms()
+        return max((now_ms - live.seen_ms for live in self._live.values()), default=0.0)
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are."""
+        return len(self._topics)
+
     def touch(self, key: BrokerKey) -> None:
         """Note a sign of life other than a registration (request codes 322 and 904)."""
         if (live := self._live.get(key)) is not None:

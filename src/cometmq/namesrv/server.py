@@ -6,10 +6,11 @@ Name servers do not know of each other: brokers register with each, clients ask 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import structlog
 
+from cometmq.errors import ConfigError
 from cometmq.namesrv.admin_handlers import AdminHandlers
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
@@ -20,9 +21,15 @@ from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
+from cometmq.remoting.monitoring import Monitoring
+from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
+from cometmq.runtime import metric_catalogue
+from cometmq.runtime.addresses import host_name
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.runtime.config import Configuration
+from cometmq.runtime.exposition import Exposition
+from cometmq.runtime.metric_catalogue import Server
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
@@ -53,7 +60,10 @@ class NameServer:
         self._kv_config = KvConfig(self.config.kv_config_path, self._state)
         configuration = Configuration([self.config], properties)
         access = AdminAccess(self.config.admin_from)
-        self.handlers = handlers = Handlers(access)
+        is_monitored = self.config.metrics_exporter_type == "PROM"
+        meter = RequestMeter(clock.monotonic) if is_monitored else None
+        self.handlers = handlers = Handlers(access, meter)
+        self._holdings = Holdings(self.config.max_bytes_in_flight)
         RouteHandlers(self.config, self.table, self._kv_config, access, clock).register(handlers)
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
@@ -65,12 +75,16 @@ class NameServer:
             limits=ConnectionLimits(
                 unfinished_frame_s=self.config.unfinished_frame_timeout_seconds
             ),
-            holdings=Holdings(self.config.max_bytes_in_flight),
+            holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,
             network=network,
         )
+        self._network = network
+        self._clock = clock
+        self._monitoring: Monitoring | None = None
+        self._is_monitored = is_monitored
         self._tasks = TaskOwner("namesrv")
         self._closing = False
 
@@ -79,10 +93,21 @@ class NameServer:
         """The port that the server listens on, known after `start`."""
         return self._server.port
 
+    @property
+    def metrics_address(self) -> str | None:
+        """The address of `/metrics`, `/health` and `/ready`; None where metrics are off."""
+        return None if self._monitoring is None else self._monitoring.http.address
+
     async def start(self) -> None:
         """Load the key-value configuration and listen. Raises ConfigError."""
         await asyncio.get_running_loop().run_in_executor(None, self._kv_config.load)
         await self._server.start()
+        if self._is_monitored:
+            try:
+                await self._start_monitoring()
+            except ConfigError:
+                await self._server.close()
+                raise
         period_s = self.config.scan_not_active_broker_interval / 1000
         self._tasks.every(period_s, self.scan, "scan")
         self._tasks.spawn(asyncio.to_thread(json_dialect.prepare), "prepare-json-dialect")
@@ -91,9 +116,50 @@ class NameServer:
     async def close(self) -> None:
         """Stop listening and close every connection. Idempotent."""
         self._closing = True
+        if self._monitoring is not None:
+            self._monitoring.state = lambda: "the name server is stopping"
         await self._tasks.close()
         await self._server.close()
+        if self._monitoring is not None:
+            await self._monitoring.close()
         self._state.close()
+
+    async def _start_monitoring(self) -> None:
+        config = self.config
+        host = config.metrics_prom_exporter_host.strip() or config.bind_address
+        self._monitoring = monitoring = Monitoring(
+            host,
+            config.metrics_prom_exporter_port,
+            base={
+                "cluster": "",
+                "node_type": Server.NAMESRV.value,
+                "node_id": f"{host_name()}:{self.port}",
+            },
+            clock=self._clock,
+            handlers=self.handlers,
+            holdings=self._holdings,
+            connection_count=lambda: len(self._server.connections),
+            network=self._network,
+        )
+        waits_until_s = self._clock.monotonic() + (
+            config.wait_seconds_for_service if config.need_wait_for_service else 0
+        )
+
+        def ready() -> str:
+            if self._clock.monotonic() < waits_until_s:
+                return "the name server waits for its brokers, needWaitForService is true"
+            return ""
+
+        monitoring.collectors.append(self._collect)
+        await monitoring.start()
+        monitoring.state = ready
+
+    def _collect(self, out: Exposition) -> Iterator[None]:
+        live = self.table.live()
+        out.one(metric_catalogue.REGISTERED_BROKERS, len(live))
+        out.one(metric_catalogue.ROUTED_TOPICS, self.table.topic_count)
+        out.one(metric_catalogue.BROKER_SILENT, self.table.longest_silence_ms() / 1000)
+        yield
 
     def scan(self) -> None:
         """Drop the brokers that were silent for too long, and close their connections."""

@@ -42,7 +42,7 @@ from cometmq.protocol.command import (
 from cometmq.protocol.frame import MAX_FRAME_LENGTH, Frame, FrameDecoder, SerializeType
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.refused_requests import unsupported
-from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.dispatch import UNSERVED, Handlers
 from cometmq.remoting.holdings import (
     SLOW_BYTES_PER_S,
     WORTH_COUNTING_BYTES,
@@ -154,6 +154,7 @@ class Connection(asyncio.Protocol):
         self.serialize_type = serialize_type
         self._handler_of = handlers.get
         self._decode_request = handlers.decoder.decode
+        self._refused = handlers.refused
         self._owner = owner
         self._limits = limits
         self._server_side = server_side
@@ -539,6 +540,7 @@ class Connection(asyncio.Protocol):
             self._on_response(command)
         elif not command.is_oneway:
             log.warning("request code not supported", peer=self.peer, code=command.code)
+            self._count_refused(UNSERVED, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
             self.refuse(
                 command.opaque,
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -550,6 +552,7 @@ class Connection(asyncio.Protocol):
             self._on_response(command)
             return
         log.warning("request refused", peer=self.peer, code=command.code, reason=str(error))
+        self._count_refused(command.code, ResponseCode.SYSTEM_ERROR)
         if not command.is_oneway:
             self.refuse(command.opaque, ResponseCode.SYSTEM_ERROR, str(error))
 
@@ -583,12 +586,18 @@ class Connection(asyncio.Protocol):
         if isinstance(error, CometMQError):
             code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code
             remark = error.remark or str(error)
+            self._count_refused(request.code, code)
             log.warning(
                 "request refused", peer=self.peer, code=request.code, answer=int(code), why=remark
             )
             return response(code, remark, ext=getattr(error, "ext", None))
         log.error("handler failed", peer=self.peer, code=request.code, exc_info=error)
+        self._count_refused(request.code, ResponseCode.SYSTEM_ERROR)
         return response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def _count_refused(self, code: int, answer: int) -> None:
+        pair = (code, int(answer))
+        self._refused[pair] = self._refused.get(pair, 0) + 1
 
     def _take_opaque(self) -> int:
         opaque = self._next_opaque

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.errors import ProtocolError
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
@@ -14,6 +14,7 @@ from cometmq.protocol.request_type import AnyRequestType, RequestType
 if TYPE_CHECKING:
     from cometmq.remoting.access import AdminAccess
     from cometmq.remoting.connection import Connection
+    from cometmq.remoting.request_meter import RequestMeter
 
 # A handler returns the answer, and the connection sends it by `Connection.reply`. A handler that
 # returns None sends the answer itself, now or later, by `reply`, `reply_encoded`, `reply_failure` or
@@ -22,15 +23,24 @@ Handler = Callable[["Connection", Request[HeaderT]], RemotingCommand | None]
 # A handler that is a coroutine function runs as a task; `Connection.reply_when` sends its answer.
 AsyncHandler = Callable[["Connection", Request[HeaderT]], Awaitable[RemotingCommand | None]]
 
+UNSERVED: Final = -1
+
 
 class Handlers:
     """Maps the request codes that `cometmq.protocol.requests` declares to their handlers.
 
-    With `access`, which servers pass, only administrators may send administrators' requests.
+    With `access`, which servers pass, only administrators may send administrators' requests. With
+    `meter` requests are timed, but for the most frequent ones.
     """
 
-    def __init__(self, access: AdminAccess | None = None) -> None:
+    def __init__(
+        self, access: AdminAccess | None = None, meter: RequestMeter | None = None
+    ) -> None:
         self._access = access
+        self.meter = meter
+        # How many requests were answered by an error, by their code and that of the answer.
+        # Requests that nobody serves have the code UNSERVED.
+        self.refused: dict[tuple[int, int], int] = {}
         self.decoder = RequestDecoder()
         # The rows of the requests that have a handler, by code.
         self.request_types: dict[int, AnyRequestType] = {}
@@ -49,6 +59,8 @@ class Handlers:
         the handler accordingly. A request that needs none of them pays nothing for them.
         """
         code = request_type.code
+        if self.meter is not None:
+            handler = self.meter.timed(code, handler)
         assert code not in self._handlers, f"request code {code} is registered twice"
         self.request_types[code] = request_type
         self.decoder.register(code, request_type.header)

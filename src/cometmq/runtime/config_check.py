@@ -33,9 +33,9 @@ MAX_UPDATE_BYTES: Final = 128 * 1024
 
 
 class Promise(NamedTuple):
-    """A protection that a configuration key asks for and that CometMQ does not give.
+    """A protection, or a service, that a configuration key asks for and that CometMQ does not give.
 
-    `is_asked` tells whether a value of the key asks for the protection; Java's default never does.
+    `is_asked` tells whether a value of the key asks for it; Java's default never does.
     `complaint` continues the error text after `key=value`, or after the key alone if the value is a
     secret.
     """
@@ -66,6 +66,12 @@ _NO_TLS: Final = (
     "through a network or a tunnel that nobody listens to"
 )
 
+# Java's exporters are OTLP_GRPC, PROM and LOG.
+_EXPORTER: Final = Promise(
+    lambda text: text not in ("DISABLE", "PROM"),
+    "asks for an exporter that CometMQ does not have: set PROM, which serves /metrics over HTTP on "
+    "metricsPromExporterPort (a collector can scrape it and pass it on), or DISABLE",
+)
 _ACCESS: Final = Promise(is_true, _NO_ACCESS_CONTROL)
 _TLS: Final = Promise(is_true, _NO_TLS)
 _ENFORCING: Final = Promise(is_one_of("enforcing"), _NO_TLS)
@@ -74,6 +80,7 @@ _CLIENT_CERTIFICATES: Final = Promise(is_one_of("require", "optional"), _NO_TLS)
 # These apply to every server. Java reads the TLS keys as system properties; in a file they mean the
 # same.
 SERVER_PROMISES: Final[Mapping[str, Promise]] = {
+    "metricsExporterType": _EXPORTER,
     "aclEnable": _ACCESS,
     "authenticationEnabled": _ACCESS,
     "authorizationEnabled": _ACCESS,

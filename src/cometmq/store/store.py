@@ -25,6 +25,7 @@ from cometmq.errors import (
     StoreError,
     StoreStarvedError,
 )
+from cometmq.model.histogram import latencies
 from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.record import StoredRecord, decode_record
@@ -146,6 +147,9 @@ class MessageStore:
         self._replica: ReplicaLog | None = None
         self._pending_queues: dict[tuple[str, int], PendingQueue] = {}
         self._deleting: set[str] = set()
+        # Microseconds that syncs of the commit log took; those that found nothing do not count.
+        self.flush_times = latencies()
+        self._monotonic = clock.monotonic
         self.refusals = self._appender.refusals
         self._refuse_as_closed("is not open")
         self.cleaner = Cleaner(
@@ -592,13 +596,18 @@ class MessageStore:
         self._raise_failure()
         watch = self._appender.page_cache_watch
         watch.flush_begins()
+        began_s, before = self._monotonic(), self._flusher.flushed_offset
         try:
-            return self._flusher.flush_commit_log(least_pages)
+            flushed = self._flusher.flush_commit_log(least_pages)
+            if flushed > before:
+                self.flush_times.add(int((self._monotonic() - began_s) * 1e6))
         except StoreStarvedError:
             raise
         except StoreError as error:
             self._fail(error)
             raise
+        else:
+            return flushed
         finally:
             watch.flush_ends()
 

@@ -125,6 +125,10 @@ class ClientManager:
         """Say whether a consumer group is online and subscribes to a topic."""
         return group in self._subscribers.get(topic, ())
 
+    def consumer_groups(self) -> list[str]:
+        """Return the consumer groups that are online."""
+        return list(self._consumers)
+
     def producer_groups(self) -> list[str]:
         return list(self._producers)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -46,7 +46,7 @@ class GroupManager:
         for name in names.BUILT_IN_GROUPS:
             self.table.subscription_group_table.setdefault(name, _new_group(name))
 
-    def all(self) -> Iterable[SubscriptionGroupConfig]:
+    def all(self) -> Collection[SubscriptionGroupConfig]:
         return self.table.subscription_group_table.values()
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:

@@ -147,6 +147,10 @@ class ConsumerOffsetManager:
         """Return the stored offsets of a group on a topic, by queue id."""
         return dict(self.table.offset_table.get(_key(topic, group), {}))
 
+    def groups(self) -> list[str]:
+        """Return the groups that have offsets."""
+        return list(self._topics)
+
     def topics_of(self, group: str) -> set[str]:
         return set(self._topics.get(group, ()))
 

@@ -7,6 +7,7 @@ until the topic changes. The common message costs no dict and no await.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NoReturn
 
 import msgspec
@@ -42,11 +43,13 @@ from cometmq.protocol.properties import (
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.randomness import Randomness
-from cometmq.store.queues.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue, PutTotals
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
 _find_tags: Final = property_finder(p.TAGS)
 _WAIT_NOT: Final = f"{p.WAIT_STORE_MSG_OK}\x01false"
+# Of so many messages of a topic one is timed: a power of two, less one.
+_UNTIMED: Final = 63
 _DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
 
 
@@ -114,6 +117,7 @@ class SendHandler:
         self._config = config
         self._store = parts.store
         self._randomness = parts.randomness
+        self._monotonic = parts.clock.monotonic
         self._topics = parts.topics
         self._groups = parts.groups
         self._put = put
@@ -196,6 +200,8 @@ class SendHandler:
             self._send_batch(connection, request, header, queue, target.sys_flag)
             return
 
+        totals = queue.totals
+        began_s = 0.0 if totals.message_count & _UNTIMED else self._monotonic()
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
@@ -236,9 +242,16 @@ class SendHandler:
                 request.opaque,
             )
             connection.reply_encoded(request, frame_prefix(len(answer), 0) + answer)
+            if began_s:
+                totals.sample(len(body), self._monotonic() - began_s)
             return
         ext_json = self._ext_json % (physical_offset, queue_id, queue_offset, quotable)
-        self._acknowledge(connection, request, header, ext_json)
+        timed = partial(self._answered, totals, len(body), began_s) if began_s else None
+        self._acknowledge(connection, request, header, ext_json, timed)
+
+    def _answered(self, totals: PutTotals, size: int, began_s: float) -> None:
+        """Count a send of a topic that is answered now."""
+        totals.sample(size, self._monotonic() - began_s)
 
     def _acknowledge(
         self,
@@ -246,13 +259,16 @@ class SendHandler:
         request: SendRequest,
         header: SendMessageHeader,
         ext_json: bytes,
+        answered: Callable[[], None] | None = None,
     ) -> None:
-        """Answer a send whose messages are the last in the log."""
+        """Answer a send whose messages are the last in the log, and call `answered` then."""
         if self._group_commit is None or _WAIT_NOT in (header.properties or ""):
             connection.reply_encoded(request, encode_answer(request.opaque, ext_json))
+            if answered is not None:
+                answered()
             return
         self._group_commit.answer_when_flushed(
-            self._store.commit_log.end, connection, request, ext_json
+            self._store.commit_log.end, connection, request, ext_json, answered
         )
 
     def _stored_properties(self, text: str) -> tuple[bytes, str, int]:
@@ -336,6 +352,7 @@ class SendHandler:
         queue: ConsumeQueue,
         topic_sys_flag: int,
     ) -> None:
+        began_s = self._monotonic()
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
@@ -381,6 +398,7 @@ class SendHandler:
                 first_queue_offset,
                 b"" if unique_id is None else b',"transactionId":%b' % _quoted(unique_id),
             ),
+            partial(self._answered, queue.totals, len(body), began_s),
         )
 
     def _refuse_special(self, text: str) -> None:

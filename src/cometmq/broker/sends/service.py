@@ -29,7 +29,13 @@ class Sends(Service):
         announced: Callable[[], Awaitable[None]],
     ) -> None:
         self._parts = parts
-        self._handler = SendHandler(parts, put, put_half, retry, announced, _group_commit(parts))
+        self._group_commit = _group_commit(parts)
+        self._handler = SendHandler(parts, put, put_half, retry, announced, self._group_commit)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many sends wait for the disk."""
+        return 0 if self._group_commit is None else self._group_commit.waiting_count
 
     async def open(self) -> None:
         parts, handler = self._parts, self._handler

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
@@ -30,7 +31,7 @@ _TICK_S: Final = 0.001
 class _Waiting(NamedTuple):
     """A send that waits. Its message lies below `end` in the log; `deadline` is a time of the loop.
 
-    Its request is not kept, so that the body can be freed.
+    Its request is not kept, so that the body can be freed. `answered` is called with the answer.
     """
 
     end: int
@@ -39,6 +40,7 @@ class _Waiting(NamedTuple):
     opaque: int
     is_oneway: bool
     ext_json: bytes
+    answered: Callable[[], None] | None
 
 
 class GroupCommit:
@@ -53,16 +55,24 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
 
     def answer_when_flushed(
-        self, end: int, connection: Connection, request: AnyRequest, ext_json: bytes
+        self,
+        end: int,
+        connection: Connection,
+        request: AnyRequest,
+        ext_json: bytes,
+        answered: Callable[[], None] | None = None,
     ) -> None:
-        """Answer `request` with `ext_json` when the log is on disk up to `end`.
+        """Answer `request` with `ext_json` when the log is on disk up to `end`, and call `answered`
+        then.
 
         After the time-out the code of the answer is FLUSH_DISK_TIMEOUT: the message stays in the
         log.
         """
         deadline = self._loop.time() + self._timeout_s
         self._waiting.append(
-            _Waiting(end, deadline, connection, request.opaque, request.is_oneway, ext_json)
+            _Waiting(
+                end, deadline, connection, request.opaque, request.is_oneway, ext_json, answered
+            )
         )
         if not self._flushing:
             self._flushing = True
@@ -113,6 +123,13 @@ class GroupCommit:
                     waiting.opaque, ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
                 )
 
+    @property
+    def waiting_count(self) -> int:
+        """How many sends wait."""
+        return len(self._waiting)
+
     def _answer(self, waiting: _Waiting, code: ResponseCode) -> None:
+        if waiting.answered is not None:
+            waiting.answered()
         if not waiting.is_oneway:
             waiting.connection.write(encode_answer(waiting.opaque, waiting.ext_json, code=code))

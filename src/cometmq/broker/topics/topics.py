@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import msgspec
 import structlog
@@ -78,7 +78,7 @@ class TopicManager:
     def get(self, topic: str) -> TopicConfig | None:
         return self.table.topic_config_table.get(topic)
 
-    def all(self) -> Iterable[TopicConfig]:
+    def all(self) -> Collection[TopicConfig]:
         return self.table.topic_config_table.values()
 
     @property

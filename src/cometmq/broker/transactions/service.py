@@ -64,6 +64,11 @@ class TransactionService(Service):
         return self._transactions.unresolved_count
 
     @property
+    def ended_counts(self) -> tuple[int, int]:
+        """How many half messages were committed, and how many rolled back, since the start."""
+        return self._transactions.committed_count, self._transactions.rolled_back_count
+
+    @property
     def asked_count(self) -> int:
         """How many questions were put to producers since the start."""
         return self._checker.asked_count

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from cometmq.model.histogram import Histogram, latencies, sizes
 from cometmq.model.names import LMQ_PREFIX
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
 from cometmq.protocol.record_layout import BODY_AT, HOSTS_V6, record_struct, wider_by
@@ -67,14 +68,25 @@ class PutTotals:
 
     `byte_count` is the size of the records. `batch_rest` counts the messages of batches, but for
     the first of each batch; so `message_count - batch_rest` is how often something was appended.
+    `sizes` and `latencies` are those of the sends that `sample` was called for.
     """
 
-    __slots__ = ("batch_rest", "byte_count", "message_count")
+    __slots__ = ("batch_rest", "byte_count", "latencies", "message_count", "sizes")
 
     def __init__(self) -> None:
         self.message_count = 0
         self.byte_count = 0
         self.batch_rest = 0
+        # Made with the first sample: most topics of a large broker rest.
+        self.latencies: Histogram | None = None
+        self.sizes: Histogram | None = None
+
+    def sample(self, size: int, took_s: float) -> None:
+        """Count a send of `size` bytes of bodies that was answered after `took_s`."""
+        if self.latencies is None or self.sizes is None:
+            self.latencies, self.sizes = latencies(), sizes()
+        self.latencies.add(int(took_s * 1e6))
+        self.sizes.add(size)
 
 
 class ConsumeQueue:

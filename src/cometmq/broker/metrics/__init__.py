@@ -1,0 +1,1 @@
+"""What a broker tells monitoring systems; see decision 101."""
