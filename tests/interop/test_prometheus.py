@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from tests.interop.prometheus import promtool
+from prometheus_client import CollectorRegistry, start_http_server
+from tests.integration.server_processes import ServerProcess, server_process
+from tests.interop.prometheus import Prometheus, prometheus, promtool
 from tests.unit.test_reference import generator
+from tests.waits import SEND_WAIT_MS, eventually
+
+from cometmq import (
+    ClientMetrics,
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
+from cometmq.testing.ports import HeldPort
 
 pytestmark = [pytest.mark.interop]
 
@@ -122,3 +139,123 @@ def test_promtool_takes_the_rules_the_configuration_and_every_query(tmp_path: Pa
         assert "SUCCESS" in promtool(*arguments, directory=tmp_path)
     checked = promtool("check", "config", str(DIRECTORY / "prometheus.yaml"), directory=tmp_path)
     assert "SUCCESS" in checked
+
+
+# Queries that have no data in a cluster where nothing goes wrong, and that is small.
+NOTHING_WRONG = frozenset(
+    {
+        "cometmq_refused_messages_total",
+        "cometmq_sent_back_messages_total",
+        "cometmq_client_send_retries_total",
+        "rocketmq_send_to_dlq_messages_total",
+    }
+)
+
+
+def listen(_messages: list[MessageExt]) -> ConsumeResult:
+    return ConsumeResult.SUCCESS
+
+
+@contextmanager
+def traffic(namesrv: str, registry: CollectorRegistry) -> Iterator[None]:
+    """Send to a topic, and have a group consume it, within the context."""
+    metrics = ClientMetrics(registry)
+    stop = threading.Event()
+    consumer = PushConsumer(
+        "billing", listen, namesrv=namesrv, consume_from=ConsumeFromWhere.FIRST_OFFSET
+    )
+    consumer.subscribe("orders")
+    with Producer("shop", namesrv=namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
+        metrics.watch(producer)
+        metrics.watch(consumer)
+
+        def send() -> None:
+            while not stop.wait(0.02):
+                # The first sends of a new queue are measured, and then one of 64.
+                producer.send_batch([Message("orders", b"x" * 100), Message("orders", b"y")])
+                producer.send(Message("orders", b"x" * 100))
+
+        producer.send(Message("orders", b"first"))
+        sender = threading.Thread(target=send)
+        with consumer:
+            sender.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                sender.join()
+
+
+@contextmanager
+def demo(directory: Path) -> Iterator[dict[str, list[str]]]:
+    """Run a name server, a broker and clients; yield the targets of each job."""
+    registry = CollectorRegistry()
+    targets = []
+    servers: list[ServerProcess] = []
+    with ExitStack() as stack:
+        for kind in ("namesrv", "broker"):
+            held = stack.enter_context(HeldPort())
+            place = directory / kind
+            place.mkdir()
+            settings = {
+                "metricsExporterType": "PROM",
+                "metricsPromExporterPort": held.port,
+                **({"namesrvAddr": servers[0].address} if servers else {}),
+            }
+            targets.append(f"127.0.0.1:{held.port}")
+            servers.append(stack.enter_context(server_process(kind, place, settings=settings)))
+        servers[1].refuses()
+        servers[0].refuses()
+        http, _ = start_http_server(0, "127.0.0.1", registry)
+        stack.callback(http.server_close)
+        stack.callback(http.shutdown)
+        stack.enter_context(traffic(servers[0].address, registry))
+        yield {"cometmq": targets, "shop": [f"127.0.0.1:{http.server_port}"]}
+
+
+def without_data(server: Prometheus, queries: set[str]) -> set[str]:
+    """Return the queries that have no line now, or none with a number."""
+    return {
+        query
+        for query in queries
+        if all(line["value"][1] == "NaN" for line in server.query(asked(query)))
+    }
+
+
+def test_every_query_of_the_dashboards_shows_the_demo_cluster(tmp_path: Path) -> None:
+    """Prometheus also evaluates all alert rules without an error, and none of them fires."""
+    queries = {q for dashboard in MADE.DASHBOARDS for q in dashboard.queries()}
+    expected = {q for q in queries if NOTHING_WRONG.isdisjoint(MADE.metric_names(q))}
+    config = DIRECTORY / "prometheus.yaml"
+    with (
+        demo(tmp_path) as jobs,
+        prometheus(tmp_path, config, jobs) as server,
+    ):
+        targets = eventually(
+            lambda: server.ask("targets", state="active")["activeTargets"],
+            lambda found: len(found) == 3 and all(t["health"] == "up" for t in found),
+        )
+        assert {target["lastError"] for target in targets} == {""}
+        missing = set(expected)
+
+        def all_have_data() -> bool:
+            missing.intersection_update(without_data(server, missing))
+            return not missing
+
+        eventually(all_have_data)
+        for query in queries - expected:
+            server.query(asked(query))  # raises for an error
+
+        def evaluated() -> list[Any]:
+            return [rule for group in server.ask("rules")["groups"] for rule in group["rules"]]
+
+        rules = eventually(evaluated, lambda found: all(r["health"] != "unknown" for r in found))
+        assert {rule["name"] for rule in rules} == CASES.keys()
+        assert [rule["lastError"] for rule in rules if rule["health"] != "ok"] == []
+        assert [rule["name"] for rule in rules if rule["state"] == "firing"] == []
+        # What the variables of the dashboards ask for has values.
+        for dashboard in MADE.DASHBOARDS:
+            for name, metric in dashboard.variables.items():
+                label = {"node": "node_id"}.get(name, name)
+                values = server.ask(f"label/{label}/values", **{"match[]": metric})
+                assert values, (dashboard.uid, name)
