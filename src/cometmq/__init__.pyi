@@ -23,7 +23,6 @@ from .client.producing.requests import create_reply_message
 from .client.producing.selectors import select_by_hash
 from .client.producing.transaction_producer import TransactionListener
 from .client.sync import LitePullConsumer, Producer, PushConsumer, TransactionProducer
-from .client.telemetry import OpenTelemetryHook
 from .errors import CometMQError
 from .model.message import Message, MessageExt
 from .model.queue import MessageQueue
@@ -72,7 +71,6 @@ __all__ = [
     "MessageExt",
     "MessageModel",
     "MessageQueue",
-    "OpenTelemetryHook",
     "Producer",
     "PullResult",
     "PullStatus",

@@ -21,10 +21,10 @@ from cometmq import (
     ConsumeResult,
     Message,
     MessageExt,
-    OpenTelemetryHook,
     RpcHook,
 )
 from cometmq.errors import CometMQError
+from cometmq.otel import OpenTelemetryHook
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 

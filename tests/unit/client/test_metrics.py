@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -114,9 +115,16 @@ def test_a_client_holds_nothing_before_its_start() -> None:
     assert cometmq.LitePullConsumer("g", namesrv=NOBODY).load() == ClientLoad("g")
 
 
-def test_clients_that_nobody_measures_do_not_load_prometheus() -> None:
+def test_clients_that_nobody_measures_load_neither_prometheus_nor_opentelemetry() -> None:
     program = (
         "import sys, cometmq; cometmq.Producer, cometmq.PushConsumer; "
-        "sys.exit('prometheus_client' in sys.modules)"
+        "sys.exit('prometheus_client' in sys.modules or 'opentelemetry' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+
+
+def test_spans_without_their_extra_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "cometmq.otel", raising=False)
+    with pytest.raises(ImportError, match=r"pip install cometmq\[otel\]"):
+        importlib.import_module("cometmq.otel")

@@ -1,5 +1,7 @@
 """Makes OpenTelemetry spans and metrics of sends and deliveries (the extra `cometmq[otel]`).
 
+    from cometmq.otel import OpenTelemetryHook
+
     telemetry = OpenTelemetryHook()
     producer.add_hook(telemetry)
     consumer.add_hook(telemetry)
@@ -19,7 +21,8 @@ try:
     from opentelemetry.trace import Link, SpanKind, StatusCode
 except ImportError as error:
     raise ImportError(
-        "OpenTelemetryHook needs the package opentelemetry-api; install cometmq[otel]"
+        "cometmq.otel needs the package opentelemetry-api; install the extra: "
+        "pip install cometmq[otel]"
     ) from error
 
 from cometmq._version import __version__
