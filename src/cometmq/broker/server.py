@@ -141,6 +141,12 @@ class Broker:
         return None if self._monitoring is None else self._monitoring.http.address
 
     @property
+    def monitoring(self) -> Monitoring:
+        """What serves metrics; they must be on."""
+        assert self._monitoring is not None, "metricsExporterType is not PROM"
+        return self._monitoring
+
+    @property
     def parts(self) -> Parts:
         """What the services share."""
         assert self._parts is not None, "the broker is not started"
@@ -235,7 +241,7 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         delays = await self._opened(Delays(parts))
-        traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
+        traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(
             Retries(parts, delays.put, groups.locks.holds_any, traffic.sent_back)

@@ -186,6 +186,11 @@ class HttpServer:
         self._connections.pop(connection, None)
 
     @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    @property
     def too_many(self) -> str:
         """Return why a further connection is refused."""
         return (
@@ -206,6 +211,8 @@ class _HttpConnection(asyncio.Protocol):
         self._request: h11.Request | None = None
         # Whether it has answered at least one request and no byte of the next has come.
         self.rests = False
+        # How many bytes have come of the request that is read now.
+        self._received = 0
         # How many bytes of a refused request were dropped; None while nothing was refused.
         self._dropped: int | None = None
         self._writable = asyncio.Event()
@@ -277,19 +284,20 @@ class _HttpConnection(asyncio.Protocol):
             # Nobody needs to ask ahead, and what waits would have to be bounded.
             self.abort()
             return
+        # h11 bounds what is unfinished, but a head that comes in one piece may have any length.
+        self._received += len(data)
+        if self._received > MAX_HEAD_BYTES:
+            self._refuse(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"the request has more than {MAX_HEAD_BYTES} bytes, which is the limit",
+            )
+            return
         try:
             self._protocol.receive_data(data)
             self._advance()
         except h11.RemoteProtocolError as error:
             status = HTTPStatus(error.error_status_hint)
-            if status is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-                reason = (
-                    f"the request's line and headers are longer than {MAX_HEAD_BYTES} bytes, which "
-                    "is the limit"
-                )
-            else:
-                reason = f"this is no HTTP/1.1 request: {error}"
-            self._refuse(status, reason)
+            self._refuse(status, f"this is no HTTP/1.1 request: {error}"[:300])
         except HttpRefusal as refusal:
             self._refuse(refusal.status, str(refusal))
 
@@ -400,6 +408,7 @@ class _HttpConnection(asyncio.Protocol):
             self._close()
             return
         protocol.start_next_cycle()
+        self._received = 0
         self.rests = True
         self._server.begins_to_rest(self)
         self._expect(self._server.idle_timeout_s, self._close)

@@ -64,6 +64,11 @@ class Exposition:
 
         self._lines.append(generate_latest(_Collected(families)).decode())
 
+    @property
+    def line_count(self) -> int:
+        """How many lines were written."""
+        return len(self._lines)
+
     def text(self) -> bytes:
         """Return all that was written."""
         return "".join(self._lines).encode()

@@ -197,14 +197,13 @@ MESSAGES_IN: Final = _declare(
 THROUGHPUT_IN: Final = _declare(
     "rocketmq_throughput_in_total", _C, "bytes",
     "Bytes of the records stored, by topic, since the broker's start.", "topic", "is_system",
-    differs="no label message_type; counts whole records, Java bodies",
+    differs="no label message_type; counts what the broker itself stores in a topic, too",
 )  # fmt: skip
 MESSAGE_SIZE: Final = _declare(
     "rocketmq_message_size", _H, "bytes",
-    "Size of message bodies; of one in 64 sends, and of each batch, whose size is that of all its "
-    "messages.",
+    "Size of message bodies, of one in 64 sends; of each batch the average.",
     "topic", "is_system",
-    differs="samples, other buckets, no label message_type",
+    differs="samples, other buckets, no label message_type; Java takes whole records",
 )  # fmt: skip
 PUT_LATENCY: Final = _declare(
     "cometmq_put_latency_seconds", _H, "seconds",
@@ -314,7 +313,7 @@ TIMING_MESSAGES: Final = _declare(
 TIMER_DEQUEUE_LATENCY: Final = _declare(
     "rocketmq_timer_dequeue_latency", _G, "seconds",
     "How overdue the next message is that waits for a time of its own.",
-    differs="in seconds here",
+    differs="Java calls its unit milliseconds and gives seconds",
 )  # fmt: skip
 DELAYED_MESSAGES: Final = _declare(
     "cometmq_delayed_messages", _G, "messages", "Messages that wait, by delay level.", "level"
@@ -329,7 +328,7 @@ DELAYED_DELIVERED: Final = _declare(
 _STORAGE: Final = ("storage_type", "storage_medium")
 STORAGE_SIZE: Final = _declare(
     "rocketmq_storage_size", _G, "bytes", "Bytes from the first to the last record of the log.",
-    *_STORAGE, differs="without the preallocated rest of the last file",
+    *_STORAGE, differs="the log alone; Java has all used bytes of the disk",
 )  # fmt: skip
 FLUSH_BEHIND: Final = _declare(
     "rocketmq_storage_flush_behind_bytes", _G, "bytes",

@@ -48,7 +48,8 @@ def _from_environment() -> dict[str, str]:
 class Cluster:
     """Runs `name_servers` name servers and `brokers` masters, named `broker-a`, `broker-b`, …
 
-    `properties` are entries of every broker's configuration, under RocketMQ's keys. With
+    `properties` are entries of every broker's configuration, under RocketMQ's keys; with
+    metricsExporterType=PROM the name servers tell metrics, too, each server on a free port. With
     `directory` the stores lie there and stay after the end; else they are temporary. In `with`, the
     cluster runs on a loop thread of its own; in `async with`, on the running loop. The cluster
     chooses free ports, and a server keeps its port while it is stopped and when it is started
@@ -179,10 +180,17 @@ class Cluster:
                 bind_address=_LOOPBACK,
                 kv_config_path=directory / "kvConfig.json",
                 config_store_path=directory / "namesrv.properties",
+                **self._metrics(),
             )
         )
         await server.start()
         return server
+
+    def _metrics(self) -> dict[str, Any]:
+        """Return the keys by which name servers tell metrics, too, where the brokers do."""
+        if self._properties.get("metricsExporterType") != "PROM":
+            return {}
+        return {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
 
     async def _new_broker(self, index: int, port: int) -> Broker:
         name = f"broker-{chr(ord('a') + index)}"
@@ -193,6 +201,7 @@ class Cluster:
             "namesrvAddr": self.namesrv,
             "vipChannelEnable": "false",  # its port may be held for another server
             "storePathRootDir": str(self.directory / name),
+            "metricsPromExporterPort": "0",
             **self._properties,
             "listenPort": str(port),
         }

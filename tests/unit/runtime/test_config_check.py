@@ -130,8 +130,10 @@ ASKED = {
     "enabledAppendPropCRC": "true",
     "forceVerifyPropCRC": "true",
     "enableControllerInNamesrv": "true",
+    "metricsExporterType": "OTLP_GRPC",
 }
 HARMLESS = {
+    "metricsExporterType": "PROM",
     "tls.server.mode": "permissive",
     "tlsServerMode": "disabled",
     "tlsMode": "permissive",

@@ -398,7 +398,7 @@ class SendHandler:
                 first_queue_offset,
                 b"" if unique_id is None else b',"transactionId":%b' % _quoted(unique_id),
             ),
-            partial(self._answered, queue.totals, len(body), began_s),
+            partial(self._answered, queue.totals, len(body) // len(entries), began_s),
         )
 
     def _refuse_special(self, text: str) -> None:

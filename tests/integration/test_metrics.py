@@ -1,0 +1,320 @@
+"""What brokers and name servers tell monitoring systems and probes, scraped over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.waits import WAIT_S, until
+
+from cometmq import ConsumeFromWhere, ConsumeResult, Message
+from cometmq.aio import Producer, PushConsumer
+from cometmq.broker.config import broker_configs
+from cometmq.broker.metrics.messages import GroupLags, GroupMessages, TopicMessages
+from cometmq.broker.metrics.series import PairSlots
+from cometmq.broker.server import Broker
+from cometmq.errors import ConfigError, StoreClosedError
+from cometmq.model.topic import TopicConfig
+from cometmq.runtime.exposition import Exposition
+from cometmq.runtime.metric_catalogue import (
+    BASE_LABELS,
+    METRICS,
+    PROCESS_METRICS,
+    REST,
+    Kind,
+    Server,
+)
+from cometmq.store.refusals import RefusalCause
+from cometmq.testing import Cluster
+
+ON = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def _get(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=WAIT_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def get(address: str | None, path: str) -> tuple[int, str]:
+    assert address is not None
+    return await asyncio.to_thread(_get, address, path)
+
+
+def parsed(text: str) -> Samples:
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+async def scraped(address: str | None) -> Samples:
+    status, text = await get(address, "/metrics")
+    assert status == 200
+    return parsed(text)
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    """Return the sum of a metric's samples with these labels."""
+    found = [each for have, each in samples.get(name, []) if labels.items() <= have.items()]
+    assert found, f"no {name} with {labels}"
+    return sum(found)
+
+
+def names_of(server: Server) -> set[str]:
+    return {metric.name for metric in METRICS.values() if server in metric.servers}
+
+
+def check_catalogue(text: str, server: Server) -> None:
+    """Check that all that the catalogue declares is told, as it is declared, and nothing else."""
+    families = {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            assert name not in families, f"{name} is told twice"
+            families[name] = kind
+    assert families.keys() == names_of(server) | set(PROCESS_METRICS)
+    for name, samples in parsed(text).items():
+        base = name
+        for suffix in ("_bucket", "_sum", "_count"):
+            stem = name.removesuffix(suffix)
+            if stem in METRICS and METRICS[stem].kind is Kind.HISTOGRAM:
+                base = stem
+        if base in PROCESS_METRICS:
+            continue
+        metric = METRICS[base]
+        assert families[base] == metric.kind.value
+        labels = {*BASE_LABELS, *metric.labels, *(["le"] if name.endswith("_bucket") else [])}
+        for have, _ in samples:
+            assert have.keys() == labels, name
+            assert have["node_type"] == server.value
+
+
+async def test_a_broker_tells_what_goes_in_and_out_and_how_far_groups_are_behind() -> None:
+    gate = asyncio.Event()
+
+    async def listener(_messages: list[Any]) -> ConsumeResult:
+        await gate.wait()
+        return ConsumeResult.SUCCESS
+
+    async with Cluster(properties=ON) as cluster:
+        broker = cluster.brokers[0]
+        address = broker.metrics_address
+        async with Producer("producers", namesrv=cluster.namesrv) as producer:
+            for number in range(100):
+                await producer.send(Message("orders", b"x" * (number + 1)))
+            await producer.send_batch([Message("orders", b"y" * 10) for _ in range(5)])
+            consumer = PushConsumer(
+                "billing",
+                listener,
+                namesrv=cluster.namesrv,
+                consume_from=ConsumeFromWhere.FIRST_OFFSET,
+                concurrency=1,
+            )
+            consumer.subscribe("orders", "*")
+            async with consumer:
+                await until(lambda: bool(broker.offsets.queues("billing", "orders")))
+                status, text = await get(address, "/metrics")
+                assert status == 200
+                check_catalogue(text, Server.BROKER)
+                told = parsed(text)
+                pair = {"consumer_group": "billing", "topic": "orders"}
+                assert value(told, "rocketmq_messages_in_total", topic="orders") == 105
+                assert value(told, "cometmq_put_latency_seconds_count", topic="orders") == 3
+                assert value(told, "rocketmq_message_size_count", topic="orders") == 3
+                assert value(told, "rocketmq_producer_connections") == 1
+                assert value(told, "rocketmq_consumer_connections", consume_mode="push") == 1
+                assert value(told, "rocketmq_rpc_latency_count", request_code="heart_beat") >= 1
+                assert value(told, "cometmq_ready") == 1
+                assert value(told, "cometmq_connections") >= 2
+                gate.set()
+                await until(lambda: sum(broker.offsets.queues("billing", "orders").values()) == 105)
+                broker.monitoring.forget_scrape()
+                told = await scraped(address)
+                assert value(told, "rocketmq_messages_out_total", **pair) == 105
+                assert value(told, "rocketmq_throughput_out_total", **pair) == value(
+                    told, "rocketmq_throughput_in_total", topic="orders"
+                )
+                assert value(told, "cometmq_get_latency_seconds_count", **pair) > 0
+                assert value(told, "rocketmq_consumer_lag_messages", **pair) == 0
+            # The group is gone, and what is sent now waits for it.
+            await producer.send(Message("orders", b"late"))
+            broker.monitoring.forget_scrape()
+            told = await scraped(address)
+            assert value(told, "rocketmq_consumer_lag_messages", **pair) == 1
+            assert value(told, "rocketmq_consumer_lag_latency", **pair) >= 0
+            assert value(told, "cometmq_consumer_queue_lag_messages", **pair) == 1
+            assert value(told, "rocketmq_consumer_ready_messages", **pair) == 1
+            status, text = await get(address, "/lag/billing?topic=orders")
+            lag = json.loads(text)
+            assert (status, lag["lag"], lag["members"], lag["topic"]) == (200, 1, 0, "orders")
+            assert lag["queues"] == 4
+            assert lag["oldestAgeMillis"] >= 0
+        for path, sentence in (
+            ("/lag/nobody", "knows no consumer group 'nobody'"),
+            ("/lag/billing?topic=nothing", "has no topic 'nothing'"),
+            ("/lag/", "name a group"),
+        ):
+            status, text = await get(address, path)
+            assert (status, sentence in text) == (404, True), text
+
+
+async def test_probes_hear_when_a_broker_takes_no_messages() -> None:
+    async with Cluster(properties=ON) as cluster:
+        broker = cluster.brokers[0]
+        assert await get(broker.metrics_address, "/health") == (200, "alive\n")
+        assert await get(broker.metrics_address, "/ready") == (200, "ready\n")
+        broker.store.refusals.set(RefusalCause.DISK_FULL, StoreClosedError("the disk is full"))
+        assert await get(broker.metrics_address, "/ready") == (503, "the disk is full\n")
+        assert await get(broker.metrics_address, "/health") == (200, "alive\n")
+        assert value(await scraped(broker.metrics_address), "cometmq_ready") == 0
+        broker.store.refusals.lift(RefusalCause.DISK_FULL)
+        broker.config.broker_permission = 4
+        status, text = await get(broker.metrics_address, "/ready")
+        assert (status, "brokerPermission is 4" in text) == (503, True)
+
+
+async def test_a_broker_says_that_it_starts_while_its_store_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, str]] = []
+    opened = Broker._open_store
+
+    async def open_slowly(self: Broker, *given: Any) -> Any:
+        asked.append(await get(self.metrics_address, "/health"))
+        asked.append(await get(self.metrics_address, "/ready"))
+        return await opened(self, *given)
+
+    monkeypatch.setattr(Broker, "_open_store", open_slowly)
+    async with Cluster(properties=ON):
+        assert asked == [(200, "alive\n"), (503, "the server is starting\n")]
+
+
+async def test_scrapers_that_ask_at_once_share_a_scrape() -> None:
+    async with Cluster(properties=ON) as cluster:
+        address = cluster.brokers[0].metrics_address
+        texts = await asyncio.gather(*(get(address, "/metrics") for _ in range(8)))
+        assert len(set(texts)) == 1
+        assert value(parsed(texts[0][1]), "cometmq_scrapes_total") == 1
+
+
+async def test_an_error_is_counted_by_request_and_answer() -> None:
+    async with Cluster(properties={**ON, "autoCreateTopicEnable": "false"}) as cluster:
+        broker = cluster.brokers[0]
+        broker.topics.put(TopicConfig("small", read_queue_nums=1, write_queue_nums=1))
+        refused = broker.handlers.refused
+        broker.store.config.max_message_size = 10
+        broker.store.settings_changed()
+        async with Producer("producers", namesrv=cluster.namesrv, retry_times=0) as producer:
+            with pytest.raises(Exception, match="maxMessageSize"):
+                await producer.send(Message("small", b"x" * 100))
+        assert sum(refused.values()) == 1
+        told = await scraped(broker.metrics_address)
+        assert value(told, "cometmq_refused_requests_total", response_code="message_illegal") == 1
+
+
+async def test_a_scrape_of_many_topics_and_groups_is_bounded_and_made_in_small_steps() -> None:
+    limits = {
+        "metricsMaxTopics": "20",
+        "metricsMaxPairs": "30",
+        "metricsMaxQueues": "10",
+        "metricsMaxHistograms": "5",
+    }
+    async with Cluster(properties={**ON, **limits}) as cluster:
+        broker = cluster.brokers[0]
+        parts = broker.parts
+        traffic = broker.traffic
+        topics = [f"topic-{number}" for number in range(100)]
+        for topic in topics:
+            broker.topics.put(TopicConfig(topic, read_queue_nums=2, write_queue_nums=2))
+            for queue_id in range(2):
+                queue = broker.store.queue(topic, queue_id)
+                broker.store.append(queue, b"x", b"", 0, 1, b"\x7f\0\0\1\0\0\0\1")
+                queue.totals.sample(1, 0.001)
+        for group in range(100):
+            for topic in topics:
+                broker.offsets.keep(f"group-{group}", topic, 0, 0)
+                traffic.took(f"group-{group}", topic, 0, 1, 1, 100, traffic.monotonic())
+        told = await scraped(broker.metrics_address)
+        for name, most in (
+            ("rocketmq_messages_in_total", 20 + 1),
+            ("cometmq_put_latency_seconds_count", 5 + 1),
+            ("rocketmq_messages_out_total", 2 * 30 + 1),
+            ("cometmq_get_latency_seconds_count", 5 + 1),
+            ("rocketmq_consumer_lag_messages", 2 * 30 + 1),
+            ("cometmq_consumer_queue_lag_messages", 10 + 30 + 1),
+        ):
+            assert 0 < len(told[name]) <= most, name
+        # Nothing is lost in the sums.
+        assert value(told, "rocketmq_messages_in_total") == broker.store.appended_count == 200
+        assert value(told, "rocketmq_messages_out_total") == 100 * 100
+        assert value(told, "rocketmq_consumer_lag_messages") == 2 * 100 * 100
+        assert value(told, "cometmq_consumer_queue_lag_messages") == 2 * 100 * 100
+        assert value(told, "rocketmq_messages_in_total", topic=REST) == 200 - 20 * 2
+        assert value(told, "cometmq_metrics_left_out", what="metricsMaxTopics") == 100 - 20
+        assert value(told, "cometmq_metrics_left_out", what="metricsMaxPairs") >= 100 * 100 - 30
+
+        # Between two pauses there is a topic, a pair or a line at most, never all of them.
+        pairs = PairSlots()
+        pairs.begin(30)
+        for collector in (
+            TopicMessages(parts, pairs),
+            GroupMessages(parts.config, traffic, pairs),
+            GroupLags(parts, traffic, pairs),
+        ):
+            assert most_lines_in_a_step(collector.collect, broker) <= 20
+
+
+def most_lines_in_a_step(collect: Any, broker: Broker) -> int:
+    out = Exposition(dict.fromkeys(BASE_LABELS, "x"))
+    steps: Iterator[None] = collect(out)
+    before = most = 0
+    for _ in steps:
+        now = out.line_count
+        most, before = max(most, now - before), now
+    return most
+
+
+async def test_a_name_server_tells_of_its_brokers() -> None:
+    async with Cluster(properties=ON) as cluster:
+        server = cluster.name_servers[0]
+        status, text = await get(server.metrics_address, "/metrics")
+        assert status == 200
+        check_catalogue(text, Server.NAMESRV)
+        told = parsed(text)
+        assert value(told, "cometmq_namesrv_brokers") == 1
+        assert value(told, "cometmq_namesrv_topics") > 1
+        assert value(told, "rocketmq_rpc_latency_count", request_code="register_broker") >= 1
+        assert await get(server.metrics_address, "/health") == (200, "alive\n")
+        assert await get(server.metrics_address, "/ready") == (200, "ready\n")
+        assert (await get(server.metrics_address, "/lag/g"))[0] == 404
+
+
+async def test_without_the_key_no_port_is_opened_and_a_taken_one_ends_the_start() -> None:
+    async with Cluster() as cluster:
+        assert cluster.brokers[0].metrics_address is None
+        assert cluster.name_servers[0].metrics_address is None
+        taken = str(cluster.brokers[0].port)
+        properties = {
+            **ON,
+            "metricsPromExporterPort": taken,
+            "bindAddress": "127.0.0.1",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": "0",
+            "storePathRootDir": str(cluster.directory / "other"),
+        }
+        broker = Broker(*broker_configs(properties, source="properties"))
+        with pytest.raises(ConfigError, match="set another metricsPromExporterPort"):
+            await broker.start()
