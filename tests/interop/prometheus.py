@@ -66,13 +66,13 @@ class Prometheus:
 def prometheus(
     directory: Path, config: Path, jobs: Mapping[str, Sequence[str]]
 ) -> Iterator[Prometheus]:
-    """Run Prometheus with the rules of `config`; scrape the targets of each job twice a second."""
+    """Run Prometheus with the rules of `config`; scrape the targets of each job every second."""
     settings = yaml.safe_load(config.read_text())
-    settings["global"] = {"scrape_interval": "500ms", "evaluation_interval": "500ms"}
+    settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     settings["rule_files"] = [str(config.parent / name) for name in settings["rule_files"]]
     (known,) = settings["scrape_configs"]
     settings["scrape_configs"] = [
-        {**known, "job_name": job, "scrape_timeout": "500ms", "static_configs": [{"targets": [*t]}]}
+        {**known, "job_name": job, "scrape_timeout": "1s", "static_configs": [{"targets": [*t]}]}
         for job, t in jobs.items()
     ]
     file = directory / "prometheus.yaml"
