@@ -121,7 +121,7 @@ class BrokerConfig:
     # CometMQ's own: how many topics, pairs of a group and a topic, and queues of groups have series
     # of their own in /metrics, and how many topics and pairs histograms. The others are summed.
     metrics_max_topics: int = field(default=1_000, metadata={"min": 0, "max": 100_000})
-    metrics_max_pairs: int = field(default=5_000, metadata={"min": 0, "max": 100_000})
+    metrics_max_pairs: int = field(default=2_000, metadata={"min": 0, "max": 100_000})
     metrics_max_queues: int = field(default=2_000, metadata={"min": 0, "max": 100_000})
     metrics_max_histograms: int = field(default=200, metadata={"min": 0, "max": 10_000})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -23,7 +23,6 @@ from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.groups.service import Groups
 from cometmq.broker.long_answer import LongAnswers
-from cometmq.broker.metrics.service import Metrics
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
@@ -47,7 +46,6 @@ from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
-from cometmq.remoting.monitoring import Monitoring
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.addresses import resolve
@@ -63,6 +61,10 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
 from cometmq.store.store import MessageStore
+
+if TYPE_CHECKING:
+    from cometmq.broker.metrics.service import Metrics
+    from cometmq.remoting.monitoring import Monitoring
 
 log = structlog.get_logger(__name__)
 
@@ -263,6 +265,8 @@ class Broker:
             Operation(parts, self._given, traffic, delays.messages, self.transactions)
         )
         if self._monitoring is not None:
+            from cometmq.broker.metrics.service import Metrics
+
             self._metrics = await self._opened(
                 Metrics(
                     parts,
@@ -385,6 +389,9 @@ class Broker:
         )
 
     def _new_monitoring(self) -> Monitoring:
+        # Where metrics are off, a start does without the parser of HTTP.
+        from cometmq.remoting.monitoring import Monitoring
+
         config = self.config
         return Monitoring(
             config.metrics_prom_exporter_host.strip() or config.bind_address,

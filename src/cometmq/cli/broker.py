@@ -111,6 +111,8 @@ def broker(
             )
             if config.namesrv_addr:
                 ready += f" and name server is {config.namesrv_addr}"
+            if server.metrics_address is not None:
+                ready += f". Metrics are at http://{server.metrics_address}/metrics"
             say(ready)
 
         await serve(server, say_ready)

@@ -137,6 +137,8 @@ class DevServers:
                     listen_port=self._broker_port,
                     namesrv_addr=self.namesrv_address,
                     log_level=self._log_level,
+                    metrics_exporter_type="PROM",
+                    metrics_prom_exporter_port=0,
                 ),
                 StoreConfig(
                     store_path_root_dir=self._root,
@@ -165,6 +167,7 @@ def _welcome(servers: DevServers, root: Path, *, temporary: bool) -> None:
     for label, value in (
         ("name server", servers.namesrv_address),
         ("broker", servers.broker.address),
+        ("metrics", f"http://{servers.broker.metrics_address}/metrics"),
         ("store", f"{root}{kept}"),
     ):
         text.append(f"{label:<13}", style="bold").append(f"{value}\n")

@@ -52,12 +52,16 @@ def namesrv(
 
     async def main() -> None:
         server = NameServer(config, properties=properties)
-        await serve(
-            server,
-            lambda: say(
+
+        def say_ready() -> None:
+            ready = (
                 "The Name Server boot success. serializeType=JSON, "
                 f"address {config.bind_address}:{server.port}"
-            ),
-        )
+            )
+            if server.metrics_address is not None:
+                ready += f". Metrics are at http://{server.metrics_address}/metrics"
+            say(ready)
+
+        await serve(server, say_ready)
 
     run(main())

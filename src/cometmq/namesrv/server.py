@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -21,7 +22,6 @@ from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
-from cometmq.remoting.monitoring import Monitoring
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime import metric_catalogue
@@ -34,6 +34,9 @@ from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import THREADS, Workers
+
+if TYPE_CHECKING:
+    from cometmq.remoting.monitoring import Monitoring
 
 log = structlog.get_logger(__name__)
 
@@ -125,6 +128,9 @@ class NameServer:
         self._state.close()
 
     async def _start_monitoring(self) -> None:
+        # Where metrics are off, a start does without the parser of HTTP.
+        from cometmq.remoting.monitoring import Monitoring
+
         config = self.config
         host = config.metrics_prom_exporter_host.strip() or config.bind_address
         self._monitoring = monitoring = Monitoring(

@@ -137,6 +137,7 @@ class Monitoring:
             for _ in collect(out):
                 held_s = self._monotonic() - slice_s
                 if held_s >= SLICE_S:
+                    out.pack()
                     longest_s = max(longest_s, held_s)
                     await asyncio.sleep(0)
                     slice_s = self._monotonic()

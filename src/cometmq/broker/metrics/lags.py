@@ -107,18 +107,20 @@ class Lags:
         if config is None:
             return
         committed = self._parts.offsets.queues(group, topic)
-        store = self._parts.store
+        taken = self._traffic.taken.get(group, {}).get(topic)
+        pulled = {} if taken is None else taken.next_offsets
+        find = self._parts.store.queues.find
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            end = store.max_offset(topic, queue_id)
+            queue = find(topic, queue_id)
+            end = 0 if queue is None else queue.next_offset
             offset = committed.get(queue_id)
             if offset is None:
                 # A queue that was added is consumed from its beginning. A group that has committed
                 # nothing at all begins where its own policy says, so as in Java it is not behind.
-                offset = store.min_offset(topic, queue_id) if committed else end
-            offset = min(offset, end)
-            handed_out = min(end, max(offset, self._traffic.pulled_offset(group, topic, queue_id)))
+                offset = queue.min_offset if committed and queue is not None else end
             lag.queue_count += 1
             if offset < end:
+                handed_out = min(end, max(offset, pulled.get(queue_id, -1)))
                 lag.messages += end - offset
                 lag.inflight += handed_out - offset
                 lag.ready += end - handed_out

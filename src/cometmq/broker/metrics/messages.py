@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.metrics.lags import Lag, Lags, QueueLag, age_ms
@@ -23,8 +23,11 @@ from cometmq.runtime.metric_catalogue import REST
 
 # Looks into the log for the ages of messages in one scrape, 10 to 20 µs each where its pages are in
 # memory. Beyond them an age is that of the last scrape.
-MAX_LOOKS: Final = 10_000
-_NOTHING: Final = [0] * BUCKETS
+MAX_LOOKS: Final = 5_000
+# Queues of groups that one scrape compares with the offsets there, about 2 µs each.
+MAX_QUEUES: Final = 20_000
+# So many queues of one group may have series of their own.
+QUEUES_OF_A_GROUP: Final = 100
 
 
 class TopicMessages:
@@ -148,20 +151,34 @@ class GroupMessages:
         self.histograms_left_out = self._histogram_slots.left_out
 
 
+class _OfGroup(NamedTuple):
+    """What was found of one group: by topic (or REST) how far it is behind, its queues that are
+    furthest behind, as (messages, topic, queue id, time of the oldest), and the others together.
+    """
+
+    by_topic: dict[str, Lag]
+    queues: list[tuple[int, str, int, int]]
+    others: QueueLag
+
+
 class GroupLags:
-    """Collects how far groups are behind. For the loop's thread only."""
+    """Collects how far groups are behind. For the loop's thread only.
+
+    A scrape looks at MAX_QUEUES queues of groups, and at a group as a whole. Where there are more,
+    it tells of the other groups what an earlier scrape has found, and the next one begins with them.
+    """
 
     def __init__(self, parts: Parts, traffic: Traffic, pairs: PairSlots) -> None:
         self._config = parts.config
         self._now_ms = parts.clock.now_ms
         self._pairs = pairs
         self._lags = Lags(parts, traffic)
-        # The number of the group that the next scrape begins with: the groups at the end are the
-        # ones for which no look may be left.
-        self._first = 0
-        self.queues_left_out = self.unlooked = 0
+        # By group, those that were looked at longest ago first.
+        self._found: dict[str, _OfGroup] = {}
+        self.queues_left_out = self.pairs_left_out = self.unlooked = 0
 
     def collect(self, out: Exposition) -> Iterator[None]:
+        yield from self._look()
         by_labels: dict[Pair, Lag] = {}
         # The queues that are furthest behind, the least of them first.
         queues: list[tuple[int, str, str, int, int]] = []
@@ -194,6 +211,39 @@ class GroupLags:
             out.sample(age_ms(rest.oldest_ms, now_ms) / 1000, group, REST, REST)
             yield
 
+    def _look(self) -> Iterator[None]:
+        """Look at groups, those of whom nothing is known yet first, until MAX_QUEUES are done."""
+        groups = self._lags.groups()
+        known = set(groups)
+        order = [group for group in groups if group not in self._found]
+        order += [group for group in list(self._found) if group in known]
+        self._found = {group: self._found[group] for group in self._found if group in known}
+        yield
+        self._lags.begin(MAX_LOOKS)
+        left = MAX_QUEUES
+        unlooked = len(order)
+        self.pairs_left_out = 0
+        for group in order:
+            if left <= 0:
+                break
+            unlooked -= 1
+            of_group = _OfGroup({}, [], QueueLag(-1, 0, -1))
+            for topic in self._lags.topics_of(group):
+                lag = Lag()
+                of_queues: list[QueueLag] = []
+                yield from self._lags.look(group, topic, lag, of_queues.append)
+                _, name = self._pairs.place(group, topic)
+                self.pairs_left_out += name == REST
+                of_group.by_topic.setdefault(name, Lag()).add(lag)
+                for queue in of_queues:
+                    of_group = _with_queue(of_group, topic, queue)
+                left -= lag.queue_count
+            # At the end again, behind those that were looked at before it.
+            self._found.pop(group, None)
+            self._found[group] = of_group
+            yield
+        self.unlooked = unlooked + self._lags.unlooked
+
     def _add_up(
         self,
         by_labels: dict[Pair, Lag],
@@ -202,34 +252,46 @@ class GroupLags:
     ) -> Iterator[None]:
         limit = self._config.metrics_max_queues
         self.queues_left_out = 0
-        groups = self._lags.groups()
-        first = self._first % len(groups) if groups else 0
-        self._lags.begin(MAX_LOOKS)
-        for number, group in enumerate(groups[first:] + groups[:first]):
-            if not self._lags.unlooked:
-                self._first = first + number
-            for topic in self._lags.topics_of(group):
-                lag = Lag()
-                of_queues: list[QueueLag] = []
-                yield from self._lags.look(group, topic, lag, of_queues.append)
-                by_labels.setdefault(self._pairs.place(group, topic), Lag()).add(lag)
-                for queue in of_queues:
-                    entry = (queue.messages, group, topic, queue.queue_id, queue.oldest_ms)
-                    if len(queues) < limit:
-                        heapq.heappush(queues, entry)
-                        continue
-                    if limit:
-                        entry = heapq.heappushpop(queues, entry)
-                    self._leave_out(others, entry)
+        for group, found in self._found.items():
+            for topic, lag in found.by_topic.items():
+                labels = (
+                    (self._pairs.group(group), REST)
+                    if topic == REST
+                    else self._pairs.place(group, topic)
+                )
+                by_labels.setdefault(labels, Lag()).add(lag)
+                yield
+            for messages, topic, queue_id, oldest_ms in found.queues:
+                entry = (messages, group, topic, queue_id, oldest_ms)
+                if len(queues) < limit:
+                    heapq.heappush(queues, entry)
+                    continue
+                if limit:
+                    entry = heapq.heappushpop(queues, entry)
+                self._leave_out(others, entry[1], entry[0], entry[4])
+                yield
+            if found.others.messages:
+                self._leave_out(others, group, found.others.messages, found.others.oldest_ms)
             yield
-        self.unlooked = self._lags.unlooked
 
     def _leave_out(
-        self, others: dict[str, QueueLag], entry: tuple[int, str, str, int, int]
+        self, others: dict[str, QueueLag], group: str, messages: int, oldest_ms: int
     ) -> None:
         self.queues_left_out += 1
-        messages, group, _, _, oldest_ms = entry
         name = self._pairs.group(group)
-        before = others.get(name, QueueLag(-1, 0, -1))
-        times = [each for each in (before.oldest_ms, oldest_ms) if each >= 0]
-        others[name] = QueueLag(-1, before.messages + messages, min(times, default=-1))
+        others[name] = _merged(others.get(name, QueueLag(-1, 0, -1)), messages, oldest_ms)
+
+
+def _with_queue(found: _OfGroup, topic: str, queue: QueueLag) -> _OfGroup:
+    """Add a queue to those of a group that are furthest behind, or to the others."""
+    entry = (queue.messages, topic, queue.queue_id, queue.oldest_ms)
+    if len(found.queues) < QUEUES_OF_A_GROUP:
+        heapq.heappush(found.queues, entry)
+        return found
+    messages, _, _, oldest_ms = heapq.heappushpop(found.queues, entry)
+    return found._replace(others=_merged(found.others, messages, oldest_ms))
+
+
+def _merged(one: QueueLag, messages: int, oldest_ms: int) -> QueueLag:
+    times = [each for each in (one.oldest_ms, oldest_ms) if each >= 0]
+    return QueueLag(-1, one.messages + messages, min(times, default=-1))

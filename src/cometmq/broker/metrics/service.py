@@ -66,7 +66,7 @@ class Metrics(Service):
         taken_left_out = self._pairs.left_out
         yield from self._lags.collect(out)
         # Most pairs were asked for by both.
-        pairs_left_out = max(taken_left_out, self._pairs.left_out - taken_left_out)
+        pairs_left_out = max(taken_left_out, self._lags.pairs_left_out)
         self._pairs.end()
         out.begin(m.LEFT_OUT)
         histograms = self._topics.histograms_left_out + self._groups.histograms_left_out
