@@ -17,6 +17,7 @@ from .client.membership.allocation import (
     allocate_averagely,
     allocate_averagely_by_circle,
 )
+from .client.metrics import ClientMetrics
 from .client.producing.encoding import split_batches
 from .client.producing.requests import create_reply_message
 from .client.producing.selectors import select_by_hash
@@ -51,6 +52,7 @@ __all__ = [
     "AllocateConsistentHash",
     "AllocateMachineRoomNearby",
     "CheckForbiddenHook",
+    "ClientMetrics",
     "CometMQError",
     "CompressionType",
     "ConsumeFromWhere",

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -98,9 +98,10 @@ def server_process(
     stderr: int | IO[bytes] = subprocess.DEVNULL,
     before: Callable[[], None] | None = None,
     settings: Mapping[str, Any] | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[ServerProcess]:
     """Run a server within the context. `settings` are keys of its configuration file; `before` runs
-    in the child, before the server's program does.
+    in the child, before the server's program does; `options` are added to its command line.
     """
     with HeldPort() as held:
         inherited = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
@@ -110,6 +111,7 @@ def server_process(
                 "-m",
                 "cometmq",
                 *arguments(kind, held.port, directory, settings or {}),
+                *options,
             ],
             env=inherited,
             stdout=stdout,

@@ -12,10 +12,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.integration.raw_client import RawClient
 from tests.integration.server_processes import server_process
 from tests.waits import eventually
 
 KINDS = ("broker", "namesrv", "dev")
+# The requests that change and show a server's configuration; `dev` is asked as a broker.
+UPDATE = {"broker": 25, "namesrv": 318, "dev": 25}
+SHOW = {"broker": 26, "namesrv": 319, "dev": 26}
 
 
 @contextmanager
@@ -117,6 +121,60 @@ def test_a_log_whose_disk_was_full_tells_what_was_lost(tmp_path: Path) -> None:
     lost = [json.loads(line) for line in path.read_text().splitlines() if "lines lost" in line]
     assert lost[0]["lines"] >= 1
     assert lost[0]["why"] == "File too large"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_file_is_rotated_and_its_level_changes_while_the_server_runs(
+    kind: str, tmp_path: Path
+) -> None:
+    """Files change hands at a mebibyte; `logrotate` may take them away, too."""
+    path = tmp_path / "server.log"
+    options = ["--log-level", "error", "--log-file", str(path), "--log-file-mib", "1"]
+    errors = tmp_path / "errors"
+    with (
+        errors.open("wb") as stderr,
+        server_process(kind, tmp_path, stderr=stderr, options=options) as server,
+        RawClient(server.address) as client,
+    ):
+        server.refuses()
+        answer = client.ask(UPDATE[kind], body=b"logLevel=loud")
+        assert answer.remark is not None
+        assert "logLevel" in answer.remark
+        assert "loud is none of debug, info, warning, error" in answer.remark
+        assert client.ask(UPDATE[kind], body=b"logLevel=info").code == 0
+        assert "logLevel=info" in client.ask(SHOW[kind]).body.decode()
+        server.refuses()
+        refused = '"event": "request code not supported"'
+        assert eventually(lambda: refused in path.read_text())
+        path.rename(tmp_path / "taken")
+        server.refuses()
+        assert eventually(lambda: path.exists() and refused in path.read_text())
+        os.truncate(path, 1 << 20)
+        server.refuses()
+        assert eventually(lambda: path.with_name("server.log.1").exists())
+        assert eventually(lambda: refused in path.read_text())
+        assert server.stop() == 0
+    assert errors.read_bytes() == b""
+    first = [json.loads(line) for line in (tmp_path / "taken").read_text().splitlines()]
+    # The refusal under the level `error` left no line.
+    assert [line["event"] for line in first].count("request code not supported") == 1
+    assert {line["logger"].partition(".")[0] for line in first} == {"cometmq"}
+
+
+def test_a_log_file_on_a_full_disk_loses_lines_and_not_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
+
+    options = ["--log-file", str(path), "--log-format", "json"]
+    with server_process("namesrv", tmp_path, before=little_room, options=options) as server:
+        server.refuses(10)
+        eventually(lambda: path.stat().st_size == 512)
+        server.refuses()
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        assert eventually(lambda: "log lines lost" in path.read_text())
+        assert server.stop() == 0
 
 
 def test_a_flood_of_refused_requests_leaves_few_lines_and_a_count(tmp_path: Path) -> None:

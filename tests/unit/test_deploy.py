@@ -20,13 +20,15 @@ from cometmq.broker.operation.settings_check import check_settings
 from cometmq.broker.server import VIP_PORT_DISTANCE
 from cometmq.cli.main import app
 from cometmq.model.finding import Severity
-from cometmq.namesrv.config import DEFAULT_PORT
+from cometmq.namesrv.config import DEFAULT_PORT, NamesrvConfig
 from cometmq.runtime.config import parse_properties, unknown_keys
+from cometmq.runtime.metric_catalogue import METRICS
 from cometmq.store.config import StoreConfig
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
+MONITORING = DEPLOY / "monitoring"
 COMPOSE = DEPLOY / "docker" / "compose.yaml"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = [DEPLOY / "kubernetes" / name for name in ("namesrv.yaml", "broker.yaml")]
@@ -120,11 +122,16 @@ def manifests(kind: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def containers_of(template: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = template["spec"]["containers"]
+    return found
+
+
 def containers() -> list[dict[str, Any]]:
     return [
         container
         for workload in manifests("StatefulSet").values()
-        for container in workload["spec"]["template"]["spec"]["containers"]
+        for container in containers_of(workload["spec"]["template"])
     ]
 
 
@@ -137,6 +144,11 @@ def settings_faults(properties: dict[str, str]) -> list[str]:
 def compose() -> dict[str, Any]:
     (project,) = documents(COMPOSE)
     return project
+
+
+def cometmq_services() -> dict[str, Any]:
+    services = compose()["services"]
+    return {name: service for name, service in services.items() if service["image"] == "cometmq"}
 
 
 def compose_settings(source: str) -> dict[str, str]:
@@ -223,7 +235,7 @@ def test_the_health_check_of_the_image_is_a_command() -> None:
 
 
 def test_compose_starts_and_asks_servers_by_commands_that_exist() -> None:
-    for name, service in compose()["services"].items():
+    for name, service in cometmq_services().items():
         assert command_fault(service["command"]) is None, name
         first, second, *asked = service["healthcheck"]["test"]
         assert (first, second) == ("CMD", "cometmq")
@@ -232,8 +244,8 @@ def test_compose_starts_and_asks_servers_by_commands_that_exist() -> None:
 
 
 def test_compose_hands_out_ports_that_are_the_same_inside_and_outside() -> None:
-    services = compose()["services"]
-    brokers = {name: service for name, service in services.items() if "configs" in service}
+    services = cometmq_services()
+    brokers = {name: service for name, service in services.items() if name.startswith("broker")}
     assert len(brokers) == 2
     for name, service in brokers.items():
         settings = compose_settings(service["configs"][0]["source"])
@@ -249,8 +261,40 @@ def test_compose_hands_out_ports_that_are_the_same_inside_and_outside() -> None:
         servers = [server for server in services if server.startswith("namesrv")]
         assert settings["namesrvAddr"] == ";".join(f"{s}:{DEFAULT_PORT}" for s in servers)
         assert list(service["depends_on"]) == servers
-    volumes = {v.partition(":")[0] for service in services.values() for v in service["volumes"]}
-    assert volumes == compose()["volumes"].keys()
+    volumes = {v.partition(":")[0] for s in compose()["services"].values() for v in s["volumes"]}
+    assert {volume for volume in volumes if "/" not in volume} == compose()["volumes"].keys()
+
+
+def test_compose_has_prometheus_ask_all_servers_and_grafana_show_what_it_has() -> None:
+    project = compose()
+    servers = cometmq_services()
+    (scraped,) = documents(MONITORING / "prometheus.yaml")
+    (job,) = scraped["scrape_configs"]
+    port = BrokerConfig.metrics_prom_exporter_port
+    assert port == NamesrvConfig.metrics_prom_exporter_port
+    assert job["static_configs"] == [{"targets": [f"{name}:{port}" for name in servers]}]
+    for service in servers.values():
+        (given,) = service["configs"]
+        assert service["command"][1:] == ["-c", given["target"]]
+        assert compose_settings(given["source"])["metricsExporterType"] == "PROM"
+    mounted = {
+        config["target"]: project["configs"][config["source"]]["file"]
+        for name in ("prometheus", "grafana")
+        for config in project["services"][name]["configs"]
+    }
+    assert [file for file in mounted.values() if not (COMPOSE.parent / file).is_file()] == []
+    # Rules are named relative to the configuration.
+    rules = {f"/etc/prometheus/{name}" for name in scraped["rule_files"]}
+    assert rules <= mounted.keys()
+    (provider,) = documents(MONITORING / "grafana" / "dashboards.yaml")
+    path = provider["providers"][0]["options"]["path"]
+    (volume,) = project["services"]["grafana"]["volumes"]
+    assert volume == f"../monitoring/dashboards:{path}:ro"
+    (source,) = documents(MONITORING / "grafana" / "datasource.yaml")
+    asked = project["services"]["prometheus"]["ports"][0].rpartition(":")[2]
+    assert source["datasources"][0]["url"] == f"http://prometheus:{asked}"
+    for name in ("prometheus", "grafana"):
+        assert all(p.startswith("127.0.0.1:") for p in project["services"][name]["ports"])
 
 
 # The units
@@ -308,16 +352,40 @@ def test_every_part_selects_the_pods_of_its_workload(kind: str) -> None:
         assert workload["serviceName"] == name
 
 
-@pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe", "readinessProbe"])
-def test_probes_are_commands_that_ask_the_servers_port(probe: str) -> None:
+@pytest.mark.parametrize(
+    ("probe", "path"),
+    [("startupProbe", "/health"), ("livenessProbe", "/health"), ("readinessProbe", "/ready")],
+)
+def test_probes_ask_pages_that_servers_have(probe: str, path: str) -> None:
+    """Only readiness may depend on the disk: a restart frees none."""
     for container in containers():
-        program, *words = container[probe]["exec"]["command"]
-        assert program == "cometmq"
-        assert command_fault(words) is None
-        port = next(p["containerPort"] for p in container["ports"] if p["name"] == "remoting")
-        assert words[:3] == ["probe", container["name"], f"127.0.0.1:{port}"]
-        # A probe starts an interpreter, which takes long on a busy node.
+        assert container[probe]["httpGet"] == {"path": path, "port": "metrics"}
+        assert "metrics" in [port["name"] for port in container["ports"]]
         assert container[probe]["timeoutSeconds"] >= 10
+
+
+def test_pods_tell_prometheus_where_their_metrics_are() -> None:
+    examples = DEPLOY / "kubernetes" / "examples"
+    (monitor,) = documents(examples / "podmonitor.yaml")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    for name, workload in manifests("StatefulSet").items():
+        template = workload["spec"]["template"]
+        ports = {p["name"]: p["containerPort"] for c in containers_of(template) for p in c["ports"]}
+        port = ports[endpoint["port"]]
+        assert port == BrokerConfig.metrics_prom_exporter_port
+        annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)}
+        assert template["metadata"]["annotations"] == annotations
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        assert wanted.items() <= template["metadata"]["labels"].items()
+        (text,) = manifests("ConfigMap")[name]["data"].values()
+        assert parse_properties(text, name)["metricsExporterType"] == "PROM"
+
+
+def test_the_example_for_keda_asks_for_a_metric_that_brokers_have() -> None:
+    (scaled,) = documents(DEPLOY / "kubernetes" / "examples" / "keda.yaml")
+    (trigger,) = scaled["spec"]["triggers"]
+    (name,) = re.findall(r"\b(rocketmq_\w+)", trigger["metadata"]["query"])
+    assert {"consumer_group", "is_system"} <= set(METRICS[name].labels)
 
 
 def test_pods_start_servers_without_rights() -> None:

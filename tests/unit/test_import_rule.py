@@ -65,8 +65,9 @@ LIGHT: dict[str, frozenset[str]] = {"store.reading": frozenset({"model", *RECORD
 ABOVE = frozenset({"testing", "cli"})
 # These lie below all rooms.
 FOR_ALL = frozenset({"errors", "_version"})
-# Modules beside the rooms: those that only re-export, and the loader of compiled modules.
-FACADES = frozenset({"__init__", "aio", "__main__", "_compiled"})
+# Modules beside the rooms: those that only re-export, the loader of compiled modules, and `otel`,
+# which nothing else may import, because it needs an extra.
+FACADES = frozenset({"__init__", "aio", "__main__", "_compiled", "otel"})
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "misc"})
 # Tasks have owners: only `runtime` starts them.
 TASK_STARTERS = frozenset({"create_task", "ensure_future"})
@@ -207,6 +208,7 @@ def test_the_packages_of_the_broker_import_one_way() -> None:
         ("broker.send", "def f():\n    import cometmq.testing"),
         ("client.producer", "if TYPE_CHECKING:\n    from cometmq.broker import server"),
         ("client.producer", "from cometmq import Producer"),
+        ("client.producer", "from cometmq.otel import OpenTelemetryHook"),
         ("client.producer", "from cometmq.bulk.sending import Parcel"),
         ("bulk.producer", "from cometmq.spark.options import Options"),
         ("spark.store_source", "from cometmq.store.offline.store import open_offline"),

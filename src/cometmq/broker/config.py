@@ -18,6 +18,7 @@ from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import host_name, own_address
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.log_levels import check_levels
 from cometmq.store.config import StoreConfig
 
 
@@ -110,6 +111,8 @@ class BrokerConfig:
     max_groups_made_per_second: int = field(default=2_000, metadata={"min": 0})
     # CometMQ's own: how many half messages may wait for a verdict; 100 to 400 bytes of memory each.
     max_unresolved_transactions: int = field(default=1_000_000, metadata={"min": 0})
+    # CometMQ's own: which lines the log takes.
+    log_level: str = "info"
 
     # PROM serves /metrics, /health and /ready over HTTP; without a host, where `bindAddress` says.
     metrics_exporter_type: str = "DISABLE"
@@ -123,6 +126,7 @@ class BrokerConfig:
     metrics_max_histograms: int = field(default=200, metadata={"min": 0, "max": 10_000})
 
     def __post_init__(self) -> None:
+        check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
 
     def registration_period_s(self) -> float:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cometmq.cli.serving import ConfigFile, Lenient, LogLevel, PrintConfig
+from cometmq.cli.serving import (
+    ConfigFile,
+    Lenient,
+    LogFileMib,
+    LogFiles,
+    LogFormat,
+    LogLevel,
+    LogPath,
+    PrintConfig,
+)
+from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
@@ -60,19 +70,23 @@ def broker(
         ),
     ] = False,
     lenient: Lenient = False,
-    log_level: LogLevel = "info",
+    log_level: LogLevel = None,
+    log_file: LogPath = None,
+    log_format: LogFormat = None,
+    log_file_mib: LogFileMib = FILE_MIB,
+    log_files: LogFiles = KEPT_FILES,
 ) -> None:
     """Run a broker."""
     from cometmq.broker.config import BrokerConfig
-    from cometmq.cli.serving import read_config_file, report_unknown_keys, say, serve
+    from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys, say, serve
     from cometmq.runtime.config import effective_properties, format_properties
-    from cometmq.runtime.logging import configure_logging
     from cometmq.store.config import StoreConfig
 
     properties = read_config_file(config_file)
     if lenient:  # the misspelt keys that it lets pass are logged
-        configure_logging(log_level)
+        begin_log(log_level or "info")
     config, store_config = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
+    config.log_level = log_level or config.log_level
     if print_config or print_important:
         shown = effective_properties([config, store_config], properties)
         if print_important:
@@ -84,7 +98,7 @@ def broker(
     from cometmq.broker.server import Broker
     from cometmq.runtime.loop import run
 
-    configure_logging(log_level)
+    begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
     report_unknown_keys(properties, BrokerConfig, StoreConfig)
 
     async def main() -> None:

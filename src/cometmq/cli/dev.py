@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cometmq.cli.serving import LogLevel
+from cometmq.cli.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath
 from cometmq.errors import ConfigError
+from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -52,13 +53,18 @@ def dev(
             show_default=False,
         ),
     ] = None,
-    log_level: LogLevel = "warning",
+    log_level: LogLevel = None,
+    log_file: LogPath = None,
+    log_format: LogFormat = None,
+    log_file_mib: LogFileMib = FILE_MIB,
+    log_files: LogFiles = KEPT_FILES,
 ) -> None:
     """Run a name server and a broker in one process, ready within a second."""
-    from cometmq.runtime.logging import configure_logging
+    from cometmq.cli.serving import begin_log
     from cometmq.runtime.loop import run
 
-    configure_logging(log_level)
+    level = log_level or "warning"
+    begin_log(level, log_file, log_format, log_file_mib, log_files)
     with ExitStack() as stack:
         root = store or Path(
             stack.enter_context(
@@ -66,36 +72,42 @@ def dev(
             )
         )
         try:
-            run(_serve(root.resolve(), host, port, broker_port, temporary=store is None))
+            run(_serve(root.resolve(), host, port, broker_port, level, temporary=store is None))
         except ConfigError as error:
             if "another process has the port" in str(error):
                 raise ConfigError(f"{error}; see --port and --broker-port") from error
             raise
 
 
-async def _serve(root: Path, host: str, port: int, broker_port: int, *, temporary: bool) -> None:
+async def _serve(
+    root: Path, host: str, port: int, broker_port: int, log_level: str, *, temporary: bool
+) -> None:
     from cometmq.cli.serving import serve
 
-    servers = DevServers(root, host, port, broker_port)
+    servers = DevServers(root, host, port, broker_port, log_level)
     await serve(servers, lambda: _welcome(servers, root, temporary=temporary))
 
 
 class DevServers:
     """Runs a name server and the one broker that registers with it."""
 
-    def __init__(self, root: Path, host: str, port: int, broker_port: int) -> None:
+    def __init__(
+        self, root: Path, host: str, port: int, broker_port: int, log_level: str = "info"
+    ) -> None:
         from cometmq.namesrv.config import NamesrvConfig
         from cometmq.namesrv.server import NameServer
 
         self._root = root
         self._host = host
         self._broker_port = broker_port
+        self._log_level = log_level
         self._running = AsyncExitStack()
         self.broker: Broker | None = None
         self.namesrv: NameServer = NameServer(
             NamesrvConfig(
                 listen_port=port,
                 bind_address=host,
+                log_level=log_level,
                 kv_config_path=root / "namesrv" / "kvConfig.json",
                 config_store_path=root / "namesrv" / "namesrv.properties",
             )
@@ -124,6 +136,7 @@ class DevServers:
                     bind_address=self._host,
                     listen_port=self._broker_port,
                     namesrv_addr=self.namesrv_address,
+                    log_level=self._log_level,
                     metrics_exporter_type="PROM",
                     metrics_prom_exporter_port=0,
                 ),

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import typer
 
-from cometmq.cli.serving import ConfigFile, Lenient, LogLevel, PrintConfig
+from cometmq.cli.serving import (
+    ConfigFile,
+    Lenient,
+    LogFileMib,
+    LogFiles,
+    LogFormat,
+    LogLevel,
+    LogPath,
+    PrintConfig,
+)
+from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
 
 def namesrv(
     config_file: ConfigFile = None,
     print_config: PrintConfig = False,
     lenient: Lenient = False,
-    log_level: LogLevel = "info",
+    log_level: LogLevel = None,
+    log_file: LogPath = None,
+    log_format: LogFormat = None,
+    log_file_mib: LogFileMib = FILE_MIB,
+    log_files: LogFiles = KEPT_FILES,
 ) -> None:
     """Run a name server."""
-    from cometmq.cli.serving import read_config_file, report_unknown_keys, say, serve
+    from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys, say, serve
     from cometmq.namesrv.config import NamesrvConfig, namesrv_config
     from cometmq.runtime.config import effective_properties, format_properties
-    from cometmq.runtime.logging import configure_logging
 
     properties = read_config_file(config_file)
     if lenient:  # the misspelt keys that it lets pass are logged
-        configure_logging(log_level)
+        begin_log(log_level or "info")
     config = namesrv_config(properties, source=str(config_file), file=config_file, lenient=lenient)
+    config.log_level = log_level or config.log_level
     if config_file is not None:
         # UPDATE_NAMESRV_CONFIG writes its changes back to the file that the settings came from.
         config.config_store_path = config_file.resolve()
@@ -33,7 +47,7 @@ def namesrv(
     from cometmq.namesrv.server import NameServer
     from cometmq.runtime.loop import run
 
-    configure_logging(log_level)
+    begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
     report_unknown_keys(properties, NamesrvConfig)
 
     async def main() -> None:

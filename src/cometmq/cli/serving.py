@@ -10,10 +10,14 @@ from typing import Annotated, Protocol
 import structlog
 import typer
 
+from cometmq.errors import ConfigError
 from cometmq.runtime.config import load_properties, unknown_keys
 from cometmq.runtime.garbage import keep_passes_short
 from cometmq.runtime.limits import raise_open_file_limit
 from cometmq.runtime.line_writer import line_writer
+from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES, MOST_KEPT_FILES, LogFile
+from cometmq.runtime.log_levels import parse_levels
+from cometmq.runtime.logging import FORMATS, configure_logging
 from cometmq.runtime.signals import stop_event
 
 log = structlog.get_logger(__name__)
@@ -38,7 +42,45 @@ Lenient = Annotated[
     typer.Option("--lenient", help="Start with misspelt keys, too, and log them as warnings."),
 ]
 LogLevel = Annotated[
-    str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+    str | None,
+    typer.Option(
+        "--log-level",
+        metavar="LEVEL",
+        help="debug, info, warning or error, and parts with theirs: info,cometmq.store=debug. "
+        "Overrides the file's logLevel.",
+        show_default=False,
+    ),
+]
+LogPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        metavar="FILE",
+        help="Write the log to FILE and not to standard error.",
+        show_default=False,
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="FORMAT",
+        help="text or json; without it text on a terminal, else json.",
+        show_default=False,
+    ),
+]
+LogFileMib = Annotated[
+    int,
+    typer.Option("--log-file-mib", min=1, help="Begin a new log file at this size, in MiB."),
+]
+LogFiles = Annotated[
+    int,
+    typer.Option(
+        "--log-files",
+        min=1,
+        max=MOST_KEPT_FILES,
+        help="How many full log files to keep: FILE.1 is the newest.",
+    ),
 ]
 
 
@@ -51,6 +93,23 @@ class Server(Protocol):
 def read_config_file(path: Path | None) -> dict[str, str]:
     """Return the entries of the file that `-c` names, none without `-c`. Raises ConfigError."""
     return load_properties(path) if path is not None else {}
+
+
+def begin_log(
+    level: str,
+    path: Path | None = None,
+    format: str | None = None,  # noqa: A002 - the option's name
+    file_mib: int = FILE_MIB,
+    kept_files: int = KEPT_FILES,
+) -> None:
+    """Set up the log as the options say. Raises ConfigError."""
+    if format not in (None, *FORMATS):
+        raise ConfigError(f"the log format {format} is none of {', '.join(FORMATS)}")
+    file = None
+    if path is not None:
+        parse_levels(level)  # before a file is made
+        file = LogFile(path, file_bytes=file_mib << 20, kept_files=kept_files)
+    configure_logging(level, json=None if format is None else format == "json", file=file)
 
 
 def report_unknown_keys(properties: Mapping[str, str], *classes: type) -> None:

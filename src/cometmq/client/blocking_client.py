@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cometmq.client.blocking import BlockingFace
 from cometmq.client.hooks import Hook
-from cometmq.client.lifecycle import AsyncClient
+from cometmq.client.lifecycle import AsyncClient, ClientLoad
 
 
 class BlockingClient(BlockingFace, of=AsyncClient):
@@ -21,6 +21,9 @@ class BlockingClient(BlockingFace, of=AsyncClient):
     @property
     def client_id(self) -> str:
         return self._member.client_id
+
+    def load(self) -> ClientLoad:
+        return self._member.load()
 
     def add_hook(self, hook: Hook) -> None:
         self._apply(self._member.add_hook, hook)

@@ -37,8 +37,9 @@ class SendContext:
     """Describes one attempt to send.
 
     `messages` has several messages only for a batch. `queue` has the topic's name as users know it.
-    After the attempt `result` or `error` is set; a one-way send has no result. Hooks may keep
-    values of their own in `state`, under any key, from `before_send` to `after_send`.
+    `attempt` counts the attempts of one send from 1. After the attempt `result` or `error` is set; a
+    one-way send has no result. Hooks may keep values of their own in `state`, under any key, from
+    `before_send` to `after_send`.
     """
 
     group: str
@@ -49,6 +50,7 @@ class SendContext:
     body_length: int
     namespace: str = ""
     half: bool = False
+    attempt: int = 1
     result: SendResult | None = None
     error: BaseException | None = None
     state: dict[Any, Any] = field(default_factory=dict)
@@ -80,8 +82,9 @@ class ConsumeContext:
 
     After the call `success` is set, and `status` is one of SUCCESS, FAILED, TIME_OUT, EXCEPTION and
     RETURNNULL. `queue` is the queue that the messages were pulled from (of the retry topic for a
-    retried message), with the topic's name as users know it. Hooks may keep values of their own in
-    `state`, under any key, from `before_consume` to `after_consume`.
+    retried message), with the topic's name as users know it. `polled` says that no listener was
+    called: a poll returned the messages, which count as consumed at once. Hooks may keep values of
+    their own in `state`, under any key, from `before_consume` to `after_consume`.
     """
 
     group: str
@@ -90,6 +93,7 @@ class ConsumeContext:
     namespace: str = ""
     success: bool = False
     status: str = ""
+    polled: bool = False
     state: dict[Any, Any] = field(default_factory=dict)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, NamedTuple
 
 from cometmq.client.access import access_of
 from cometmq.client.hooks import Hook, HookList
@@ -13,6 +13,7 @@ from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import ClientInstance, acquire_instance, release_instance
 from cometmq.client.limits import check_client_group, check_name, namesrv_addresses
 from cometmq.client.namespaces import Namespace, namespace_of
+from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.client.running import Lifecycle
 from cometmq.model.names import check_group
 from cometmq.remoting.credentials import Credentials
@@ -21,6 +22,30 @@ from cometmq.remoting.tls import Tls
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+
+
+class Cached(NamedTuple):
+    """Counts what a consumer has of a topic: queues, messages not consumed yet, and their bytes."""
+
+    queues: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLoad:
+    """Tells what a client of `group` holds at a moment.
+
+    `connections` are the servers that its connections lead to, which clients of the same
+    `instance_name` share. `pending_sends` are the sends of `send_async` that are under way, with
+    bodies of `pending_bytes`. `cached` has an entry for each topic that a consumer pulls.
+    """
+
+    group: str
+    connections: frozenset[str] = frozenset()
+    pending_sends: int = 0
+    pending_bytes: int = 0
+    cached: Mapping[str, Cached] = field(default_factory=dict)
 
 
 @dataclass(repr=False)
@@ -130,6 +155,33 @@ class AsyncClient(Lifecycle[ClientInstance]):
             if isinstance(hook, RpcHook):
                 instance.remoting.rpc_hooks.add(hook)
         self._hooks.add(hook)
+
+    def load(self) -> ClientLoad:
+        """Return what the client holds at the moment: nothing unless it runs. For any thread."""
+        instance = self._instance
+        if instance is None:
+            return ClientLoad(self._visible_group)
+        cached: dict[str, Cached] = {}
+        for process_queue in self._process_queues():
+            topic = self._namespace.unwrap(process_queue.queue.topic)
+            known = cached.get(topic, Cached())
+            cached[topic] = Cached(
+                known.queues + 1,
+                known.messages + len(process_queue),
+                known.size_bytes + process_queue.size_bytes,
+            )
+        sends, sends_bytes = self._pending_sends()
+        return ClientLoad(
+            self._visible_group, instance.remoting.addresses(), sends, sends_bytes, cached
+        )
+
+    def _process_queues(self) -> list[ProcessQueue]:
+        """Return the queues that a consumer pulls. For any thread."""
+        return []
+
+    def _pending_sends(self) -> tuple[int, int]:
+        """Return the sends that a producer has under way, and their bytes. For any thread."""
+        return 0, 0
 
     @abstractmethod
     async def _open(self, instance: ClientInstance) -> None:

@@ -23,9 +23,10 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.config import Configuration
+from cometmq.runtime.config import Configuration, from_properties, to_properties
 from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.logging import change_log_level, check_log_is_ours
 from cometmq.runtime.state_writer import StateWriter
 
 log = structlog.get_logger(__name__)
@@ -231,7 +232,13 @@ class AdminHandlers:
             promises=NAMESRV_PROMISES,
             given=self._configuration.properties(),
         )
+        # The values of the class may have to fit together, so they are checked together.
+        from_properties(NamesrvConfig, {**to_properties(self._config), **changes}, source)
+        if changes.get("logLevel", self._config.log_level).strip() != self._config.log_level:
+            check_log_is_ours()
         changed = self._configuration.update(changes, source)
+        if "logLevel" in changed:
+            change_log_level(changed["logLevel"])
         try:
             await self._state.save(self._config_file, self._configuration.text)
         except OSError as error:

@@ -10,6 +10,7 @@ from typing import Final
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.log_levels import check_levels
 
 DEFAULT_PORT = 9876
 
@@ -53,6 +54,8 @@ class NamesrvConfig:
     # Answer no route for wait_seconds_for_service after a start: the brokers come back first.
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = field(default=45, metadata={"min": 0})
+    # CometMQ's own: which lines the log takes.
+    log_level: str = "info"
 
     # CometMQ's own, called as the broker's: PROM serves /metrics, /health and /ready over HTTP; without a host, where `bindAddress` says.
     metrics_exporter_type: str = "DISABLE"
@@ -60,6 +63,7 @@ class NamesrvConfig:
     metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
 
     def __post_init__(self) -> None:
+        check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
 
     def refused_keys(self) -> frozenset[str]:

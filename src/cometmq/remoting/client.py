@@ -90,6 +90,10 @@ class RemotingClient:
         connection = self._connections.get(address)
         return connection if connection is not None and not connection.closed else None
 
+    def addresses(self) -> frozenset[str]:
+        """Return the addresses that connections lead to. For any thread."""
+        return frozenset(self._connections.copy())
+
     async def connection(self, address: str) -> Connection:
         """Return the connection to `address` (`host:port`); connect if needed. Raises ConnectError."""
         if (connection := self.connected(address)) is not None:

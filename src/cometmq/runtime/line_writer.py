@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TextIO
+from typing import Final, Protocol, TextIO
 
 from cometmq.runtime.forks import PROCESS
 
@@ -32,8 +32,18 @@ TellLost = Callable[[int, str], str]
 More = Callable[[bool], list[str]]
 
 
+class Target(Protocol):
+    """Is asked before each write for the descriptor that takes it. For the writer's thread."""
+
+    def descriptor(self, size: int = 0) -> int:
+        """Return the descriptor for the next `size` bytes. Raises OSError."""
+        ...
+
+
 class LineWriter:
-    """Writes texts to a file descriptor in their order. For any thread; only `drain` blocks.
+    """Writes texts to a file descriptor, or to the one that a target names before each write.
+
+    The texts keep their order. For any thread; only `drain` blocks.
 
     At most `max_waiting_bytes` wait to be written; lines beyond that are lost. The writer's thread
     calls `more` for further texts, and `drain` does so in its caller's thread.
@@ -41,13 +51,13 @@ class LineWriter:
 
     def __init__(
         self,
-        fd: int,
+        target: int | Target,
         *,
         tell_lost: TellLost | None = None,
         more: More | None = None,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        self._fd = fd
+        self._target = target
         self._tell_lost = tell_lost
         self._more = more
         self._max_waiting_bytes = max_waiting_bytes
@@ -84,7 +94,7 @@ class LineWriter:
             self._changed.notify_all()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"write-lines-{self._fd}", daemon=True)
+        thread = threading.Thread(target=self._work, name="write-lines", daemon=True)
         # When the system gives no thread, the lines wait, and the next line tries again.
         with suppress(RuntimeError):
             thread.start()
@@ -120,7 +130,10 @@ class LineWriter:
             for text in self._more(False) if self._more is not None else ():
                 batch.append(_encoded(text))
             written = not batch and not lost
-            if not written:
+            if written:
+                with suppress(OSError):  # the next line tells
+                    self._descriptor()
+            else:
                 head = self._tell_lost(lost, reason) if lost and self._tell_lost is not None else ""
                 written = self._write_all(_encoded(head), batch)
             with self._changed:
@@ -144,12 +157,13 @@ class LineWriter:
         text = b"".join((b"\n" * self._line_is_cut, head, *batch))
         data = memoryview(text)
         try:
+            fd = self._descriptor(len(data))
             while data:
                 try:
-                    data = data[os.write(self._fd, data) :]
+                    data = data[os.write(fd, data) :]
                 except BlockingIOError:  # another process made the shared descriptor non-blocking
                     poll = select.poll()
-                    poll.register(self._fd, select.POLLOUT)
+                    poll.register(fd, select.POLLOUT)
                     poll.poll(_RETRY_S * 1000)
         except OSError as error:
             self._line_is_cut = self._line_is_cut or len(data) < len(text)
@@ -158,6 +172,9 @@ class LineWriter:
             return False
         self._line_is_cut = False
         return True
+
+    def _descriptor(self, size: int = 0) -> int:
+        return self._target if isinstance(self._target, int) else self._target.descriptor(size)
 
     def _lose(self, count: int, reason: str) -> None:
         self._lost += count

@@ -1,12 +1,13 @@
 """Sets up a process's log: lines for people on a terminal, one JSON object a line otherwise.
 
-Logging a line neither raises nor waits (`line_writer`), and the lines of one kind are limited
-(`log_limits`).
+Logging a line neither raises nor waits (`line_writer`), the lines of one kind are limited
+(`log_limits`), and secrets are hidden.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import MutableMapping
 from typing import Any, Final, TextIO
@@ -14,63 +15,140 @@ from typing import Any, Final, TextIO
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.line_writer import GuardedStream, line_writer
+from cometmq.runtime.line_writer import GuardedStream, LineWriter, line_writer
+from cometmq.runtime.log_file import LogFile
+from cometmq.runtime.log_levels import LevelFilter, parse_levels
 from cometmq.runtime.log_limits import LineLimiter
 
-LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
+FORMATS: Final = ("text", "json")
+_SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|credential|token|signature", re.I)
+_HIDDEN: Final = "(hidden)"
 
 
 def configure_logging(
-    level: str = "info", *, json: bool | None = None, stream: TextIO | None = None
+    level: str = "info",
+    *,
+    json: bool | None = None,
+    stream: TextIO | None = None,
+    file: LogFile | None = None,
 ) -> None:
-    """Send every log line of at least `level` to `stream`, or without one to standard error.
+    """Send every log line of at least `level` to `file`, `stream` or else to standard error.
 
-    The caller's thread writes to `stream`; a thread of its own writes to standard error. `json`
-    chooses the form; None takes JSON unless the stream is a terminal. Raises ConfigError for a
-    level that is none of `LEVELS`. Programs that use CometMQ as a library and configure structlog
-    themselves do not need this: loggers work without it.
+    The caller's thread writes to `stream`; a thread of its own writes to a file or to standard
+    error. `json` chooses the form; None takes JSON unless the stream is a terminal. Raises
+    ConfigError for a level that `parse_levels` does not take. Programs that use CometMQ as a
+    library and configure structlog themselves do not need this: loggers work without it.
     """
-    threshold = LEVELS.get(level.lower())
-    if threshold is None:
-        raise ConfigError(f"the log level {level} is none of {', '.join(LEVELS)}")
+    levels = parse_levels(level)
     target = sys.stderr if stream is None else stream
-    on_terminal = target is not None and target.isatty()
+    on_terminal = file is None and target is not None and target.isatty()
     render = _rendering(json=not on_terminal if json is None else json, colors=on_terminal)
     limiter = LineLimiter()
 
     def line(event: dict[str, Any]) -> str:
-        rendered: Any = {"level": "warning", **event}
+        rendered: Any = {"level": "warning", "logger": __name__, **event}
         for processor in render:
             rendered = processor(None, "warning", rendered)
         return f"{rendered}\n"
 
+    def lost(count: int, why: str) -> str:
+        return line({"event": "log lines lost", "lines": count, "why": why})
+
+    def more(ending: bool) -> list[str]:
+        events = limiter.summaries(at_once=ending)
+        if file is not None and (why := file.new_fault()):
+            fault = {"event": "full log file cannot be renamed", "path": str(file.path)}
+            events.append({**fault, "why": why})
+        return [line(event) for event in events]
+
     output: Any = GuardedStream(stream)  # the caller looks after it: a live display, a test
-    if stream is None:
-        output = line_writer(
-            target,
-            tell_lost=lambda count, why: line(
-                {"event": "log lines lost", "lines": count, "why": why}
-            ),
-            more=lambda ending: [line(event) for event in limiter.summaries(at_once=ending)],
-        )
-    processors = [limiter, structlog.processors.add_log_level, *render]
-    wrapper_class = structlog.make_filtering_bound_logger(threshold)
-    loggers = structlog.WriteLoggerFactory(file=output)
+    if file is not None:
+        output = LineWriter(file, tell_lost=lost, more=more)
+    elif stream is None:
+        output = line_writer(target, tell_lost=lost, more=more)
+    processors = [
+        LevelFilter(levels),
+        limiter,  # before our own loggers are named: their lines are told apart by their texts
+        _name_logger,
+        structlog.processors.add_log_level,
+        _hide_secrets,
+        *render,
+    ]
+    loggers = _Loggers(output)
     if stream is None:
         _take_over_standard_logging(
-            structlog.wrap_logger(loggers(), processors=processors, wrapper_class=wrapper_class)
+            structlog.wrap_logger(
+                loggers(),
+                processors=processors,
+                wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            )
         )
     structlog.configure(
         processors=processors,
-        wrapper_class=wrapper_class,
+        wrapper_class=structlog.make_filtering_bound_logger(levels.least()),
         logger_factory=loggers,
+        # A cached logger would not hear of a new level.
         cache_logger_on_first_use=False,
     )
+
+
+def change_log_level(level: str) -> None:
+    """Take lines of at least `level` from now on. Raises ConfigError; see `check_log_is_ours`."""
+    levels = parse_levels(level)
+    check_log_is_ours()
+    for processor in structlog.get_config()["processors"]:
+        if isinstance(processor, LevelFilter):
+            processor.levels = levels
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(levels.least()))
+
+
+def check_log_is_ours() -> None:
+    """Raise ConfigError unless `configure_logging` set up the log of this process."""
+    processors = structlog.get_config()["processors"]
+    if not any(isinstance(processor, LevelFilter) for processor in processors):
+        raise ConfigError(
+            "logLevel cannot be changed here: the program that runs this server set up its log "
+            "itself, so change the level there"
+        )
+
+
+class _Loggers:
+    """Makes loggers that know their names, as the factory of structlog."""
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+
+    def __call__(self, name: str = "", *_: Any) -> _Logger:
+        return _Logger(name, self._output)
+
+
+class _Logger(structlog.WriteLogger):
+    def __init__(self, name: str, output: Any) -> None:
+        super().__init__(output)
+        self.name = name
+
+
+def _name_logger(
+    logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    if "logger" not in event and logger.name:
+        event["logger"] = logger.name
+    return event
+
+
+def _hide_secrets(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Hide values under names of secrets, also in tables: changed configuration keys, say."""
+    for key, value in event.items():
+        if _SECRET.search(key):
+            event[key] = _HIDDEN
+        elif isinstance(value, dict) and any(_SECRET.search(str(name)) for name in value):
+            event[key] = {
+                name: _HIDDEN if _SECRET.search(str(name)) else inner
+                for name, inner in value.items()
+            }
+    return event
 
 
 def _rendering(*, json: bool, colors: bool) -> list[Any]:
@@ -93,8 +171,9 @@ def _rendering(*, json: bool, colors: bool) -> list[Any]:
 def _in_reading_order(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Put time, level and event before all other keys."""
-    head = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
+    """Put time, level, logger and event before all other keys."""
+    keys = ("timestamp", "level", "logger", "event")
+    head = {key: event.pop(key) for key in keys if key in event}
     return head | dict(event)
 
 

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from subprocess import PIPE
+from typing import Any
 
 import pytest
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.logging import configure_logging
+from cometmq.runtime.logging import change_log_level, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +79,84 @@ input()
     line = json.loads(first)
     assert (line["level"], line["event"]) == ("error", "event='the disk is full'")
     assert line["logger"] == "cometmq.store"
+
+
+def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_names_time_level_logger_and_message_first() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream)
+    structlog.get_logger("cometmq.store.flush").info("flushed", size=3)
+    (line,) = lines_of(stream)
+    assert list(line) == ["timestamp", "level", "logger", "event", "size"]
+    assert (line["level"], line["logger"]) == ("info", "cometmq.store.flush")
+    written = datetime.fromisoformat(line["timestamp"])
+    assert written.utcoffset() == timedelta(0)
+
+
+def test_a_changed_level_counts_for_loggers_that_exist() -> None:
+    stream = io.StringIO()
+    configure_logging("warning", stream=stream)
+    log = structlog.get_logger("cometmq.store.flush")
+    log.info("one")
+    change_log_level("info")
+    log.info("two")
+    log.debug("three")
+    change_log_level("error")
+    log.warning("four")
+    assert [line["event"] for line in lines_of(stream)] == ["two"]
+
+
+def test_a_part_has_a_level_of_its_own() -> None:
+    stream = io.StringIO()
+    configure_logging("warning,cometmq.store=debug, cometmq.store.flush = error", stream=stream)
+    for name in ("cometmq.broker.server", "cometmq.store.get", "cometmq.store.flush", "x"):
+        log = structlog.get_logger(name)
+        log.debug("low")
+        log.warning("high")
+    assert [(line["logger"], line["event"]) for line in lines_of(stream)] == [
+        ("cometmq.broker.server", "high"),
+        ("cometmq.store.get", "low"),
+        ("cometmq.store.get", "high"),
+        ("x", "high"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "the log level  is none of debug, info, warning, error"),
+        ("info,cometmq.store=loud", "the log level loud is none of"),
+        ("info,cometmq.stroe=debug", "'cometmq.stroe=debug' does not fit"),
+        ("info,cometmq", "'cometmq' does not fit"),
+        ("info,asyncio=debug", "as in info,cometmq.store=debug"),
+        ("info,cometmq.../x=debug", "does not fit"),
+        ("info" + ",cometmq=info" * 51, "names 51 loggers, the limit is 50"),
+    ],
+)
+def test_levels_that_do_not_fit_are_refused_and_change_nothing(text: str, told: str) -> None:
+    stream = io.StringIO()
+    configure_logging("error", stream=stream)
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        change_log_level(text)
+    structlog.get_logger("cometmq").warning("x")
+    assert lines_of(stream) == []
+
+
+def test_a_log_that_the_application_set_up_keeps_its_level() -> None:
+    with pytest.raises(ConfigError, match="change the level there"):
+        change_log_level("debug")
+    assert not structlog.is_configured()
+
+
+def test_secrets_are_hidden_also_in_changed_keys() -> None:
+    stream = io.StringIO()
+    configure_logging("info", stream=stream)
+    changed = {"tlsServerKeyPassword": "hush-1", "fileReservedTime": "72"}
+    structlog.get_logger("x").info("updated", changed=changed, secret_key="hush-2")
+    (line,) = lines_of(stream)
+    assert "hush" not in stream.getvalue()
+    assert line["changed"]["fileReservedTime"] == "72"
+    assert changed["tlsServerKeyPassword"] == "hush-1"

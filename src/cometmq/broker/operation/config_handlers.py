@@ -34,6 +34,7 @@ from cometmq.runtime.config import (
 )
 from cometmq.runtime.config_check import check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.logging import change_log_level, check_log_is_ours
 from cometmq.store import config as store_config
 
 log = structlog.get_logger(__name__)
@@ -52,6 +53,7 @@ LIVE_KEYS: Final = frozenset(
         "flushConsumerOffsetInterval",
         "flushDelayOffsetInterval",
         "litePullMessageEnable",
+        "logLevel",
         "longPollingEnable",
         "maxGroups",
         "maxGroupsMadePerSecond",
@@ -142,6 +144,8 @@ class ConfigHandlers:
         self._check(changes, source)
         changed = self._configuration.update(changes, source)
         self._store.settings_changed()
+        if "logLevel" in changed:
+            change_log_level(changed["logLevel"])
         self._version.next(self._clock.now_ms())
         log.info("configuration updated", changed=changed, by=connection.peer)
         if not _REGISTERED_ANEW.isdisjoint(changed):
@@ -172,6 +176,8 @@ class ConfigHandlers:
                 check_name_servers(changed, source)
             wanted = to_properties(changed)
             fixed = sorted(key for key in wanted if wanted[key] != current.get(key))
+            if wanted.get("logLevel") != current.get("logLevel"):
+                check_log_is_ours()
             if fixed := [key for key in fixed if key not in _ALL_LIVE]:
                 raise ConfigError(
                     f"{source}: {', '.join(fixed)} cannot be changed while the broker runs: "

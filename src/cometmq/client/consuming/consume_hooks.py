@@ -72,9 +72,12 @@ class ConsumeHooks:
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
-    def before(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> ConsumeContext:
+    def before(
+        self, queue: MessageQueue, messages: Sequence[MessageExt], *, polled: bool = False
+    ) -> ConsumeContext:
         visible = self._namespace.unwrap_queue(queue)
-        context = ConsumeContext(self._group, messages, visible, self._namespace.name)
+        namespace = self._namespace.name
+        context = ConsumeContext(self._group, messages, visible, namespace, polled=polled)
         run_hooks([hook.before_consume for hook in self._hooks], context)
         return context
 
@@ -86,7 +89,7 @@ class ConsumeHooks:
 
     def polled(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
         """Tell the hooks of a poll's messages, which count as consumed at once, as in Java."""
-        context = self.before(queue, messages)
+        context = self.before(queue, messages, polled=True)
         context.status, context.success = SUCCESS, True
         run_hooks([hook.after_consume for hook in self._hooks], context)
 

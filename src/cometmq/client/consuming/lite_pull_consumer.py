@@ -15,7 +15,7 @@ from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_queue, check_range
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import choice, takes
-from cometmq.client.pulling.process_queue import FlowLimits
+from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
 from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.hooks import ConsumeTrace
@@ -331,6 +331,9 @@ class LitePullConsumer(TracedClient):
 
     def _trace(self, dispatcher: TraceDispatcher) -> Hook:
         return ConsumeTrace(dispatcher)
+
+    def _process_queues(self) -> list[ProcessQueue]:
+        return [] if self._member is None else self._member.process_queues()
 
     async def _open(self, instance: ClientInstance) -> None:
         self._member = LitePullMember(

@@ -267,6 +267,10 @@ class LitePullMember:
     def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
         return self.membership.known_offsets(topic)
 
+    def process_queues(self) -> list[ProcessQueue]:
+        """Return the queues that are pulled. For any thread."""
+        return [assignment.process_queue for assignment in list(self._assignments.values())]
+
     def running_info(self) -> ConsumerRunningInfo:
         queues = [assignment.process_queue for assignment in self._assignments.values()]
         return self.membership.running_info(queues, self._damage.properties())

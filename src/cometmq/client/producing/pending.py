@@ -53,6 +53,10 @@ class Pending:
             task.add_done_callback(lambda done: _report(done, callback))
         return task
 
+    def load(self) -> tuple[int, int]:
+        """Return how many sends are under way, and the bytes of their bodies. For any thread."""
+        return len(self._tasks), self._bytes
+
     async def wait(self) -> None:
         """Wait until all tasks have ended. Each of them ends within its own timeout."""
         if self._tasks:

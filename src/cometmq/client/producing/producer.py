@@ -430,6 +430,9 @@ class Producer(TracedClient):
                 f"bytes, the limit max_message_size_bytes is {limit}; cut it with split_batches"
             )
 
+    def _pending_sends(self) -> tuple[int, int]:
+        return (0, 0) if self._pending is None else self._pending.load()
+
     async def _open(self, instance: ClientInstance) -> None:
         self._join(instance)
         self._opened = instance

@@ -113,6 +113,7 @@ class Sender:
         queue: MessageQueue,
         deadline: float,
         mode: CommunicationMode = CommunicationMode.SYNC,
+        attempt: int = 1,
     ) -> SendResult:
         """Make one attempt at one queue. Reports a failure, so that the route is renewed."""
         address, context = None, None
@@ -123,7 +124,7 @@ class Sender:
             if timeout_s <= 0:
                 raise RequestTimeoutError("no time was left to send", address=address)
             if self._hooks.around_sends:
-                context = self._before(outgoing, queue, address, mode)
+                context = self._before(outgoing, queue, address, mode, attempt)
             answer = await self._instance.remoting.call(address, outgoing.command(queue), timeout_s)
             result = _result(answer, queue, outgoing.unique_id, address)
             if self._namespaced:
@@ -169,7 +170,7 @@ class Sender:
             else:
                 queue = self._faults.choose(route, avoid)
             try:
-                result = await self.send_to(outgoing, queue, deadline, mode)
+                result = await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
             except _AN_ATTEMPT_FAILED as error:
                 tried.append(queue.broker_name)
                 if not self._worth_retrying(error, tried, deadline, mode):
@@ -199,7 +200,7 @@ class Sender:
         tried: list[str] = []
         while True:
             try:
-                return await self.send_to(outgoing, queue, deadline, mode)
+                return await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
             except (RemotingError, RouteNotFoundError) as error:
                 tried.append(queue.broker_name)
                 if mode is CommunicationMode.SYNC or not self._worth_retrying(
@@ -261,7 +262,12 @@ class Sender:
         return vip_address(address) if self._limits.vip_channel else address
 
     def _before(
-        self, outgoing: Outgoing, queue: MessageQueue, address: str, mode: CommunicationMode
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        address: str,
+        mode: CommunicationMode,
+        attempt: int = 1,
     ) -> SendContext:
         message = outgoing.messages[0]
         context = SendContext(
@@ -273,6 +279,7 @@ class Sender:
             sum(len(message.body) for message in outgoing.messages),
             self._namespace.name,
             half=message.properties.get(p.TRANSACTION_PREPARED) == "true",
+            attempt=attempt,
         )
         self._hooks.before_send(context)
         outgoing.renew_properties()

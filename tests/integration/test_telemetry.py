@@ -1,0 +1,212 @@
+"""OpenTelemetry spans and metrics of clients of both faces, over a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span
+from tests.integration.client_faces import Face
+from tests.waits import eventually
+
+from cometmq import (
+    ConsumeFromWhere,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    RpcHook,
+)
+from cometmq.errors import CometMQError
+from cometmq.otel import OpenTelemetryHook
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+
+pytestmark = [pytest.mark.cluster()]
+
+
+class Observed:
+    """Holds a hook, and what it has told."""
+
+    def __init__(self) -> None:
+        self.spans_told = InMemorySpanExporter()
+        self.tracers = TracerProvider()
+        self.tracers.add_span_processor(SimpleSpanProcessor(self.spans_told))
+        self._reader = InMemoryMetricReader()
+        self._meters = MeterProvider([self._reader])
+        self.hook = OpenTelemetryHook(tracer_provider=self.tracers, meter_provider=self._meters)
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.spans_told.get_finished_spans() if span.name == name]
+
+    def points(self, name: str) -> list[Any]:
+        told = self._reader.get_metrics_data()
+        return [
+            point
+            for resource in (told.resource_metrics if told is not None else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+    def close(self) -> None:
+        self.tracers.shutdown()
+        self._meters.shutdown()
+
+
+@pytest.fixture
+def observed() -> Iterator[Observed]:
+    told = Observed()
+    yield told
+    told.close()
+
+
+class Breaks(RpcHook):
+    """Fails every call."""
+
+    def before_request(self, address: str, command: object) -> None:
+        raise KeyError("broken")
+
+
+def test_a_delivery_belongs_to_the_trace_of_its_send(
+    face: Face, name: str, observed: Observed
+) -> None:
+    producer = face.producer(name)
+    producer.add_hook(observed.hook)
+    result = producer.send(Message(name, b"four", tags="paid", keys=["one", "two"]))
+    current: list[tuple[int, int]] = []
+
+    def listen(messages: list[MessageExt]) -> ConsumeResult:
+        found = get_current_span().get_span_context()
+        current.append((found.trace_id, found.span_id))
+        assert "traceparent" in messages[0].properties
+        return ConsumeResult.SUCCESS
+
+    consumer = face.new_consumer(name, face.listener(listen), consume_from=FIRST)
+    consumer.add_hook(observed.hook)
+    consumer.subscribe(name)
+    face.started(consumer)
+    (delivery,) = eventually(lambda: observed.spans(f"process {name}"))
+    (send,) = observed.spans(f"send {name}")
+    assert send.context is not None
+    assert delivery.context is not None
+    assert (send.kind, delivery.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    assert delivery.parent is not None
+    assert (delivery.parent.span_id, delivery.parent.trace_id) == (
+        send.context.span_id,
+        send.context.trace_id,
+    )
+    assert [link.context.span_id for link in delivery.links] == [send.context.span_id]
+    assert current == [(delivery.context.trace_id, delivery.context.span_id)]
+    assert not get_current_span().get_span_context().is_valid
+    sent = dict(send.attributes or {})
+    assert sent.pop("server.port") in producer_ports(producer)
+    assert sent == {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": name,
+        "messaging.destination.partition.id": str(result.queue.queue_id),
+        "messaging.message.id": result.msg_id,
+        "messaging.message.body.size": 4,
+        "messaging.rocketmq.message.tag": "paid",
+        "messaging.rocketmq.message.keys": ("one", "two"),
+        "messaging.rocketmq.message.type": "normal",
+        "server.address": "127.0.0.1",
+    }
+    got = dict(delivery.attributes or {})
+    assert got["messaging.consumer.group.name"] == name
+    assert got["messaging.message.id"] == result.msg_id
+    (point,) = observed.points("messaging.process.duration")
+    assert (point.count, point.attributes["messaging.consumer.group.name"]) == (1, name)
+
+
+def producer_ports(producer: Any) -> set[int]:
+    return {int(address.rpartition(":")[2]) for address in producer.load().connections}
+
+
+def test_a_send_belongs_to_the_span_of_its_caller(
+    face: Face, name: str, observed: Observed
+) -> None:
+    """Also when the send runs on the loop's thread."""
+    producer = face.producer(name)
+    producer.add_hook(observed.hook)
+    with observed.tracers.get_tracer("app").start_as_current_span("order") as order:
+        producer.send(Message(name, b"x"))
+    (send,) = observed.spans(f"send {name}")
+    assert send.parent is not None
+    assert send.parent.span_id == order.get_span_context().span_id
+
+
+def test_a_failed_send_and_a_failed_delivery_are_errors(
+    face: Face, name: str, observed: Observed
+) -> None:
+    producer = face.producer(name)
+    producer.add_hook(observed.hook)
+    producer.send(Message(name, b"x"))
+    producer.add_hook(Breaks())
+    with pytest.raises(CometMQError):
+        producer.send(Message(name, b"x"))
+    first, *attempts = observed.spans(f"send {name}")
+    assert first.status.status_code is StatusCode.UNSET
+    assert len(attempts) == 3
+    for span in attempts:
+        assert span.status.status_code is StatusCode.ERROR
+        assert (span.attributes or {})["error.type"] == "RpcHookError"
+    counts = {
+        point.attributes.get("error.type"): point.value
+        for point in observed.points("messaging.client.sent.messages")
+    }
+    assert counts == {None: 1, "RpcHookError": 3}
+
+    def fail(messages: list[MessageExt]) -> ConsumeResult:
+        raise ValueError("the listener's own error")
+
+    consumer = face.new_consumer(name, face.listener(fail), consume_from=FIRST)
+    consumer.add_hook(observed.hook)
+    consumer.subscribe(name)
+    face.started(consumer)
+    span = eventually(lambda: observed.spans(f"process {name}"))[0]
+    assert (span.attributes or {})["error.type"] == "EXCEPTION"
+    assert span.status.status_code is StatusCode.ERROR
+
+
+def test_a_batch_is_sent_in_one_span_and_polls_are_linked_to_sends(
+    face: Face, name: str, observed: Observed
+) -> None:
+    producer = face.producer(name)
+    producer.add_hook(observed.hook)
+    producer.send_batch([Message(name, b"a"), Message(name, b"b")])
+    (batch,) = observed.spans(f"send {name}")
+    assert batch.kind is SpanKind.CLIENT
+    assert (batch.attributes or {})["messaging.batch.message_count"] == 2
+    queue = producer.queues(name)[0]
+    producer.send(Message(name, b"c"), queue=queue)
+    poller = face.new_lite_pull_consumer(name, consume_from=FIRST)
+    poller.add_hook(observed.hook)
+    poller.subscribe(name)
+    face.started(poller)
+    bodies: set[bytes] = set()
+
+    def all_came() -> bool:
+        bodies.update(message.body for message in poller.poll(200))
+        return bodies == {b"a", b"b", b"c"}
+
+    eventually(all_came)
+    polls = observed.spans(f"poll {name}")
+    linked = [link.context.span_id for span in polls for link in span.links]
+    single = observed.spans(f"send {name}")[1]
+    assert single.context is not None
+    assert linked == [single.context.span_id]
+    assert {span.kind for span in polls} == {SpanKind.CLIENT}
+    assert observed.points("messaging.process.duration") == []
+    received = sum(point.value for point in observed.points("messaging.client.consumed.messages"))
+    assert received == 3
+    assert trace.get_current_span().get_span_context().is_valid is False
