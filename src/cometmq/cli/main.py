@@ -16,18 +16,26 @@ import typer
 from cometmq import _compiled
 from cometmq._version import __version__
 from cometmq.cli import bench, broker, dev, doctor, namesrv, pipeline, store
+from cometmq.cli.admin import app as admin
 from cometmq.cli.help import Command, Group
 from cometmq.cli.pipeline_help import PipelineCommand
 from cometmq.errors import (
     CometMQError,
     ConfigError,
+    IllegalArgumentError,
     StoreFullError,
     StoreLockedError,
     StoreUnusableError,
 )
 from cometmq.runtime.line_writer import reserve_standard_descriptors
 
-_GIVEN_WRONG = (ConfigError, StoreUnusableError, StoreLockedError, StoreFullError)
+_GIVEN_WRONG = (
+    ConfigError,
+    IllegalArgumentError,
+    StoreUnusableError,
+    StoreLockedError,
+    StoreFullError,
+)
 
 app = typer.Typer(
     name="cometmq",
@@ -71,6 +79,7 @@ app.command("broker", cls=Command)(broker.broker)
 app.command("doctor", cls=Command)(doctor.doctor)
 app.command("probe", cls=Command)(doctor.probe)
 app.command("pipeline", cls=PipelineCommand)(pipeline.pipeline)
+app.add_typer(admin.app, name="admin")
 app.add_typer(bench.app, name="bench")
 app.add_typer(store.app, name="store")
 

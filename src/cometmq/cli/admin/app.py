@@ -1,0 +1,86 @@
+"""Has the table of mqadmin's commands, and loads the module of the command that is called.
+
+A command starts in a fraction of a second only if the other ninety are not built.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any, Final
+
+import typer
+
+from cometmq.cli.admin.command import OutputForm
+from cometmq.cli.help import Group
+from cometmq.runtime.spelling import did_you_mean
+
+# The commands of each module, in the order in which help lists them.
+MODULES: Final[dict[str, tuple[str, ...]]] = {
+    "topics": ("topicList", "deleteTopic"),
+}
+# Other names that mqadmin knows commands by.
+ALIASES: Final[dict[str, str]] = {}
+# How help titles the commands of a module, if not by the module's name.
+PANELS: Final[dict[str, str]] = {}
+
+_MODULE_OF: Final = {name: module for module, names in MODULES.items() for name in names}
+# mqadmin does not look at the case of a command's name.
+_NAMES: Final = {name.lower(): name for name in _MODULE_OF} | {
+    alias.lower(): name for alias, name in ALIASES.items()
+}
+
+
+class AdminGroup(Group):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*_MODULE_OF, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        name = _NAMES.get(cmd_name.lower())
+        return super().get_command(ctx, cmd_name) if name is None else _built(name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            guess = did_you_mean(args[0], self.list_commands(ctx))
+            ctx.fail(f"There is no command {args[0]!r:.80}{guess}")
+        name, command, rest = super().resolve_command(ctx, args)
+        return getattr(command, "name", name), command, rest
+
+
+def _built(name: str) -> Any:
+    module = _MODULE_OF[name]
+    commands: typer.Typer = import_module(f"cometmq.cli.admin.{module}").app
+    [info] = [info for info in commands.registered_commands if info.name == name]
+    info.rich_help_panel = PANELS.get(module, module.capitalize())
+    return typer.main.get_command_from_info(
+        info,
+        pretty_exceptions_short=commands.pretty_exceptions_short,
+        rich_markup_mode=commands.rich_markup_mode,
+    )
+
+
+app = typer.Typer(
+    cls=AdminGroup,
+    help="Inspect and manage clusters, with mqadmin's commands and options.",
+    no_args_is_help=True,
+)
+
+
+@app.callback()
+def _admin(ctx: typer.Context, output: OutputForm = None) -> None:
+    ctx.obj = output
+
+
+@app.command("help", rich_help_panel="Help")
+def _help(
+    ctx: typer.Context, command: Annotated[str | None, typer.Argument(help="The command.")] = None
+) -> None:
+    """Show the options of a command."""
+    group = ctx.parent
+    assert group is not None
+    assert isinstance(group.command, AdminGroup)
+    if command is None:
+        typer.echo(group.get_help())
+        return
+    _, found, _ = group.command.resolve_command(group, [command])
+    with found.make_context(found.name, [], parent=group, resilient_parsing=True) as context:
+        typer.echo(context.get_help())

@@ -1,0 +1,330 @@
+"""Gives every command of `cometmq admin` its connection, its output, its confirmation and its status.
+
+A command is an asynchronous function of a `Run` and of mqadmin's options. The decorator `command`
+adds the options that all commands have. An option whose letter the command uses for something else,
+as mqadmin does, keeps its long name only.
+
+The exit status is 0 if everything was done, 1 if anything failed, also at one of many servers, and 2
+if something given does not fit.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+)
+
+import typer
+
+from cometmq.cli import connection
+from cometmq.cli.admin.completion import completer
+from cometmq.cli.admin.output import Column, Form, Output
+from cometmq.cli.connection import Connection
+from cometmq.cli.help import Command
+from cometmq.errors import CometMQError, ConfigError, ServersFailedError
+
+if TYPE_CHECKING:
+    from cometmq.admin.client import AdminClient
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TIMEOUT_MS: Final = 5_000  # as mqadmin's
+_BROKEN_PIPE: Final = 128 + signal.SIGPIPE  # as shells tell of a program that SIGPIPE ended
+_DONE: Final = (Column("server", "Server"), Column("result", "Result"))
+
+
+def truth(text: str) -> bool:
+    """Parse `true` or `false`, as mqadmin's options take them."""
+    if text.lower() not in ("true", "false"):
+        raise typer.BadParameter(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+TRUTH: Final = "true|false"
+
+# Where a command goes to. mqadmin calls the broker by its address.
+Broker = Annotated[
+    str | None,
+    typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The broker.", show_default=False),
+]
+Cluster = Annotated[
+    str | None, typer.Option("-c", "--clusterName", help="The cluster.", show_default=False)
+]
+
+OutputForm = Annotated[
+    Form | None,
+    typer.Option(
+        "-o", "--output", help="How to print it. Default: table.", rich_help_panel="Output"
+    ),
+]
+_DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Say what would be changed, and change nothing.", rich_help_panel="Output"
+    ),
+]
+_Yes = Annotated[
+    bool,
+    typer.Option("-y", "--yes", help="Do not ask before destroying.", rich_help_panel="Output"),
+]
+# The parameters that each command has, with their defaults.
+_CONNECTION: Final[dict[str, tuple[Any, object]]] = {
+    "namesrv_addr": (connection.NamesrvAddr, None),
+    "timeout_ms": (connection.TimeoutMs, _TIMEOUT_MS),
+    "access_key": (connection.AccessKey, None),
+    "secret_key": (connection.SecretKey, None),
+    "credentials_file": (connection.CredentialsFile, None),
+    "use_tls": (connection.UseTls, False),
+    "tls_file": (connection.TlsFile, None),
+}
+
+
+@dataclass
+class Run:
+    """Has what a command works with while it runs."""
+
+    admin: AdminClient
+    out: Output
+    connection: Connection
+    dry_run: bool
+    yes: bool
+    failures: int = field(default=0, init=False)
+
+    async def masters(self, cluster: str | None, broker: str | None = None) -> list[str]:
+        """Return the addresses that a change goes to: the cluster's masters, or the one broker."""
+        if broker is not None:
+            return [broker]
+        brokers = await self.admin.brokers.addresses(cluster=cluster, slaves=False)
+        return [at.address for at in brokers]
+
+    def failed(self, server: str, error: CometMQError | str) -> None:
+        """Tell of a failure and go on; the exit status will be 1."""
+        self.failures += 1
+        self.out.note(f"cometmq: {server}: {error}")
+
+    async def change(
+        self,
+        what: str,
+        servers: Sequence[str],
+        call: Callable[[], Awaitable[T]],
+        *,
+        destroys: bool = False,
+    ) -> T | None:
+        """Make a change and print what came of it at each of `servers`.
+
+        `what` says what is done, with a verb first: "delete topic orders". Return what the call
+        returned, or None if nothing was changed (`--dry-run`) or some servers failed. With
+        `destroys` the user is asked first.
+        """
+        if self.dry_run:
+            self.out.table(_DONE, [(server, f"would {what}") for server in servers])
+            return None
+        if destroys:
+            self.confirm(what, servers)
+        try:
+            result = await call()
+        except ServersFailedError as error:
+            self.failures += len(error.errors)
+            done = [(server, f"done: {what}") for server in servers if server not in error.errors]
+            failed = [(server, f"failed: {reason}") for server, reason in error.errors.items()]
+            self.out.table(_DONE, [*done, *failed])
+            return None
+        self.out.table(_DONE, [(server, f"done: {what}") for server in servers])
+        return result
+
+    def confirm(self, what: str, servers: Sequence[str]) -> None:
+        """Ask the user, who may say no. Raises ConfigError where there is nobody to ask."""
+        if self.yes:
+            return
+        sentence = f"{what} at {', '.join(servers)}"
+        if not sys.stdin.isatty():
+            raise ConfigError(
+                f"this would {sentence}, for good, and there is no terminal to ask at: repeat it "
+                "with --yes, or with --dry-run to see what it does"
+            )
+        with _interrupted_at_once():
+            typer.confirm(f"This will {sentence}, for good. Go on?", abort=True, err=True)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """Show on stderr how much is done, if that is a terminal: call what is given with the
+        number done and the number of all.
+        """
+        if not sys.stderr.isatty():
+            yield lambda _done, _total: None
+            return
+
+        def show(done: int, total: int) -> None:
+            sys.stderr.write(f"\r\x1b[K{what}: {done} of {total}")
+            sys.stderr.flush()
+
+        try:
+            yield show
+        finally:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def command(
+    app: typer.Typer, name: str, *, changes: bool = False
+) -> Callable[
+    [Callable[Concatenate[Run, P], Awaitable[None]]],
+    Callable[Concatenate[Run, P], Awaitable[None]],
+]:
+    """Register an asynchronous function of a Run as the command `name` of `app`.
+
+    One that `changes` something has the options --dry-run and --yes, too.
+    """
+
+    def register(
+        function: Callable[Concatenate[Run, P], Awaitable[None]],
+    ) -> Callable[Concatenate[Run, P], Awaitable[None]]:
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        own = [
+            p.replace(annotation=_completed(p.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
+            for p in own
+        ]
+        taken = {letter for parameter in own for letter in _declared(parameter.annotation)}
+        common = {
+            key: (free, default)
+            for key, (annotation, default) in _common(changes).items()
+            if (free := _free_of(taken, annotation)) is not None
+        }
+        added = [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+            for key, (annotation, default) in common.items()
+        ]
+        run_function = cast(Callable[..., Awaitable[None]], function)
+
+        def entry(ctx: typer.Context, **given: Any) -> None:
+            options = {key: given.pop(key, default) for key, (_, default) in _common(True).items()}
+            options["output"] = options["output"] or ctx.obj or Form.TABLE
+            _execute(lambda run: run_function(run, **given), options)
+
+        context = inspect.Parameter(
+            "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        )
+        parameters = [context, *own, *added]
+        signature = inspect.Signature(parameters)
+        entry.__signature__ = signature  # type: ignore[attr-defined]  # functions may have one
+        entry.__annotations__ = {p.name: p.annotation for p in parameters}
+        entry.__name__ = getattr(function, "__name__", name)
+        entry.__doc__ = function.__doc__
+        app.command(name, cls=Command)(entry)
+        return function
+
+    return register
+
+
+def _declared(annotation: Any) -> tuple[str, ...]:
+    """Return the names of the option that an annotation declares: `-o`, `--order`."""
+    for part in get_args(annotation)[1:]:
+        if isinstance(part, type(typer.Option())):
+            return tuple(part.param_decls or ())
+    return ()
+
+
+def _free_of(taken: set[str], annotation: Any) -> Any:
+    """Return the annotation of an option without the names that the command uses otherwise.
+
+    That is None if no name is left.
+    """
+    if not taken.intersection(_declared(annotation)):
+        return annotation
+    kind, option, *_ = get_args(annotation)
+    free = copy.copy(option)
+    free.param_decls = tuple(name for name in option.param_decls if name not in taken)
+    return Annotated[kind, free] if free.param_decls else None
+
+
+def _completed(annotation: Any) -> Any:
+    """Return the annotation of an option with the completion that its name tells, if any."""
+    names = _declared(annotation)
+    found = next((it for name in names if (it := completer(name)) is not None), None)
+    if found is None:
+        return annotation
+    kind, option, *rest = get_args(annotation)
+    completed = copy.copy(option)
+    completed.autocompletion = option.autocompletion or found
+    return Annotated[(kind, completed, *rest)]
+
+
+def _common(changes: bool) -> dict[str, tuple[Any, object]]:
+    """Return the annotations and defaults of the options that all commands have."""
+    common: dict[str, tuple[Any, object]] = {"output": (OutputForm, None), **_CONNECTION}
+    if changes:
+        common |= {"dry_run": (_DryRun, False), "yes": (_Yes, False)}
+    return common
+
+
+def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, Any]) -> None:
+    # Not on uvloop, nor with the other clients: a command is short, and importing them takes longer.
+    import asyncio
+
+    from cometmq.admin.client import AdminClient
+
+    connection = Connection.given(**{key: options[key] for key in _CONNECTION})
+    out = Output(options["output"])
+
+    async def with_admin() -> int:
+        async with AdminClient(
+            connection.namesrv,
+            timeout_ms=connection.timeout_ms,
+            credentials=connection.credentials,
+            tls=connection.tls,
+        ) as admin:
+            run = Run(admin, out, connection, options["dry_run"], options["yes"])
+            try:
+                await function(run)
+            finally:
+                out.finish()
+            return run.failures
+
+    try:
+        failures = asyncio.run(with_admin())
+    except BrokenPipeError:  # who read the output wants no more of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_BROKEN_PIPE) from None
+    if failures:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _interrupted_at_once() -> Iterator[None]:
+    """Let Ctrl-C interrupt what waits for the terminal. The loop's own handler would only cancel the
+    task, which does not notice while it waits.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def exactly_one(**given: object) -> None:
+    """Check that one of the options was given; raise ConfigError with their names if not.
+
+    Call it with the long names: `exactly_one(brokerAddr=broker, clusterName=cluster)`.
+    """
+    if sum(value is not None for value in given.values()) != 1:
+        names = " or ".join(f"--{name}" for name in given)
+        raise ConfigError(f"give {names}, and only one of them")

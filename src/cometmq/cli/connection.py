@@ -1,0 +1,172 @@
+"""Defines the options by which commands connect to a cluster: name servers, credentials and TLS."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cometmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cometmq.remoting.credentials import Credentials
+    from cometmq.remoting.tls import Tls
+
+PANEL: Final = "Connection"
+# Where mqadmin looks for credentials, below ROCKETMQ_HOME.
+_TOOLS_FILE: Final = Path("conf", "tools.yml")
+
+NamesrvAddr = Annotated[
+    str | None,
+    typer.Option(
+        "-n",
+        "--namesrvAddr",
+        metavar="HOST:PORT",
+        help="Name servers, parted by semicolons. Default: NAMESRV_ADDR of the environment.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+TimeoutMs = Annotated[
+    int,
+    typer.Option(
+        "--timeoutMillis",
+        metavar="MS",
+        help="How long a server may take to answer.",
+        min=1,
+        max=24 * 60 * 60 * 1000,
+        rich_help_panel=PANEL,
+    ),
+]
+AccessKey = Annotated[
+    str | None,
+    typer.Option(
+        "--accessKey",
+        envvar="COMETMQ_ACCESS_KEY",
+        help="Who signs the requests.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+SecretKey = Annotated[
+    str | None,
+    typer.Option(
+        "--secretKey",
+        envvar="COMETMQ_SECRET_KEY",
+        help="What signs the requests. Other users of this machine see command lines: better set "
+        "the variable, or use --credentials.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+CredentialsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--credentials",
+        metavar="FILE",
+        help="A YAML file with accessKey and secretKey, like mqadmin's. Default: "
+        "$ROCKETMQ_HOME/conf/tools.yml, if there is one.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+UseTls = Annotated[
+    bool,
+    typer.Option(
+        "--tls",
+        help="Connect with TLS, and check certificates as the system does.",
+        rich_help_panel=PANEL,
+    ),
+]
+TlsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--tlsConfigFile",
+        metavar="FILE",
+        help="Connect with TLS as a Java client with this tls.config.file does.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True, repr=False)
+class Connection:
+    """Holds what the options above say, read from their files."""
+
+    namesrv: str | None
+    timeout_ms: int
+    credentials: Credentials | None
+    tls: bool | Tls | None
+
+    @classmethod
+    def given(
+        cls,
+        *,
+        namesrv_addr: str | None,
+        timeout_ms: int,
+        access_key: str | None,
+        secret_key: str | None,
+        credentials_file: Path | None,
+        use_tls: bool,
+        tls_file: Path | None,
+    ) -> Connection:
+        """Return the connection that the options describe.
+
+        Raises ConfigError for options that contradict each other, and for files that cannot be read.
+        """
+        if use_tls and tls_file is not None:
+            raise ConfigError("--tls and --tlsConfigFile: give one of them")
+        return cls(
+            namesrv=namesrv_addr,
+            timeout_ms=timeout_ms,
+            credentials=_credentials(access_key, secret_key, credentials_file),
+            tls=_tls(tls_file) if tls_file is not None else (use_tls or None),
+        )
+
+
+def _tls(file: Path) -> Tls:
+    from cometmq.remoting.tls import Tls
+
+    return Tls.from_properties(file)
+
+
+def _credentials(
+    access_key: str | None, secret_key: str | None, file: Path | None
+) -> Credentials | None:
+    from cometmq.remoting.credentials import Credentials
+
+    if access_key is not None or secret_key is not None:
+        if access_key is None or secret_key is None:
+            missing = "--accessKey" if access_key is None else "--secretKey"
+            raise ConfigError(
+                f"credentials need an access key and a secret key: give {missing}, too"
+            )
+        if file is not None:
+            raise ConfigError("--accessKey and --credentials: give one of them")
+        return Credentials(access_key, secret_key)
+    if file is None:
+        home = os.environ.get("ROCKETMQ_HOME")
+        file = Path(home) / _TOOLS_FILE if home else None
+        if file is None or not file.is_file():
+            return None
+    return Credentials(*_keys_of(file))
+
+
+def _keys_of(file: Path) -> tuple[str, str]:
+    import yaml
+
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"credentials file {file} cannot be read: {error}") from error
+    keys = given if isinstance(given, dict) else {}
+    access_key, secret_key = keys.get("accessKey"), keys.get("secretKey")
+    if access_key is None or secret_key is None:
+        raise ConfigError(
+            f"credentials file {file} must have the lines 'accessKey: ...' and 'secretKey: ...'"
+        )
+    return str(access_key), str(secret_key)
