@@ -7,8 +7,10 @@ use them.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from tests.interop.guarded import (
 )
 from tests.interop.peers import JavaNamesrv
 from tests.waits import WAIT_S, eventually
+from typer.testing import CliRunner
 
 import cometmq
 import cometmq.aio
@@ -43,6 +46,7 @@ from cometmq import (
 from cometmq.admin import AdminClient
 from cometmq.admin.access_records import AclEntry
 from cometmq.bulk.range_reader import BlockingRangeReader
+from cometmq.cli.main import app
 from cometmq.errors import (
     AccessDeniedError,
     ClientStateError,
@@ -405,6 +409,42 @@ def test_accounts_are_made_used_and_deleted(acl1: Guarded, name: str) -> None:
         assert admin.access.delete_account(account.access_key) == [broker]
         with pytest.raises(RemoteError, match=r"failed at .*aclEnable=true.*log says more"):
             admin.access.delete_account(account.access_key)
+
+
+def test_the_doctor_and_the_probe_sign_and_encrypt(acl2_over_tls: Guarded, tmp_path: Path) -> None:
+    files = acl2_over_tls.files
+    assert files is not None
+    tls = tmp_path / "tls.properties"
+    tls.write_text(
+        "tls.test.mode.enable=false\n"
+        "tls.client.authServer=true\n"
+        f"tls.client.trustCertPath={files.authority.certificate}\n"
+        f"tls.client.certPath={files.client.certificate}\n"
+        f"tls.client.keyPath={files.client.key}\n"
+    )
+    keys = tmp_path / "tools.yml"
+    keys.write_text(f"accessKey: {OWNER.access_key}\nsecretKey: {OWNER.secret_key}\n")
+    with cometmq.AdminClient(**acl2_over_tls.options, timeout_ms=LONG_MS) as admin:
+        [at] = admin.brokers.addresses()
+    environment = {"NAMESRV_ADDR": None, "ROCKETMQ_HOME": None}
+
+    def ended(*arguments: str) -> Any:
+        given = [*arguments, "--timeout", "60", "--tlsConfigFile", str(tls)]
+        return CliRunner().invoke(app, given, env=environment)
+
+    doctor = ("doctor", "-n", acl2_over_tls.namesrv, "-o", "json")
+    found = json.loads(ended(*doctor, "--credentials", str(keys)).stdout)["findings"]
+    [broker] = [each for each in found if each["check"] == f"broker {at.broker_name}"]
+    assert broker["status"] == "ok"
+    assert "Java, speaks V5_" in broker["value"]
+    found = json.loads(ended(*doctor).stdout)["findings"]
+    [broker] = [each for each in found if each["check"] == f"broker {at.broker_name}"]
+    assert broker["status"] == "error"
+    assert broker["remedy"].startswith("give --accessKey and --secretKey, or --credentials")
+    probe = ("probe", "broker", at.address, "--ready")
+    assert ended(*probe, "--credentials", str(keys)).exit_code == 0
+    assert ended(*probe).exit_code == 1
+    assert ended(*probe, "--credentials", str(keys), "--accessKey", "a").exit_code != 0
 
 
 @pytest.mark.parametrize("line", [4, 5])

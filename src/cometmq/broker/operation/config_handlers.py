@@ -55,8 +55,10 @@ LIVE_KEYS: Final = frozenset(
         "litePullMessageEnable",
         "logLevel",
         "longPollingEnable",
+        "maxConsumerOffsets",
         "maxGroups",
         "maxGroupsMadePerSecond",
+        "maxHeldPulls",
         "maxTopics",
         "maxTopicsMadePerSecond",
         "maxUnresolvedTransactions",
@@ -78,6 +80,7 @@ LIVE_KEYS: Final = frozenset(
         "transactionCheckInterval",
         "transactionCheckMax",
         "transactionOpBatchInterval",
+        "transactionOpMsgMaxSize",
         "transactionTimeOut",
         "useServerSideResetOffset",
     }
