@@ -22,9 +22,23 @@ from cometmq.runtime.network import P, TcpNetwork
 ROOT = Path(__file__).parents[3]
 CONTRACTS = [
     ROOT / "tests" / "integration" / name
-    for name in ("test_admin_client.py", "test_messages_admin.py")
+    for name in (
+        "test_admin_client.py",
+        "test_messages_admin.py",
+        "test_explain_groups.py",
+        "test_explain_brokers.py",
+    )
 ]
-ROOMS = ("brokers", "groups", "messages", "name_servers", "offsets", "producers", "topics")
+ROOMS = (
+    "brokers",
+    "explain",
+    "groups",
+    "messages",
+    "name_servers",
+    "offsets",
+    "producers",
+    "topics",
+)
 NOBODY = "127.0.0.1:1"
 
 
