@@ -66,7 +66,8 @@ def face(namesrv: str) -> Iterator[BlockingFace]:
 def topic(admin: cometmq.AdminClient, face: BlockingFace, name: str) -> str:
     """Make the test's topic with one queue."""
     admin.topics.create(name, read_queues=1, write_queues=1)
-    face.until_routed(name, "broker-a")
+    [at] = admin.brokers.addresses()
+    face.until_routed(name, at.broker_name)
     return name
 
 
