@@ -385,7 +385,7 @@ def test_full_and_slow_disks_are_told_with_their_limits(own: OwnBroker) -> None:
 # Restarts
 
 
-def test_a_restart_costs_what_the_next_start_then_reads(
+def test_a_restart_is_told_with_what_it_would_read_and_whom_it_disconnects(
     admin: cometmq.AdminClient, face: BlockingFace, cluster: Any, topic: str, address: str
 ) -> None:
     received = Received()

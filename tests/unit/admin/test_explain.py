@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,3 +286,8 @@ def test_the_screen_groups_evidence_by_its_source(capsys: pytest.CaptureFixture[
     assert lines[1].startswith("  GET_CONSUMER_RUNNING_INFO (307) at m, ")
     assert lines[2].split() == ["paused", "true"]
     assert lines[-2:] == ["What could not be asked", f"  X (1) of {B}: no connection"]
+
+
+def test_the_guide_names_every_cause() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
+    assert [cause.value for cause in Cause if f"{cause.value}" not in guide] == []
