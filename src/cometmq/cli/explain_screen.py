@@ -25,7 +25,7 @@ _STYLES: Final = {
     Severity.ERROR: "bold red",
 }
 _NARROWEST: Final = 40
-_MOST_FOR_FIGURES: Final = 40
+_MOST_FOR_FIGURES: Final = 48
 # What of a message goes into JSON; a body may be megabytes.
 _OF_MESSAGE: Final = (
     "topic",

@@ -22,11 +22,17 @@ from cometmq.runtime.network import P, TcpNetwork
 ROOT = Path(__file__).parents[3]
 CONTRACTS = [
     ROOT / "tests" / "integration" / name
-    for name in ("test_admin_client.py", "test_messages_admin.py")
+    for name in (
+        "test_admin_client.py",
+        "test_messages_admin.py",
+        "test_explain_groups.py",
+        "test_explain_brokers.py",
+    )
 ] + [ROOT / "tests" / "interop" / "test_access_on_java.py"]
 ROOMS = (
     "access",
     "brokers",
+    "explain",
     "groups",
     "messages",
     "name_servers",

@@ -68,15 +68,17 @@ class GroupFacts:
     forbidden: dict[tuple[str, str], Told[bool]] = field(default_factory=dict)
     sent_back: dict[tuple[str, str], Told[BrokerStatsData]] = field(default_factory=dict)
     samples: dict[MessageQueue, Told[Sample]] = field(default_factory=dict)
+    # The names of all groups that brokers have.
+    known_groups: set[str] = field(default_factory=set)
 
     def queues(self) -> list[tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]]:
         """Return the progress in every queue, with the answer that told it.
 
         A member commits every few seconds, so its own offset counts where it is ahead of the
-        broker's.
+        broker's, and so does what it holds.
         """
         own = {
-            queue: info.commit_offset
+            queue: info
             for told in self.members.values()
             for queue, info in told.value.queues.items()
             if not info.droped
@@ -84,12 +86,14 @@ class GroupFacts:
         found = []
         for told in self.progress.values():
             for queue, at in told.value.items():
-                consumed = at.consumer_offset
-                if consumed < (member := own.get(queue, -1)):
-                    consumed = max(consumed, min(member, at.broker_offset))
-                pulled = max(at.pull_offset, consumed)
+                consumed, pulled = at.consumer_offset, at.pull_offset
+                if (info := own.get(queue)) is not None:
+                    if consumed < info.commit_offset:
+                        consumed = max(consumed, min(info.commit_offset, at.broker_offset))
+                    if info.cached_msg_count:  # Java 4.9 does not tell what it has handed out
+                        pulled = max(pulled, min(info.cached_msg_max_offset + 1, at.broker_offset))
                 progress = QueueProgress(
-                    queue, at.broker_offset, consumed, pulled, at.last_timestamp
+                    queue, at.broker_offset, consumed, max(pulled, consumed), at.last_timestamp
                 )
                 found.append((progress, told))
         return sorted(found, key=lambda item: item[0].queue)
@@ -181,6 +185,8 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
     if told_online is not None and told_online.value is not None:
         facts.online[address] = _with(told_online, told_online.value)
         await _not_begun(inquiry, facts, address, told_online.value, topic)
+    if configs is not None:
+        facts.known_groups |= configs.value[address].keys()
     if configs is not None and facts.group in configs.value[address]:
         facts.configs[address] = _with(configs, configs.value[address][facts.group])
     if settings is not None:

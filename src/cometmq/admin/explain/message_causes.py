@@ -183,7 +183,8 @@ def _half(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
     return Reason(
         Cause.MESSAGE_HALF,
         Severity.WARNING,
-        "the message is half of a transaction that has not been committed: nobody gets it before",
+        "the message is half of a transaction that has not been committed, so nobody gets it: it is "
+        "undecided, or was rolled back",
         tuple(evidence),
         "the broker asks a member of the producer group after transactionTimeOut: see that one is "
         "online and that its check answers",

@@ -25,6 +25,7 @@ from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model.names import check_group, check_topic
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.spelling import did_you_mean
 
 # How long all answers to one question may take together.
 DEADLINE_S: Final = 30.0
@@ -60,7 +61,7 @@ class Explanations(Room):
         if not facts.configs and not facts.online and not facts.queues():
             raise RemoteError(
                 f"no broker that answered knows the group {group!r}; check its name "
-                "(groups.names() has all)",
+                f"(groups.names() has all){did_you_mean(group, facts.known_groups)}",
                 code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             )
         return GroupExplanation(

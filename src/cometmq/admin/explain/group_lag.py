@@ -1,0 +1,46 @@
+"""Words what is told of a group's lag, for all of its causes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from cometmq.admin.explain.group_facts import GroupFacts
+from cometmq.admin.explain.inquiry import Told, plural, shortened
+from cometmq.admin.explain.records import Evidence
+from cometmq.admin.group_records import QueueProgress
+from cometmq.model.queue import MessageQueue
+from cometmq.protocol.inspection_bodies import OffsetWrapper
+
+MOST_EVIDENCE: Final = 5
+
+
+def waits(facts: GroupFacts) -> str:
+    """Say how many messages wait, and where."""
+    behind = facts.behind()
+    topics = Counter[str]()
+    for progress, _ in behind:
+        topics[progress.queue.topic] += progress.lag
+    where = shortened([f"{topic} {count}" for topic, count in topics.most_common()], 3)
+    total = sum(topics.values())
+    return f"{plural(total, 'message', 'wait')} ({where})" if total else "no message waits"
+
+
+def lag_evidence(facts: GroupFacts, queues: set[MessageQueue] | None = None) -> list[Evidence]:
+    """Return the progress in the queues that are furthest behind."""
+    return [
+        told.shows(
+            f"lag of {progress.queue}",
+            f"{progress.lag} (consumed up to {_consumed(progress, told)}, handed out up to "
+            f"{progress.pulled_offset}, end {progress.broker_offset})",
+        )
+        for progress, told in facts.behind()
+        if queues is None or progress.queue in queues
+    ][:MOST_EVIDENCE]
+
+
+def _consumed(progress: QueueProgress, told: Told[dict[MessageQueue, OffsetWrapper]]) -> str:
+    committed = told.value[progress.queue].consumer_offset
+    if committed == progress.consumer_offset:
+        return str(committed)
+    return f"{progress.consumer_offset} as its member says, {committed} committed"

@@ -1,0 +1,293 @@
+"""Judge groups, writes, disks and restarts by values, and ask clusters that are half dead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.admin.fake_cluster import MASTERS, A, B, FakeCluster, answer, cluster_info
+
+from cometmq.admin.explain import disk, restart, write
+from cometmq.admin.explain.group_causes import judge
+from cometmq.admin.explain.group_facts import GroupFacts
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told
+from cometmq.admin.explain.records import Cause, Reason, RestartCost
+from cometmq.admin.explain.room import Explanations
+from cometmq.admin.explain.selecting import Sample, selected
+from cometmq.admin.group_records import RunningInfo
+from cometmq.cli.explain_screen import print_text
+from cometmq.errors import ConnectError, IllegalArgumentError
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.finding import Severity
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol import requests
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
+from cometmq.protocol.inspection_bodies import ConsumerConnection, OffsetWrapper
+from cometmq.runtime.clock import SYSTEM_CLOCK
+
+NOW_MS = 1_700_000_000_000
+QUEUE = MessageQueue("T", "broker-a", 0)
+PLACE = Place("broker-a", "c", A)
+
+
+def told(value: Any, address: str = A) -> Told[Any]:
+    return Told(value, "SOMETHING (1)", address, NOW_MS)
+
+
+def member(
+    info: ProcessQueueInfo, *, status: ConsumeStatus | None = None, **properties: str
+) -> Told[RunningInfo]:
+    started = {"PROP_CONSUMER_START_TIMESTAMP": str(NOW_MS - 3_600_000)}
+    value = RunningInfo(
+        "m", {**started, **properties}, (), {QUEUE: info}, {"T": status or ConsumeStatus()}, None
+    )
+    return Told(value, "GET_CONSUMER_RUNNING_INFO (307)", "m", NOW_MS)
+
+
+def facts(
+    *, end: int = 100, consumed: int = 0, pulled: int = 0, **members: Told[RunningInfo]
+) -> GroupFacts:
+    """Return a group that has one queue, and is online."""
+    found = GroupFacts("g", NOW_MS, {A: PLACE})
+    progress = OffsetWrapper(broker_offset=end, consumer_offset=consumed, pull_offset=pulled)
+    found.progress[A] = told({QUEUE: progress})
+    found.online[A] = told(
+        ConsumerConnection("CONSUME_FROM_FIRST_OFFSET", "CONSUME_PASSIVELY", "CLUSTERING")
+    )
+    found.members = dict(members)
+    return found
+
+
+def causes(found: GroupFacts) -> list[Cause]:
+    return [reason.cause for reason in judge(found)]
+
+
+def test_an_offset_behind_the_end_is_told_though_nothing_waits() -> None:
+    found = facts(end=5, consumed=9)
+    assert causes(found) == [Cause.OFFSET_AFTER_END, Cause.CAUGHT_UP]
+
+
+def test_an_offset_before_the_beginning_counts_what_is_lost() -> None:
+    found = facts(end=100, consumed=10, m=member(ProcessQueueInfo()))
+    found.beginnings[QUEUE] = told(60)
+    [first, *_] = judge(found)
+    assert first.cause is Cause.OFFSET_BEFORE_BEGINNING
+    assert "50 messages" in first.said
+
+
+def test_throttled_pulls_are_told_apart_from_refused_ones() -> None:
+    busy = "T/broker-a/0: the pull was refused by a:1 with code 2 (SYSTEM_BUSY): 100 pulls wait"
+    assert Cause.PULLS_THROTTLED in causes(facts(m=member(ProcessQueueInfo(), pullFailures=busy)))
+    denied = "T/broker-a/0: the pull was refused by a:1 with code 16 (NO_PERMISSION): not you"
+    assert Cause.PULLS_REFUSED in causes(facts(m=member(ProcessQueueInfo(), pullFailures=denied)))
+
+
+def test_an_orderly_member_that_lost_its_lock_is_told() -> None:
+    found = facts(m=member(ProcessQueueInfo(locked=False), PROP_CONSUMEORDERLY="true"))
+    assert causes(found) == [Cause.QUEUE_LOCKED]
+    assert causes(facts(m=member(ProcessQueueInfo(locked=True), PROP_CONSUMEORDERLY="true"))) == [
+        Cause.BEHIND
+    ]
+
+
+def test_a_listener_that_holds_a_small_part_of_the_lag_is_not_called_slow() -> None:
+    status = ConsumeStatus(consume_ok_tps=50.0, consume_rt=20.0)
+    info = ProcessQueueInfo(cached_msg_count=10, cached_msg_max_offset=9)
+    assert causes(facts(end=10_000, m=member(info, status=status))) == [Cause.BEHIND]
+    slow = judge(facts(end=15, m=member(info, status=status)))
+    assert [reason.cause for reason in slow] == [Cause.SLOW_LISTENER]
+    assert "takes 20 ms each, and finishes 50.0 a second" in slow[0].said
+
+
+@pytest.mark.parametrize(
+    ("info", "properties"),
+    [
+        (ProcessQueueInfo(cached_msg_count=1001), {}),
+        (ProcessQueueInfo(cached_msg_count=11), {"pullThresholdForQueue": "10"}),
+        (ProcessQueueInfo(cached_msg_count=1, cached_msg_size_in_mi_b=100), {}),
+        (ProcessQueueInfo(cached_msg_count=2, cached_msg_max_offset=2001), {}),
+    ],
+)
+def test_each_limit_of_flow_control_is_named(
+    info: ProcessQueueInfo, properties: dict[str, str]
+) -> None:
+    found = causes(facts(end=100_000, m=member(info, status=None, **properties)))
+    assert found == [Cause.SLOW_LISTENER, Cause.FLOW_CONTROLLED]
+
+
+def test_what_a_member_has_consumed_counts_before_it_commits() -> None:
+    assert causes(facts(end=100, m=member(ProcessQueueInfo(commit_offset=100)))) == [
+        Cause.CAUGHT_UP
+    ]
+    # The broker was asked first, so its member may be ahead of what it said.
+    assert causes(facts(end=100, m=member(ProcessQueueInfo(commit_offset=120)))) == [
+        Cause.CAUGHT_UP
+    ]
+
+
+def test_few_messages_passed_over_are_no_cause() -> None:
+    found = facts(m=member(ProcessQueueInfo()))
+    found.samples[QUEUE] = told(Sample(32, 20))
+    assert causes(found) == [Cause.BEHIND]
+    found.samples[QUEUE] = told(Sample(32, 3))
+    assert causes(found) == [Cause.FILTER]
+
+
+def test_a_sample_counts_what_only_the_broker_knows_as_selected() -> None:
+    messages = [
+        MessageExt("T", b"", properties={"TAGS": tag, **({"a": "1"} if tag == "a" else {})})
+        for tag in ("a", "b", "a")
+    ]
+    assert selected(build_subscription("T", "a || c"), messages) == Sample(3, 2)
+    assert selected(build_subscription("T", "a = 1", "SQL92"), messages) == Sample(3, 2)
+    by_class = SubscriptionData("T", "x", class_filter_mode=True)
+    assert selected(by_class, messages) == Sample(3, 3)
+    unreadable = SubscriptionData("T", "a = = 1", expression_type="SQL92")
+    assert selected(unreadable, messages) == Sample(3, 3)
+
+
+# Brokers
+
+
+def test_a_java_broker_does_not_tell_what_goes_next_or_what_a_restart_reads() -> None:
+    java = told({"commitLogDiskRatio": "0.5", "commitLogMinOffset": "0"})
+    assert disk.judge(PLACE, java, None).cause is Cause.NOT_TOLD
+    reasons = restart.judge(restart.RestartFacts(PLACE, java, {}), [PLACE, Place("b", "c", B)])
+    assert [reason.cause for reason in reasons] == [Cause.NOT_TOLD]
+    assert restart.cost(restart.RestartFacts(PLACE, java, {})) == RestartCost(
+        "broker-a", None, None, None, None, None, (), 0, None
+    )
+
+
+def test_a_restart_is_estimated_by_the_last_one_if_that_read_enough() -> None:
+    info = {
+        "restartLogBytes": str(300 << 20),
+        "restartLogBytesAfterCrash": str(900 << 20),
+        "restartQueues": "0",
+    }
+    assumed = restart.cost(restart.RestartFacts(PLACE, told(info), {}))
+    assert (assumed.clean_s, assumed.crash_s) == (1.5, 4.5)
+    info |= {"recoveredBytes": str(100 << 20), "recoveryMillis": "1000"}
+    measured = restart.cost(restart.RestartFacts(PLACE, told(info), {}))
+    assert measured.clean_s == pytest.approx(3.0)
+    assert measured.crash_s == pytest.approx(9.0)
+
+
+def test_a_java_broker_with_a_full_disk_is_told_by_its_ratio() -> None:
+    broker = write.BrokerFacts(PLACE, told({"commitLogDiskRatio": "0.93"}), told({}), None, None)
+    found = write.judge_each(write.WriteFacts("T", None, (broker,), None))
+    assert [reason.cause for reason in found[A]] == [Cause.DISK_FULL]
+
+
+def test_a_store_that_refuses_for_another_reason_says_it() -> None:
+    info = told({"refusing": "the store is closed", "refused_store_closed": "3"})
+    broker = write.BrokerFacts(PLACE, info, None, None, None)
+    [reason] = write.judge_each(write.WriteFacts("T", None, (broker,), None))[A]
+    assert reason.cause is Cause.STORE_REFUSES
+    assert ("refused_store_closed", "3") in [(e.figure, e.value) for e in reason.evidence]
+
+
+# Clusters that are half dead
+
+
+def dead_at_b(serve: Any) -> Any:
+    def at(address: str, command: RemotingCommand) -> RemotingCommand:
+        if address == B:
+            raise ConnectError("no connection", address=address)
+        reply: RemotingCommand = serve(address, command)
+        return reply
+
+    return at
+
+
+def half_dead() -> FakeCluster:
+    refuse = dead_at_b(lambda *_: answer(ResponseCode.SYSTEM_ERROR))
+    table = {"offsetTable": {}, "consumeTps": 0.0}
+    group = {"subscriptionGroupTable": {"g": {"groupName": "g"}}}
+    codes = requests
+    return FakeCluster(
+        {
+            codes.GET_BROKER_CLUSTER_INFO.code: lambda *_: cluster_info(),
+            codes.GET_ROUTEINFO_BY_TOPIC.code: lambda *_: answer(ResponseCode.TOPIC_NOT_EXIST),
+            codes.GET_CONSUME_STATS.code: dead_at_b(lambda *_: answer(body=table)),
+            codes.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: dead_at_b(lambda *_: answer(body=group)),
+            codes.GET_CONSUMER_CONNECTION_LIST.code: dead_at_b(
+                lambda *_: answer(ResponseCode.CONSUMER_NOT_ONLINE)
+            ),
+            codes.GET_BROKER_CONFIG.code: dead_at_b(lambda *_: answer(body=b"brokerName=broker-a")),
+            codes.GET_BROKER_RUNTIME_INFO.code: dead_at_b(
+                lambda *_: answer(body={"table": {"nextDeletedFile": ""}})
+            ),
+            codes.GET_TOPIC_CONFIG.code: refuse,
+        }
+    )
+
+
+async def test_what_lives_is_told_and_what_is_dead_is_named() -> None:
+    explain = Explanations(half_dead().servers)
+    group = await explain.group("g")
+    assert group.causes == (Cause.CAUGHT_UP,)
+    assert {each.address for each in group.unasked} == {B}
+    assert group.severity is Severity.WARNING
+    files = await explain.disk()
+    assert [reason.cause for reason in files.reasons] == [Cause.BROKER_AWAY, Cause.NO_DELETION]
+    assert files.deletions == {A: None, B: None}
+    writes = await explain.write("T")
+    assert writes.refusals[B] == (Cause.BROKER_AWAY,)
+    assert "no connection" in writes.answer
+    costs = await explain.restart()
+    assert set(costs.costs) == set(MASTERS.values())
+    assert Cause.BROKER_AWAY in costs.causes
+
+
+async def test_questions_are_bounded_in_number_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = half_dead()
+
+    async def never() -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("cometmq.admin.explain.inquiry.MAX_QUESTIONS", 0)
+    inquiry = Inquiry(cluster.servers, SYSTEM_CLOCK, 30.0, None)
+    assert await inquiry.ask(requests.GET_BROKER_CONFIG, A, never) is None
+    assert "MAX_QUESTIONS=0" in inquiry.unasked[0].error
+    for deadline_s in (0, -1, 3601):
+        with pytest.raises(IllegalArgumentError, match="deadline_s is"):
+            Inquiry(cluster.servers, SYSTEM_CLOCK, deadline_s, None)
+
+
+async def test_each_step_is_told() -> None:
+    steps: list[str] = []
+    await Explanations(half_dead().servers).group("g", on_step=steps.append)
+    assert steps[:2] == [
+        "asking the name servers for the brokers",
+        "asking 2 brokers for the group's progress",
+    ]
+
+
+def test_the_screen_groups_evidence_by_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    found = judge(facts(m=member(ProcessQueueInfo(cached_msg_count=80), paused="true")))
+    assert isinstance(found[0], Reason)
+    from cometmq.admin.explain.records import Explanation, Unasked
+
+    explanation = Explanation(
+        question="why?",
+        reasons=tuple(found),
+        unasked=(Unasked("X (1)", B, "no connection"),),
+        at_ms=NOW_MS,
+    )
+    print_text(explanation)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "1 member of group g paused: m; 100 messages wait (T 100)  [member-paused]"
+    assert lines[1].startswith("  GET_CONSUMER_RUNNING_INFO (307) at m, ")
+    assert lines[2].split() == ["paused", "true"]
+    assert lines[-2:] == ["What could not be asked", f"  X (1) of {B}: no connection"]
+
+
+def test_the_guide_names_every_cause() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
+    assert [cause.value for cause in Cause if f"{cause.value}" not in guide] == []
