@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Final
 
+from cometmq.admin.access import Access
 from cometmq.admin.brokers import Brokers
 from cometmq.admin.groups import Groups
 from cometmq.admin.messages import Messages
@@ -60,7 +61,7 @@ class AdminClient(Lifecycle[Servers]):
     """Inspects and manages clusters of CometMQ and of Apache RocketMQ 4.9 and 5.
 
     Each of its rooms has the calls for one kind of thing: `topics`, `groups`, `offsets`, `messages`,
-    `brokers`, `producers` and `name_servers`. Connections are made when a call needs them.
+    `brokers`, `producers`, `name_servers` and `access`. Connections are made when a call needs them.
 
     `namesrv` is `host:port`; give several addresses joined by `;` or in a list, an empty list to ask
     brokers by their addresses only. Without it the variable NAMESRV_ADDR counts. `timeout_ms` is the
@@ -96,6 +97,7 @@ class AdminClient(Lifecycle[Servers]):
         self.brokers = Brokers(self._servers)
         self.producers = Producers(self._servers)
         self.name_servers = NameServers(self._servers)
+        self.access = Access(self._servers)
 
     async def _enter(self) -> Servers:
         return self._servers
