@@ -202,8 +202,13 @@ class Run:
                 f"this would {sentence}, and there is no terminal to ask at: repeat it with --yes, "
                 "or with --dry-run to see what it does"
             )
+        # Not typer's question, which also writes to stdout: that is for the result.
+        sys.stderr.write(f"This will {sentence}. Go on? [y/N]: ")
+        sys.stderr.flush()
         with _interrupted_at_once():
-            typer.confirm(f"This will {sentence}. Go on?", abort=True, err=True)
+            answer = sys.stdin.readline()
+        if answer.strip().lower() not in ("y", "yes"):
+            raise typer.Abort
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
