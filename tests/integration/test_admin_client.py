@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.waits import WAIT_S, eventually
 
 import cometmq
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendResult
+from cometmq.admin.access_records import AclEntry
 from cometmq.admin.broker_reports import RocksdbCheck
 from cometmq.admin.messages import TrackKind
 from cometmq.admin.name_servers import UnitTopics
@@ -642,6 +644,67 @@ def test_name_servers_keep_entries_and_settings(
     assert admin.name_servers.update_config({"orderMessageEnable": "true"}) == [namesrv]
     assert admin.name_servers.config()[namesrv]["orderMessageEnable"] == "true"
     admin.name_servers.update_config({"orderMessageEnable": "false"})
+
+
+# Access control, which tests/interop/test_access_on_java.py proves at brokers that have it
+
+
+def test_access_is_refused_with_what_to_do_instead(admin: cometmq.AdminClient, broker: str) -> None:
+    entry = AclEntry("Topic:*", ("Pub",))
+    calls: dict[int, Callable[[], Any]] = {
+        50: lambda: admin.access.put_account("the-account", "the-secret"),
+        51: lambda: admin.access.delete_account("the-account"),
+        52: admin.access.account_files,
+        53: lambda: admin.access.set_white_addresses(["10.0.0.1"]),
+        3001: lambda: admin.access.create_user("somebody", "the-secret"),
+        3002: lambda: admin.access.update_user("somebody", state="disable"),
+        3004: lambda: admin.access.delete_user("somebody"),
+        3005: lambda: admin.access.copy_users(broker, broker),
+        3006: lambda: admin.access.create_acl("User:somebody", [entry]),
+        3007: lambda: admin.access.update_acl("User:somebody", [entry]),
+        3008: lambda: admin.access.delete_acl("User:somebody"),
+        3009: lambda: admin.access.acl("User:somebody"),
+        3010: lambda: admin.access.copy_acls(broker, broker),
+    }
+    for code, call in calls.items():
+        with pytest.raises(RemoteError, match=rf"request .*\({code}\).*adminFrom") as refusal:
+            call()
+        assert "the-secret" not in str(refusal.value)
+
+
+def test_access_that_cannot_be_meant_is_named(admin: cometmq.AdminClient) -> None:
+    entry = AclEntry("Topic:*", ("Pub",))
+    calls: dict[str, Callable[[], Any]] = {
+        r"secret_key is too short for ACL 1\.0; give 7": lambda: admin.access.put_account(
+            "the-account", "short"
+        ),
+        r"'PUBSUB' is no permission; give one of DENY": lambda: admin.access.put_account(
+            "the-account", "the-secret", topic_permissions={"t": "PUBSUB"}
+        ),
+        r"'a,b' is no name of a topic or group": lambda: admin.access.put_account(
+            "the-account", "the-secret", group_permissions={"a,b": "SUB"}
+        ),
+        r"a user's password is missing": lambda: admin.access.create_user("somebody", " "),
+        r"kind is 'Root'; give one of Super, Normal": lambda: admin.access.create_user(
+            "somebody", "the-secret", kind="Root"
+        ),
+        r"nothing is changed; give": lambda: admin.access.update_user("somebody"),
+        r"'somebody' is no subject; give one such as User:": lambda: admin.access.acl("somebody"),
+        r"'orders' is no resource; give one such as Topic:": lambda: admin.access.create_acl(
+            "User:somebody", [replace(entry, resource="orders")]
+        ),
+        r"action is 'Any'; give one of Pub, Sub": lambda: admin.access.create_acl(
+            "User:somebody", [replace(entry, actions=("Any",))]
+        ),
+        r"has no action; give some of Pub": lambda: admin.access.create_acl(
+            "User:somebody", [replace(entry, actions=())]
+        ),
+        r"nothing is said of 'User:somebody'": lambda: admin.access.update_acl("User:somebody", []),
+    }
+    for fault, call in calls.items():
+        with pytest.raises(IllegalArgumentError, match=fault) as refusal:
+            call()
+        assert "short'" not in str(refusal.value)
 
 
 # What cannot be

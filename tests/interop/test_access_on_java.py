@@ -41,11 +41,13 @@ from cometmq import (
     create_reply_message,
 )
 from cometmq.admin import AdminClient
+from cometmq.admin.access_records import AclEntry
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import (
     AccessDeniedError,
     ClientStateError,
     ConnectError,
+    RemoteError,
     RemotingError,
     RouteNotFoundError,
 )
@@ -317,6 +319,92 @@ def test_servers_and_clients_that_do_not_trust_each_other(acl2_over_tls: Guarded
             pytest.raises(kind, match=fault),
         ):
             producer.send(Message("t", b"x"), timeout_ms=LONG_MS)
+
+
+def test_users_are_made_shown_changed_copied_and_deleted(acl2_over_tls: Guarded, name: str) -> None:
+    with cometmq.AdminClient(**acl2_over_tls.options, timeout_ms=LONG_MS) as admin:
+        [at] = admin.brokers.addresses()
+        broker = at.address
+        assert admin.access.create_user(name, "the-first-secret") == [broker]
+        user = admin.access.user(name)[broker]
+        assert (user.name, user.kind, user.state) == (name, "Normal", "enable")
+        assert "the-first-secret" not in repr(user)
+        assert name in [each.name for each in admin.access.users(name[:-1])[broker]]
+        with pytest.raises(RemoteError, match=r"is existed; change it by access\.update_user"):
+            admin.access.create_user(name, "another-secret")
+        admin.access.update_user(name, state="DISABLE")
+        assert admin.access.user(name, broker=broker)[broker].state == "disable"
+        assert admin.access.copy_users(broker, at.broker_name, [name]) == [name]
+        with pytest.raises(RemoteError, match="has no user nobody, so nothing was copied; it has"):
+            admin.access.copy_users(broker, broker, [name, "nobody"])
+        with pytest.raises(RemoteError, match=r"not exist; check the user's name"):
+            admin.access.update_user(f"{name}-9", state="enable")
+        assert admin.access.delete_user(name) == [broker]
+        with pytest.raises(RemoteError, match=r"has user .*; check its name \(access\.users"):
+            admin.access.delete_user(name)
+        admin.access.delete_user(name, missing_ok=True)
+
+
+def test_policies_are_made_shown_changed_copied_and_deleted(
+    acl2_over_tls: Guarded, name: str
+) -> None:
+    subject = f"User:{name}"
+    send = AclEntry(f"Topic:{name}", ("Pub",), source_ips=("127.0.0.1",))
+    consume = AclEntry("Group:*", ("Sub", "Get"), "Deny", policy="Default")
+    with cometmq.AdminClient(**acl2_over_tls.options, timeout_ms=LONG_MS) as admin:
+        [at] = admin.brokers.addresses()
+        broker = at.address
+        with pytest.raises(RemoteError, match=r"not exist.*check the user's name"):
+            admin.access.create_acl(subject, [send])
+        admin.access.create_user(name, "the-first-secret")
+        with pytest.raises(RemoteError, match=r"check the subject \(access\.acls"):
+            admin.access.acl(subject)
+        assert admin.access.create_acl(subject, [send, consume]) == [broker]
+        assert set(admin.access.acl(subject)[broker].entries) == {send, consume}
+        changed = AclEntry(f"Topic:{name}", ("Pub", "Sub"))
+        assert admin.access.update_acl(subject, [AclEntry(f"Topic:{name}", ("PUB", "sub"))])
+        assert set(admin.access.acl(subject, broker=broker)[broker].entries) == {changed, consume}
+        [acl] = admin.access.acls(name)[broker]
+        assert (acl.subject, set(acl.entries)) == (subject, {changed, consume})
+        assert admin.access.copy_acls(at.broker_name, broker, [subject]) == [subject]
+        assert set(admin.access.acl(subject)[broker].entries) == {changed, consume}
+        admin.access.delete_acl(subject, f"Topic:{name}")
+        assert admin.access.acl(subject)[broker].entries == (consume,)
+        assert admin.access.delete_acl(subject) == [broker]
+        assert admin.access.acls(name) == {broker: []}
+        with pytest.raises(RemoteError, match=r"acl is not exist; check the subject"):
+            admin.access.delete_acl(subject)
+        admin.access.delete_user(name)
+
+
+def test_accounts_are_made_used_and_deleted(acl1: Guarded, name: str) -> None:
+    with cometmq.AdminClient(**acl1.options, timeout_ms=LONG_MS) as admin:
+        [at] = admin.brokers.addresses()
+        broker = at.address
+        files = admin.access.account_files()[broker]
+        assert (files.cluster, files.broker_name) == (at.cluster, at.broker_name)
+        assert files.version.timestamp > 0
+        account = Credentials("made-by-test", "secret-of-the-test")
+        assert admin.access.put_account(
+            account.access_key,
+            account.secret_key,
+            default_topic_permission="DENY",
+            default_group_permission="SUB",
+            topic_permissions={name: "PUB|SUB"},
+            group_permissions={name: "SUB"},
+        ) == [broker]
+        admin.topics.create(name)
+
+        def sent() -> bool:
+            options = replace(acl1, credentials=account).sending
+            with cometmq.Producer(name, **options) as producer:
+                return bool(producer.send(Message(name, b"x"), timeout_ms=LONG_MS).msg_id)
+
+        assert eventually(sent, passing=(RemoteError, RouteNotFoundError))
+        assert admin.access.set_white_addresses(["10.99.99.*"]) == [broker]
+        assert admin.access.delete_account(account.access_key) == [broker]
+        with pytest.raises(RemoteError, match=r"failed at .*aclEnable=true.*log says more"):
+            admin.access.delete_account(account.access_key)
 
 
 @pytest.mark.parametrize("line", [4, 5])

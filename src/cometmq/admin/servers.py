@@ -106,13 +106,13 @@ class Servers:
         try:
             answer = await self._remoting.call(address, command, wait_s)
         except _AWAY as error:
-            raise _again(
+            raise again(
                 error,
                 f"{what} could not be asked of {address}: {error}; check that the server runs there "
                 "and can be reached from here",
             ) from error
         except RequestTimeoutError as error:
-            raise _again(
+            raise again(
                 error,
                 f"{what} was not answered: {error}; the server hangs or is busy, see its log, or "
                 "give it longer by timeout_ms",
@@ -181,7 +181,7 @@ class Servers:
                 failures.append(error)
         if len(failures) == 1:
             raise failures[0]
-        raise _again(
+        raise again(
             failures[-1],
             f"none of {len(failures)} name servers answered: {'; '.join(map(str, failures))}",
         ) from failures[-1]
@@ -343,12 +343,12 @@ def _refusal(answer: RemotingCommand, address: str, name: str, code: int, what: 
     error = refused(answer, address, what)
     if (remedy := _REMEDIES.get(answer.code)) is None:
         return error
-    return _again(error, f"{str(error).rstrip('.')}; {remedy}")
+    return again(error, f"{str(error).rstrip('.')}; {remedy}")
 
 
 ErrorT = TypeVar("ErrorT", bound=CometMQError)
 
 
-def _again(error: ErrorT, text: str) -> ErrorT:
+def again(error: ErrorT, text: str) -> ErrorT:
     """Return an error like `error` with another text."""
     return type(error)(text, code=error.code, remark=error.remark, address=error.address)

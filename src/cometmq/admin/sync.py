@@ -10,7 +10,16 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from cometmq.admin import brokers, groups, messages, name_servers, offsets, producers, topics
+from cometmq.admin import (
+    access,
+    brokers,
+    groups,
+    messages,
+    name_servers,
+    offsets,
+    producers,
+    topics,
+)
 from cometmq.admin.client import AdminClient as AsyncAdminClient
 from cometmq.admin.room import Room
 from cometmq.client.blocking import BlockingFace
@@ -199,6 +208,27 @@ class BlockingNameServers(BlockingRoom):
     unit_topics = _blocking(name_servers.NameServers.unit_topics)
 
 
+class BlockingAccess(BlockingRoom):
+    """Makes the calls of `AdminClient.access`, but blocks."""
+
+    create_user = _blocking(access.Access.create_user)
+    update_user = _blocking(access.Access.update_user)
+    delete_user = _blocking(access.Access.delete_user)
+    user = _blocking(access.Access.user)
+    users = _blocking(access.Access.users)
+    copy_users = _blocking(access.Access.copy_users)
+    create_acl = _blocking(access.Access.create_acl)
+    update_acl = _blocking(access.Access.update_acl)
+    delete_acl = _blocking(access.Access.delete_acl)
+    acl = _blocking(access.Access.acl)
+    acls = _blocking(access.Access.acls)
+    copy_acls = _blocking(access.Access.copy_acls)
+    put_account = _blocking(access.Access.put_account)
+    delete_account = _blocking(access.Access.delete_account)
+    set_white_addresses = _blocking(access.Access.set_white_addresses)
+    account_files = _blocking(access.Access.account_files)
+
+
 class AdminClient(BlockingFace, of=AsyncAdminClient):
     """Inspects and manages clusters like `cometmq.aio.AdminClient`, whose text follows in `help`, but
     blocks.
@@ -216,3 +246,4 @@ class AdminClient(BlockingFace, of=AsyncAdminClient):
         self.brokers = BlockingBrokers(asynchronous.brokers, self._call)
         self.producers = BlockingProducers(asynchronous.producers, self._call)
         self.name_servers = BlockingNameServers(asynchronous.name_servers, self._call)
+        self.access = BlockingAccess(asynchronous.access, self._call)

@@ -23,8 +23,17 @@ ROOT = Path(__file__).parents[3]
 CONTRACTS = [
     ROOT / "tests" / "integration" / name
     for name in ("test_admin_client.py", "test_messages_admin.py")
-]
-ROOMS = ("brokers", "groups", "messages", "name_servers", "offsets", "producers", "topics")
+] + [ROOT / "tests" / "interop" / "test_access_on_java.py"]
+ROOMS = (
+    "access",
+    "brokers",
+    "groups",
+    "messages",
+    "name_servers",
+    "offsets",
+    "producers",
+    "topics",
+)
 NOBODY = "127.0.0.1:1"
 
 

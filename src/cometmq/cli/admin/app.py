@@ -107,10 +107,11 @@ class AdminGroup(Group):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         name = _NAMES.get(cmd_name.lower())
-        return super().get_command(ctx, cmd_name) if name is None else _built(name)
+        return super().get_command(ctx, cmd_name) if name is None else built(name)
 
 
-def _built(name: str) -> Any:
+def built(name: str) -> Any:
+    """Return the command of this name."""
     module = _MODULE_OF[name]
     commands: typer.Typer = import_module(f"cometmq.cli.admin.{module}").app
     [info] = [info for info in commands.registered_commands if info.name == name]

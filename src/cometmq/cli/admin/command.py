@@ -109,6 +109,7 @@ class Run:
     dry_run: bool
     yes: bool
     failures: int = field(default=0, init=False)
+    _told: set[str] = field(default_factory=set, init=False)
 
     async def masters(self, cluster: str | None, broker: str | None = None) -> list[str]:
         """Return the addresses that a change goes to: the cluster's masters, or the one broker."""
@@ -147,12 +148,18 @@ class Run:
     async def reached(self, call: Awaitable[T], of_results: Callable[[Mapping[str, Any]], T]) -> T:
         """Return what a call returns. If some of its servers fail, tell of each of them, and return
         what `of_results` makes of the results of the others, by address.
+
+        A command that asks a server many times tells once that it fails.
         """
         try:
             return await call
         except ServersFailedError as error:
             for server, reason in error.errors.items():
-                self.failed(server, reason)
+                if server in self._told:
+                    self.failures += 1
+                else:
+                    self._told.add(server)
+                    self.failed(server, reason)
             return of_results(error.results)
 
     def failed(self, server: str, error: CometMQError | str) -> None:
@@ -265,8 +272,10 @@ def command(
 
         def entry(ctx: typer.Context, **given: Any) -> None:
             options = {
-                key: given.pop(key) if key in common else given.get(key, default)
-                for key, (_, default) in _common(True).items()
+                key: given.pop(key)
+                if key in common
+                else given.get(key, _not_offered(annotation, default))
+                for key, (annotation, default) in _common(True).items()
             }
             options["output"] = options["output"] or ctx.obj or Form.TABLE
             _execute(lambda run: run_function(run, **given), options)
@@ -301,13 +310,23 @@ def _free_of(taken: set[str], annotation: Any) -> Any:
 
     That is None if no name is left.
     """
-    if not taken.intersection(_declared(annotation)):
+    names = _declared(annotation)
+    left = [name for name in names if name not in taken]
+    if len(left) == len(names):
         return annotation
+    if not left:
+        return None
     kind, option, *_ = get_args(annotation)
     free = copy.copy(option)
-    free.default = ...
-    free.param_decls = tuple(name for name in _declared(annotation) if name not in taken)
-    return Annotated[kind, free] if free.param_decls else None
+    free.default, *others = left
+    free.param_decls = tuple(others)
+    return Annotated[kind, free]
+
+
+def _not_offered(annotation: Any, default: object) -> object:
+    """Return the value of an option whose names the command uses otherwise: its variable counts."""
+    _, option, *_ = get_args(annotation)
+    return default if option.envvar is None else os.environ.get(option.envvar, default)
 
 
 def _prepared(annotation: Any) -> Any:
