@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -98,6 +97,7 @@ async def redrive(
 ) -> None:
     """Send dead letters to their topics again. (CometMQ's own, not mqadmin's.)"""
     from cometmq.protocol.redrive import NO_END_MS
+    from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
     await _need_letters(run, group)
     end_ms = NO_END_MS if end is None else end
@@ -110,7 +110,7 @@ async def redrive(
     to = f"group {group} alone" if only_group else "their topics"
     some = "the selected" if ids or keys or begin is not None or end is not None else "all"
     run.confirm(f"send {some} dead letters of group {group} to {to} again", (), for_good=False)
-    name = redrive_id or f"admin-{uuid.uuid4().hex}"
+    name = redrive_id or f"admin-{SYSTEM_RANDOMNESS.uuid4().hex}"
     if redrive_id is None:
         run.out.note(f"redrive {name}: if this fails, repeat it with --redriveId {name}")
     found = await run.admin.messages.redrive(
