@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -133,4 +133,32 @@ def queue_progress(queues: Mapping[MessageQueue, OffsetWrapper]) -> tuple[QueueP
             at.last_timestamp,
         )
         for queue, at in sorted(queues.items(), key=lambda item: item[0])
+    )
+
+
+def merged(group: str, parts: Iterable[GroupProgress]) -> GroupProgress:
+    """Return the progress of a group as a whole, of what several brokers told."""
+    told = list(parts)
+    queues = {at.queue: at for part in told for at in part.queues}
+    return GroupProgress(
+        group,
+        sum(part.consume_per_s for part in told),
+        tuple(at for _, at in sorted(queues.items(), key=lambda item: item[0])),
+    )
+
+
+def joined(group: str, parts: Iterable[GroupConnections | None]) -> GroupConnections | None:
+    """Return the members that several brokers know, None if none of them knows any."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    clients = {client.client_id: client for members in known for client in members.clients}
+    subscriptions = {data.topic: data for members in known for data in members.subscriptions}
+    return GroupConnections(
+        group,
+        known[0].consume_type,
+        known[0].message_model,
+        known[0].consume_from_where,
+        tuple(clients[client_id] for client_id in sorted(clients)),
+        tuple(subscriptions[topic] for topic in sorted(subscriptions)),
     )

@@ -18,6 +18,8 @@ from cometmq.admin.group_records import (
     GroupProgress,
     RunningInfo,
     connection_of,
+    joined,
+    merged,
     queue_progress,
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
@@ -220,6 +222,18 @@ class Groups(GroupReading):
             raise _unknown(group)
         return found
 
+    async def need(self, group: str) -> None:
+        """Raise RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) unless some broker has the group."""
+        for address in await self._servers.all_masters():
+            try:
+                await self.config(group, broker=address)
+            except RemoteError as error:
+                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise
+            else:
+                return
+        raise _unknown(group)
+
     # Who consumes what
 
     async def of_topic(self, topic: str) -> list[str]:
@@ -275,35 +289,29 @@ class Groups(GroupReading):
         found = await self._servers.each(await self._brokers(group), ask, what)
         return next((data for data in found.values() if data is not None), None)
 
-    async def connections(self, group: str) -> GroupConnections:
-        """Return the members of a group as the brokers see them.
+    async def connections(self, group: str, *, broker: str | None = None) -> GroupConnections:
+        """Return the members of a group as the brokers see them, or as one `broker` does.
 
-        Raises RemoteError (CONSUMER_NOT_ONLINE) if no broker has a member.
+        Raises RemoteError (CONSUMER_NOT_ONLINE) if no broker has a member. The results of a
+        ServersFailedError are what each of the other brokers knows; `joined` joins them.
         """
         what = f"the members of group {group}"
         online = await self._servers.each(
-            await self._brokers(group),
+            await self._brokers(group)
+            if broker is None
+            else await self._servers.addresses(cluster=None, broker=broker),
             lambda address: self._connections_at(address, group),
             what,
         )
-        known = [members for members in online.values() if members is not None]
-        if not known:
+        members = joined(group, online.values())
+        if members is None:
             raise RemoteError(
                 f"group {group} is not online: no member of it is connected to "
                 f"{', '.join(sorted(online))}; start one, or check the group's name "
                 "(groups.names() has all)",
                 code=ResponseCode.CONSUMER_NOT_ONLINE,
             )
-        clients = {client.client_id: client for members in known for client in members.clients}
-        subscriptions = {data.topic: data for members in known for data in members.subscriptions}
-        return GroupConnections(
-            group,
-            known[0].consume_type,
-            known[0].message_model,
-            known[0].consume_from_where,
-            tuple(clients[client_id] for client_id in sorted(clients)),
-            tuple(subscriptions[topic] for topic in sorted(subscriptions)),
-        )
+        return members
 
     async def running_info(
         self, group: str, client_id: str, *, stacks: bool = False
@@ -371,15 +379,22 @@ class Groups(GroupReading):
                 offsets.setdefault(member, {}).update(known)
         return offsets
 
-    async def progress(self, group: str, topic: str | None = None) -> GroupProgress:
+    async def progress(
+        self, group: str, topic: str | None = None, *, cluster: str | None = None
+    ) -> GroupProgress:
         """Return how far a group is in all its queues, or in those of one topic.
 
-        Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker knows anything of the group.
+        Of a topic that several clusters have, `cluster` chooses one. Raises RemoteError
+        (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker knows anything of the group. The results of a
+        ServersFailedError are the progress at each of the other brokers; `merged` joins them.
         """
+        check_group(group)
+        if cluster is not None and topic is None:
+            raise IllegalArgumentError(f"cluster {cluster!r:.80} needs a topic; name one")
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         what = f"the progress of group {group}"
 
-        async def ask(address: str) -> tuple[dict[MessageQueue, OffsetWrapper], float]:
+        async def ask(address: str) -> GroupProgress:
             answer = await self._servers.ask(
                 address,
                 requests.GET_CONSUME_STATS,
@@ -387,22 +402,18 @@ class Groups(GroupReading):
                 what=what,
                 timeout_s=max(_PROGRESS_TIMEOUT_S, self._servers.timeout_s),
             )
-            return queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
+            table, rate = queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
+            return GroupProgress(group, rate, queue_progress(table))
 
         addresses = (
             await self._brokers(group)
             if topic is None
-            else readable_of(await self._servers.route(topic)).values()
+            else readable_of(await self._servers.route(topic, cluster=cluster)).values()
         )
-        found = await self._servers.each(addresses, ask, what)
-        queues = {queue: at for table, _ in found.values() for queue, at in table.items()}
-        if not queues:
-            await self._need(group)
-        return GroupProgress(
-            group,
-            sum(rate for _, rate in found.values()),
-            queue_progress(queues),
-        )
+        found = merged(group, (await self._servers.each(addresses, ask, what)).values())
+        if not found.queues:
+            await self.need(group)
+        return found
 
     # Inside
 
@@ -425,18 +436,6 @@ class Groups(GroupReading):
             return list(readable_of(await self._servers.route(retry_topic(group))).values())
         except RouteNotFoundError:
             return await self._servers.all_masters()
-
-    async def _need(self, group: str) -> None:
-        """Raise RemoteError unless some broker has the group."""
-        for address in await self._servers.all_masters():
-            try:
-                await self.config(group, broker=address)
-            except RemoteError as error:
-                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                    raise
-            else:
-                return
-        raise _unknown(group)
 
     async def _connections_at(self, address: str, group: str) -> GroupConnections | None:
         answer = await self._servers.ask(

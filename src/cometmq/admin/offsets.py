@@ -79,9 +79,14 @@ class Offsets(Room):
     ones by queue.
     """
 
-    async def of_topic(self, topic: str, group: str | None = None) -> list[QueueOffsets]:
-        """Return the offsets of every readable queue of `topic`, in the order of the queues."""
-        route = await self._servers.route(topic)
+    async def of_topic(
+        self, topic: str, group: str | None = None, *, cluster: str | None = None
+    ) -> list[QueueOffsets]:
+        """Return the offsets of every readable queue of `topic`, in the order of the queues.
+
+        Of a topic that several clusters have, `cluster` chooses one.
+        """
+        route = await self._servers.route(topic, cluster=cluster)
         by_master: dict[str, list[MessageQueue]] = {}
         for queue, address in _queues(route, topic).items():
             by_master.setdefault(address, []).append(queue)
@@ -177,18 +182,24 @@ class Offsets(Room):
         await self._commit(await self._master(queue), group, queue, offset)
 
     async def reset_to_time(
-        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+        self,
+        group: str,
+        topic: str,
+        timestamp_ms: int,
+        *,
+        force: bool = True,
+        cluster: str | None = None,
     ) -> dict[MessageQueue, int]:
         """Have a group go on with the messages that were stored at a time or later.
 
         The time is in ms since the epoch; END stands for the end of every queue. Brokers of 5 and of
         CometMQ move the offsets themselves. Older ones tell the members; where none is online, the
         offsets are stored as by `store_reset`. Without `force` no offset moves ahead, which brokers
-        of 5 and of CometMQ do not heed.
+        of 5 and of CometMQ do not heed. Of a topic that several clusters have, `cluster` chooses one.
         """
         _check_time(timestamp_ms)
         check_group(group)
-        route = await self._servers.route(topic)
+        route = await self._servers.route(topic, cluster=cluster)
         header = ResetOffsetRequestHeader(
             group=group,
             topic=topic,

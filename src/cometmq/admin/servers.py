@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import msgspec
+
 from cometmq.errors import (
     CometMQError,
     ConnectError,
@@ -186,10 +188,11 @@ class Servers:
             f"none of {len(failures)} name servers answered: {'; '.join(map(str, failures))}",
         ) from failures[-1]
 
-    async def route(self, topic: str) -> TopicRouteData:
-        """Return the route of the topic from the first name server that answers.
+    async def route(self, topic: str, *, cluster: str | None = None) -> TopicRouteData:
+        """Return the route of the topic from the first name server that answers, as far as it lies in
+        `cluster`.
 
-        Raises RouteNotFoundError if that one knows no such topic.
+        Raises RouteNotFoundError if that one knows no such topic, or none in that cluster.
         """
         address, answer = await self.ask_name_server(
             requests.GET_ROUTEINFO_BY_TOPIC,
@@ -205,7 +208,8 @@ class Servers:
                 remark=answer.command.remark,
                 address=address,
             )
-        return check_route(answer.body)
+        route = check_route(answer.body)
+        return route if cluster is None else _in_cluster(route, topic, cluster)
 
     async def cluster_info(self) -> ClusterInfo:
         _, answer = await self.ask_name_server(
@@ -307,6 +311,22 @@ def readable_of(route: TopicRouteData) -> dict[str, str]:
     """Return an address by broker name, as Java's tools choose it: the master's, or a slave's."""
     found = {data.broker_name: data.any_address() for data in route.broker_datas}
     return {name: address for name, address in sorted(found.items()) if address is not None}
+
+
+def _in_cluster(route: TopicRouteData, topic: str, cluster: str) -> TopicRouteData:
+    brokers = [data for data in route.broker_datas if data.cluster == cluster]
+    if not brokers:
+        clusters = sorted({data.cluster for data in route.broker_datas})
+        raise RouteNotFoundError(
+            f"no broker of cluster {cluster!r:.80} has topic {topic}; the topic is in "
+            f"{', '.join(clusters)}{did_you_mean(cluster, clusters)}"
+        )
+    names = {data.broker_name for data in brokers}
+    return msgspec.structs.replace(
+        route,
+        broker_datas=brokers,
+        queue_datas=[data for data in route.queue_datas if data.broker_name in names],
+    )
 
 
 def _meant(cluster: str | None, clusters: Mapping[str, list[str]]) -> str:

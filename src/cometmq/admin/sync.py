@@ -106,6 +106,7 @@ class BlockingGroups(BlockingRoom):
     names = _blocking(groups.Groups.names)
     configs = _blocking(groups.Groups.configs)
     config = _blocking(groups.Groups.config)
+    need = _blocking(groups.Groups.need)
     of_topic = _blocking(groups.Groups.of_topic)
     topics = _blocking(groups.Groups.topics)
     subscription = _blocking(groups.Groups.subscription)

@@ -44,6 +44,43 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "wipeWritePerm",
         "addWritePerm",
     ),
+    "groups": (
+        "updateSubGroup",
+        "updateSubGroupList",
+        "deleteSubGroup",
+        "getConsumerConfig",
+        "setConsumeMode",
+    ),
+    "progress": ("consumerProgress", "consumerStatus"),
+    "monitoring": ("startMonitoring",),
+    "connections": ("consumerConnection", "producerConnection", "producer"),
+    "offsets": (
+        "resetOffsetByTime",
+        "skipAccumulatedMessage",
+        "cloneGroupOffset",
+        "getConsumerStatus",
+    ),
+    "stats": ("statsAll", "brokerConsumeStats"),
+    "access": (
+        "createUser",
+        "updateUser",
+        "deleteUser",
+        "getUser",
+        "listUser",
+        "copyUser",
+        "createAcl",
+        "updateAcl",
+        "deleteAcl",
+        "getAcl",
+        "listAcl",
+        "copyAcl",
+    ),
+    "accounts": (
+        "updateAclConfig",
+        "deleteAclConfig",
+        "clusterAclConfigVersion",
+        "updateGlobalWhiteAddr",
+    ),
     "java_brokers": (
         "haStatus",
         "getBrokerEpoch",
@@ -82,7 +119,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 # Other names that mqadmin knows commands by.
-ALIASES: Final[dict[str, str]] = {}
+ALIASES: Final[dict[str, str]] = {"deleteAccessConfig": "deleteAclConfig"}
 # How help titles the commands of a module, if not by the module's name.
 PANELS: Final[dict[str, str]] = {
     "name_servers": "Name servers",
@@ -92,6 +129,12 @@ PANELS: Final[dict[str, str]] = {
     "trace": "Messages",
     "letters": "Dead letters and transactions (not in mqadmin)",
     "refused": "Only in mqadmin",
+    "groups": "Consumer groups",
+    "progress": "Consumer groups",
+    "monitoring": "Consumer groups",
+    "stats": "Statistics",
+    "access": "Users and policies (ACL 2.0)",
+    "accounts": "Accounts (ACL 1.0)",
 }
 
 _MODULE_OF: Final = {name: module for module, names in MODULES.items() for name in names}

@@ -1,0 +1,186 @@
+"""Defines mqadmin's commands that show how much comes in and goes out, and how far groups are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from cometmq.admin.broker_reports import Statistics
+from cometmq.admin.servers import masters_of
+from cometmq.cli.admin.command import TRUTH, Run, command, truth
+from cometmq.cli.admin.many import ask_each
+from cometmq.cli.admin.output import Column, as_text, as_time
+from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError
+from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
+from cometmq.protocol.codes import ResponseCode
+
+app = typer.Typer()
+
+_TOPIC_PUT: Final = "TOPIC_PUT_NUMS"
+_GROUP_GET: Final = "GROUP_GET_NUMS"
+
+
+class Rate(NamedTuple):
+    """How many messages a second in the last minute, and how many in 24 hours."""
+
+    per_s: float
+    a_day: int
+
+
+def _no_consumer(value: object) -> str:
+    return "NO_CONSUMER" if value is None else as_text(value)
+
+
+_STATS: Final = (
+    Column("topic", "Topic"),
+    Column("consumerGroup", "Consumer Group", _no_consumer),
+    Column("accumulation", "Accumulation"),
+    Column("inTps", "InTPS"),
+    Column("outTps", "OutTPS"),
+    Column("inMsg24Hour", "InMsg24Hour"),
+    Column("outMsg24Hour", "OutMsg24Hour"),
+)
+
+
+@command(app, "statsAll")
+async def stats_all(
+    run: Run,
+    active: Annotated[
+        bool,
+        typer.Option("-a", "--activeTopic", help="Only topics with messages in the last 24 hours."),
+    ] = False,
+    topic: Annotated[
+        str | None,
+        typer.Option("-t", "--topic", metavar="NAME", help="One topic.", show_default=False),
+    ] = None,
+) -> None:
+    """Show how much comes into each topic, and how much each group gets of it."""
+    if topic is not None:
+        topics = [topic]
+        await run.admin.topics.route(topic)  # or say that there is no such topic
+    else:
+        topics = [
+            name
+            for name in await run.admin.topics.names()
+            if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        ]
+
+    async def rows(name: str) -> list[tuple[object, ...]]:
+        try:
+            return await _rows(run, name, active=active)
+        except CometMQError as error:  # the other topics can be shown
+            run.failed(f"topic {name}", error)
+            return []
+
+    found = await ask_each(run, "topics", topics, rows)
+    run.out.table(_STATS, [row for of_topic in found for row in of_topic])
+
+
+async def _rows(run: Run, topic: str, *, active: bool) -> list[tuple[object, ...]]:
+    masters = list(masters_of(await run.admin.topics.route(topic), topic).values())
+    groups, came_in = await asyncio.gather(
+        run.admin.groups.of_topic(topic), _rate(run, masters, _TOPIC_PUT, topic)
+    )
+    rows: list[tuple[object, ...]] = []
+    for group in groups:
+        went_out = await _rate(run, masters, _GROUP_GET, f"{topic}@{group}")
+        if active and not came_in.a_day and not went_out.a_day:
+            continue
+        lag = await _lag(run, group, topic)
+        rows.append(
+            (topic, group, lag, came_in.per_s, went_out.per_s, came_in.a_day, went_out.a_day)
+        )
+    if not groups and (came_in.a_day or not active):
+        rows.append((topic, None, 0, came_in.per_s, None, came_in.a_day, None))
+    return rows
+
+
+async def _rate(run: Run, masters: list[str], counter: str, key: str) -> Rate:
+    """Return the sum of what the masters counted."""
+    counted: list[Statistics] = []
+    for address in masters:
+        found = await run.admin.brokers.statistics(counter, key, broker=address)
+        counted += [each for each in found.values() if each is not None]
+    return Rate(
+        sum((each.minute.per_s for each in counted), 0.0),
+        # The day's sum stays 0 until an hour has passed, and the hour's until a minute has.
+        sum(each.day.total or each.hour.total or each.minute.total for each in counted),
+    )
+
+
+async def _lag(run: Run, group: str, topic: str) -> int:
+    try:
+        return max(0, (await run.admin.groups.progress(group, topic)).lag)
+    except RemoteError as error:
+        if error.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
+            return 0
+        raise
+
+
+_PROGRESS: Final = (
+    Column("topic", "Topic"),
+    Column("group", "Group"),
+    Column("brokerName", "Broker Name"),
+    Column("queueId", "QID"),
+    Column("brokerOffset", "Broker Offset"),
+    Column("consumerOffset", "Consumer Offset"),
+    Column("diff", "Diff"),
+    Column("lastTime", "LastTime", as_time),
+)
+
+
+@command(app, "brokerConsumeStats")
+async def broker_consume_stats(
+    run: Run,
+    *,
+    broker: Annotated[
+        str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The broker.")
+    ],
+    timeout_ms: Annotated[
+        int,
+        typer.Option(
+            "-t", "--timeoutMillis", metavar="MS", min=1, help="How long the broker may take."
+        ),
+    ] = 50_000,
+    level: Annotated[
+        int,
+        typer.Option(
+            "-l", "--level", help="Show queues with at least so many messages to consume."
+        ),
+    ] = 0,
+    order: Annotated[
+        Any,
+        typer.Option("-o", "--order", metavar=TRUTH, parser=truth, help="Only ordered topics?"),
+    ] = "false",
+) -> None:
+    """Show how far all groups are in the queues of one broker."""
+    del timeout_ms  # the connection has it
+    wait_ms = run.connection.timeout_ms
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            found = await run.admin.brokers.progress(ordered_only=order, broker=broker)
+    except TimeoutError as error:
+        raise RequestTimeoutError(
+            f"{broker} did not tell the progress of all groups within {wait_ms} ms; give it longer by "
+            "--timeoutMillis, or ask for one group by consumerProgress"
+        ) from error
+    rows = [
+        (
+            at.queue.topic,
+            of.group,
+            at.queue.broker_name,
+            at.queue.queue_id,
+            at.broker_offset,
+            at.consumer_offset,
+            at.lag,
+            at.last_consumed_ms,
+        )
+        for progress in found.values()
+        for of in progress.groups
+        for at in of.queues
+        if at.lag >= level
+    ]
+    run.out.table(_PROGRESS, rows, section="queues")
+    run.out.record({"diffTotal": sum(each.lag for each in found.values())}, section="total")
