@@ -2,7 +2,7 @@
 
 Commands of mqadmin: getColdDataFlowCtrInfo, updateColdDataFlowCtrGroupConfig,
 removeColdDataFlowCtrGroupConfig, setCommitLogReadAheadMode, resetMasterFlushOffset,
-rocksDBConfigToJson.
+rocksDBConfigToJson, exportPopRecord.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cometmq.runtime.config import format_properties
 
 # Java: LibC.MADV_NORMAL and MADV_RANDOM.
 _READ_AHEAD: Final = {True: 0, False: 1}
+_EXPORT_TIMEOUT_S: Final = 30.0
 ROCKSDB_CONFIGS: Final = ("topics", "subscriptionGroups", "consumerOffsets")
 
 
@@ -153,3 +154,20 @@ class JavaBrokers(Room):
             )
 
         return list(await self._at_brokers(ask, what, cluster=cluster, broker=broker))
+
+    async def export_pop_records(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Have brokers, also slaves, move their records of pop consumers from RocksDB to files."""
+        what = "the export of records of pop consumers"
+
+        async def ask(address: str) -> None:
+            await self._servers.ask(
+                address,
+                java_requests.POP_ROLLBACK,
+                NoHeader(),
+                what=what,
+                timeout_s=max(_EXPORT_TIMEOUT_S, self._servers.timeout_s),
+            )
+
+        return list(await self._at_brokers(ask, what, cluster=cluster, broker=broker, slaves=True))

@@ -186,6 +186,7 @@ class BlockingBrokers(BlockingRoom):
     set_read_ahead = _blocking(brokers.Brokers.set_read_ahead)
     reset_master_flush_offset = _blocking(brokers.Brokers.reset_master_flush_offset)
     export_rocksdb_config = _blocking(brokers.Brokers.export_rocksdb_config)
+    export_pop_records = _blocking(brokers.Brokers.export_pop_records)
 
 
 class BlockingProducers(BlockingRoom):

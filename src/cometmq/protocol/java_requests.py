@@ -51,6 +51,9 @@ SET_COMMITLOG_READ_MODE: Final = RequestType(
 EXPORT_ROCKSDB_CONFIG_TO_JSON: Final = RequestType(
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON, h.ExportRocksDBConfigToJsonRequestHeader, NO_BODY,
     NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+# Moves the records of pop consumers from RocksDB to files.
+POP_ROLLBACK: Final = RequestType(
+    Code.POP_ROLLBACK, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 # How pop or pull consumers share the queues of a topic
 SET_MESSAGE_REQUEST_MODE: Final = RequestType(
     Code.SET_MESSAGE_REQUEST_MODE, NoHeader, JsonBody(SetMessageRequestModeRequestBody),

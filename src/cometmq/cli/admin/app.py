@@ -34,7 +34,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "cleanExpiredCQ",
         "cleanUnusedTopic",
         "deleteExpiredCommitLog",
-        "sendMsgStatus",
     ),
     "clusters": ("clusterList", "clusterRT"),
     "name_servers": (
@@ -82,8 +81,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "clusterAclConfigVersion",
         "updateGlobalWhiteAddr",
     ),
-    "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
-    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
     "java_brokers": (
         "haStatus",
         "getBrokerEpoch",
@@ -94,6 +91,18 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "setCommitLogReadAheadMode",
         "checkRocksdbCqWriteProgress",
         "rocksDBConfigToJson",
+    ),
+    "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
+    "trace": ("queryMsgTraceById",),
+    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
+    "sending": ("sendMessage", "checkMsgSendRT", "sendMsgStatus"),
+    "letters": ("deadLetters", "redriveDeadLetters", "givenUpHalves", "resumeHalf"),
+    "queues": ("queryCq",),
+    "export": (
+        "exportMetadata",
+        "exportConfigs",
+        "exportMetrics",
+        "exportPopRecord",
     ),
     "refused": (
         "updateStaticTopic",
@@ -107,7 +116,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "electMaster",
         "cleanBrokerMetadata",
         "exportMetadataInRocksDB",
-        "exportPopRecord",
     ),
 }
 # Other names that mqadmin knows commands by.
@@ -116,6 +124,10 @@ ALIASES: Final[dict[str, str]] = {"deleteAccessConfig": "deleteAclConfig"}
 PANELS: Final[dict[str, str]] = {
     "name_servers": "Name servers",
     "java_brokers": "Replication, cold data, RocksDB",
+    "sending": "Messages",
+    "reading": "Messages",
+    "trace": "Messages",
+    "letters": "Dead letters and transactions (not in mqadmin)",
     "refused": "Only in mqadmin",
     "groups": "Consumer groups",
     "progress": "Consumer groups",
@@ -138,10 +150,11 @@ class AdminGroup(Group):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         name = _NAMES.get(cmd_name.lower())
-        return super().get_command(ctx, cmd_name) if name is None else _built(name)
+        return super().get_command(ctx, cmd_name) if name is None else built(name)
 
 
-def _built(name: str) -> Any:
+def built(name: str) -> Any:
+    """Return the command of this name."""
     module = _MODULE_OF[name]
     commands: typer.Typer = import_module(f"cometmq.cli.admin.{module}").app
     [info] = [info for info in commands.registered_commands if info.name == name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -19,12 +19,9 @@ from cometmq.cli.admin.command import (
 )
 from cometmq.cli.admin.output import Column, Form
 from cometmq.errors import CometMQError, ConfigError
-from cometmq.runtime.spelling import did_you_mean
 
 app = typer.Typer()
 
-_FIRST_BYTES: Final = 16
-_MAX_BYTES: Final = 4 * 1024 * 1024
 
 BrokerName = Annotated[str, typer.Option("-b", "--brokerName", help="The broker's name.")]
 SomeCluster = Annotated[
@@ -136,54 +133,3 @@ async def _clean(
             if cluster is not None:
                 raise
             run.failed(name, error)  # and go on with the other clusters
-
-
-@command(app, "sendMsgStatus")
-async def send_status(
-    run: Run,
-    broker: BrokerName,
-    size: Annotated[
-        int,
-        typer.Option("-s", "--messageSize", min=0, max=_MAX_BYTES, help="Bytes of each message."),
-    ] = 128,
-    count: Annotated[int, typer.Option("-c", "--count", min=1, help="How many to send.")] = 50,
-) -> None:
-    """Send messages to a broker, to its topic of its own name, and show how long each took."""
-    from cometmq.model.message import Message
-    from cometmq.runtime.clock import SYSTEM_CLOCK
-
-    columns = [
-        Column("rt", "RT ms"),
-        Column("status", "Status"),
-        Column("msgId", "Message ID"),
-        Column("queue", "QID"),
-        Column("queueOffset", "Queue Offset"),
-    ]
-    rows: list[tuple[object, ...]] = []
-    known = {at.broker_name for at in await run.admin.brokers.addresses()}
-    if broker not in known:  # else the brokers would make a topic of this name
-        raise ConfigError(
-            f"the name servers know no broker {broker!r:.80}; they know {', '.join(sorted(known))}"
-            f"{did_you_mean(broker, known)}"
-        )
-    async with run.producer("PID_SMSC") as producer:
-        await producer.send(Message(broker, b"a" * _FIRST_BYTES))  # the first one connects
-        with run.progress("messages") as show:
-            for number in range(count):
-                show(number, count)
-                begin = SYSTEM_CLOCK.monotonic()
-                try:
-                    sent = await producer.send(Message(broker, b"a" * size))
-                except CometMQError as error:
-                    run.failed(broker, error)
-                    continue
-                rows.append(
-                    (
-                        round(1000 * (SYSTEM_CLOCK.monotonic() - begin), 2),
-                        sent.status.name,
-                        sent.msg_id,
-                        sent.queue.queue_id,
-                        sent.queue_offset,
-                    )
-                )
-    run.out.table(columns, rows)

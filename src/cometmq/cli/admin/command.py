@@ -128,7 +128,7 @@ class Run:
 
         return namesrv_addresses(self.connection.namesrv)
 
-    def producer(self, group: str) -> Producer:
+    def producer(self, group: str, *, trace: bool = False) -> Producer:
         """Return a producer for the same cluster, to be started."""
         from cometmq.client.producing.producer import Producer
 
@@ -138,6 +138,7 @@ class Run:
             send_timeout_ms=self.connection.timeout_ms,
             credentials=self.connection.credentials,
             tls=self.connection.tls,
+            enable_trace=trace,
         )
 
     async def each(self, call: Awaitable[dict[str, T]]) -> dict[str, T]:
@@ -196,18 +197,20 @@ class Run:
         self.out.table(_DONE, [(server, f"done: {what}") for server in servers])
         return result
 
-    def confirm(self, what: str, servers: Sequence[str]) -> None:
+    def confirm(self, what: str, servers: Sequence[str], *, for_good: bool = True) -> None:
         """Ask the user, who may say no. Raises ConfigError where there is nobody to ask."""
         if self.yes:
             return
-        sentence = f"{what} at {', '.join(servers)}"
+        sentence = f"{what} at {', '.join(servers)}" if servers else what
+        if for_good:
+            sentence += ", for good"
         if not sys.stdin.isatty():
             raise ConfigError(
-                f"this would {sentence}, for good, and there is no terminal to ask at: repeat it "
-                "with --yes, or with --dry-run to see what it does"
+                f"this would {sentence}, and there is no terminal to ask at: repeat it with --yes, "
+                "or with --dry-run to see what it does"
             )
         with _interrupted_at_once():
-            typer.confirm(f"This will {sentence}, for good. Go on?", abort=True, err=True)
+            typer.confirm(f"This will {sentence}. Go on?", abort=True, err=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
@@ -302,13 +305,17 @@ def _free_of(taken: set[str], annotation: Any) -> Any:
 
     That is None if no name is left.
     """
-    if not taken.intersection(_declared(annotation)):
+    names = _declared(annotation)
+    left = [name for name in names if name not in taken]
+    if len(left) == len(names):
         return annotation
+    if not left:
+        return None
     kind, option, *_ = get_args(annotation)
     free = copy.copy(option)
-    free.default = ...
-    free.param_decls = tuple(name for name in _declared(annotation) if name not in taken)
-    return Annotated[kind, free] if free.param_decls else None
+    free.default, *others = left
+    free.param_decls = tuple(others)
+    return Annotated[kind, free]
 
 
 def _not_offered(annotation: Any, default: object) -> object:

@@ -186,15 +186,15 @@ def show(
     }
     if path is not None:
         named[BODY_PATH.title] = str(path)
-    out.record(named, section=f"Message {message.msg_id}")
+    out.record(named, section=f"message {message.msg_id}")
     if message.properties:
-        out.record(dict(sorted(message.properties.items())), section="Properties")
+        out.record(dict(sorted(message.properties.items())), section="properties")
     _show_body(out, message.body, encoding)
     if tracks is not None:
         if tracks:
-            out.table(_TRACK, [_track(it) for it in tracks], section="Consumers")
+            out.table(_TRACK, [_track(it) for it in tracks], section="consumers")
         else:
-            out.text("none: no group has consumed from this topic", section="Consumers")
+            out.text("none: no group has consumed from this topic", section="consumers")
 
 
 def write_body(message: MessageExt, directory: Path | None) -> Path | None:
@@ -224,9 +224,12 @@ def _show_body(out: Output, body: bytes, encoding: str) -> None:
     try:
         text = body.decode(encoding)
     except UnicodeError:
-        out.text(_dump(body), section=f"Body ({size}, not {encoding})")
+        out.text(_dump(body), section=f"body ({size}, not {encoding})")
+        return
+    if all(c.isprintable() or c in "\t\n\r" for c in text):
+        out.text(text, section=f"body ({size}, {encoding})")
     else:
-        out.text(text, section=f"Body ({size}, {encoding})")
+        out.text(_dump(body), section=f"body ({size}, with control characters)")
 
 
 def _dump(body: bytes) -> str:

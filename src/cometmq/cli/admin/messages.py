@@ -12,7 +12,7 @@ from cometmq.cli.admin import message_view as view
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.message_view import BodyFormat, BodyPath
 from cometmq.cli.admin.output import Column, Form, as_time
-from cometmq.cli.admin.times import Begin, End
+from cometmq.cli.admin.time_range import Begin, End
 from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
 
 if TYPE_CHECKING:
@@ -298,7 +298,11 @@ async def _resend(run: Run, messages: dict[str, MessageExt]) -> None:
     if run.dry_run:
         run.out.table(_WOULD, [(one, f"would be sent again to {topics}") for one in messages])
         return
-    run.confirm(f"send {_count(messages)} again, which every group gets once more,", [topics])
+    run.confirm(
+        f"send {_count(messages)} to {topics} again, where every group gets the copy",
+        (),
+        for_good=False,
+    )
     with run.out.stream(_SENT) as put:
         for one, message in messages.items():
             try:
@@ -327,7 +331,9 @@ async def _consume(run: Run, messages: dict[str, MessageExt], group: str, client
         would = f"would be consumed by {client} of group {group}"
         run.out.table(_WOULD, [(one, would) for one in messages])
         return
-    run.confirm(f"have group {group} consume {_count(messages)} once more", [client])
+    run.confirm(
+        f"have {client} of group {group} consume {_count(messages)} once more", (), for_good=False
+    )
     with run.out.stream(_CONSUMED) as put:
         for one, message in messages.items():
             try:

@@ -11,7 +11,7 @@ from cometmq.admin.offsets import END, QueueOffsets
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.many import ask_each
 from cometmq.cli.admin.output import Column, as_time
-from cometmq.cli.admin.times import time_ms
+from cometmq.cli.admin.time_range import time_ms
 from cometmq.errors import ConfigError, RemotingError, ServersFailedError
 from cometmq.model.queue import MessageQueue
 

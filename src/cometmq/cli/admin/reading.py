@@ -16,7 +16,7 @@ from cometmq.cli.admin import message_view as view
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.message_view import CharsetName
 from cometmq.cli.admin.output import Column, Form
-from cometmq.cli.admin.times import Begin, BeginS, End
+from cometmq.cli.admin.time_range import Begin, BeginS, End
 from cometmq.errors import CometMQError, ConfigError
 
 if TYPE_CHECKING:

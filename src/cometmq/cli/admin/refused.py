@@ -92,18 +92,6 @@ REFUSED: Final[dict[str, _Refused]] = {
         _ROCKSDB,
         "p/path t/configType j/jsonEnable",
     ),
-    "exportPopRecord": _Refused(
-        "Move the records of pop consumers out of RocksDB.",
-        "CometMQ has no pop consumers, so there are no records of them; ask brokers of Java with "
-        "mqadmin",
-        "c/clusterName b/brokerAddr d/dryRun",
-    ),
-    "dumpCompactionLog": _Refused(
-        "Print a file of a compacted topic.",
-        "CometMQ does not compact topics, and does not read such files of Java: use mqadmin beside "
-        "the broker; cometmq store dump prints the commit log",
-        "f/file",
-    ),
 }
 
 
