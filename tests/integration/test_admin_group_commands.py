@@ -283,6 +283,21 @@ def test_offsets_of_a_topic_are_reset_after_a_confirmation(
     assert committed(admin, name, name) == [2, 2]
 
 
+@pytest.mark.parametrize("options", [(), ("--cplus",)])
+def test_a_group_that_is_online_consumes_again(
+    commands: Commands,
+    admin: cometmq.AdminClient,
+    face: BlockingFace,
+    name: str,
+    options: tuple[str, ...],
+) -> None:
+    make(admin, face, name)
+    sent = send(face, name)
+    received = consume(admin, face, name, len(sent))
+    commands.run("resetOffsetByTime", "-g", name, "-t", name, "-s", "0", "-y", *options)
+    eventually(lambda: all(received.bodies.count(b"%d" % n) >= 2 for n in range(len(sent))))
+
+
 def test_one_queue_is_reset(
     commands: Commands, admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str
 ) -> None:
