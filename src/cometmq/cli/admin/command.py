@@ -209,8 +209,14 @@ class Run:
                 f"this would {sentence}, and there is no terminal to ask at: repeat it with --yes, "
                 "or with --dry-run to see what it does"
             )
+        # Not by typer.confirm, which takes Ctrl-C for a no.
+        sys.stderr.write(f"This will {sentence}. Go on? [y/N]: ")
+        sys.stderr.flush()
         with _interrupted_at_once():
-            typer.confirm(f"This will {sentence}. Go on?", abort=True, err=True)
+            answer = sys.stdin.readline()
+        if answer.strip().lower() not in ("y", "yes"):
+            self.out.note("cometmq: nothing was changed")
+            raise typer.Exit(1)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
