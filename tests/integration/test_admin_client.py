@@ -206,10 +206,13 @@ def test_a_group_is_made_shown_changed_and_deleted(
     config = admin.groups.config(name)[broker]
     assert (config.retry_max_times, config.retry_queue_nums) == (5, 2)
     assert name in admin.groups.names()
+    admin.groups.need(name)
     assert admin.groups.configs(broker=broker)[broker][name] == config
     assert admin.groups.delete(name, clean_offsets=True) == [broker]
     with pytest.raises(RemoteError, match=r"no broker that was asked has the group.*groups\.names"):
         admin.groups.delete(name)
+    with pytest.raises(RemoteError, match=r"no broker that was asked has the group.*groups\.names"):
+        admin.groups.need(name)
     admin.groups.delete(name, missing_ok=True)
 
 
@@ -228,13 +231,14 @@ def test_many_groups_are_made_at_once_or_the_version_is_named(
 
 
 def test_a_group_that_is_online_is_told_from_all_sides(
-    admin: cometmq.AdminClient, face: BlockingFace, name: str, line: str
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, line: str, broker: str
 ) -> None:
     make(admin, face, name)
     sent = send(face, name)
     consume(admin, face, name, len(sent))
     members = admin.groups.connections(name)
     assert (members.consume_type, members.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert admin.groups.connections(name, broker=broker) == members
     [client] = members.clients
     assert client.version == "5.3.3"
     assert name in [data.topic for data in members.subscriptions]
@@ -243,6 +247,10 @@ def test_a_group_that_is_online_is_told_from_all_sides(
     assert (progress.lag, progress.in_flight) == (0, 0)
     assert [(at.broker_offset, at.consumer_offset) for at in progress.queues] == [(2, 2)] * 2
     assert name in {at.queue.topic for at in admin.groups.progress(name).queues}
+    [cluster] = admin.brokers.clusters()
+    assert admin.groups.progress(name, name, cluster=cluster).queues == progress.queues
+    with pytest.raises(RouteNotFoundError, match=f"no broker of cluster 'x' has topic {name}"):
+        admin.offsets.of_topic(name, name, cluster="x")
     info = admin.groups.running_info(name, client.client_id, stacks=True)
     assert {queue.queue_id for queue in info.queues if queue.topic == name} == {0, 1}
     assert "Thread" in (info.stacks or "")

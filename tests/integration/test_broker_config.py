@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.integration.own_broker import OwnBroker
-from tests.integration.raw_client import Command, RawClient, pull_ext, send_ext
+from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
 from tests.waits import eventually
 
 from cometmq.admin import AdminClient
@@ -23,7 +23,9 @@ from cometmq.store.config import LIVE_KEYS as LIVE_STORE_KEYS
 from cometmq.store.config import StoreConfig
 from cometmq.testing import Cluster
 
-SEND, PULL, UPDATE_CONFIG, GET_CONFIG, RUNTIME_INFO, ROUTE = 10, 11, 25, 26, 28, 105
+SEND, PULL, QUERY, COMMIT, END = 10, 11, 12, 15, 37
+UPDATE_CONFIG, GET_CONFIG, RUNTIME_INFO, ROUTE = 25, 26, 28, 105
+FLUSH_DISK_TIMEOUT, PULL_NOT_FOUND = 10, 19
 EVERY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
 CONF = """\
 # Orders, first machine.
@@ -153,6 +155,155 @@ def test_pulls_obey_at_once(client: RawClient) -> None:
     assert client.ask(PULL, pull_ext("T")).ext["nextBeginOffset"] == "5"
     assert update(client, maxTransferCountOnMessageInMemory=2).code == 0
     assert client.ask(PULL, pull_ext("T")).ext["nextBeginOffset"] == "2"
+
+
+def test_waiting_for_the_disk_obeys_at_once_and_the_file_keeps_it(conf: Path) -> None:
+    conf.write_text(f"{CONF}flushDiskType=SYNC_FLUSH\nsyncFlushTimeout=100000000\n")
+    with new_site(conf) as site, RawClient(site.address) as waiting, RawClient(site.address) as raw:
+        assert raw.ask(SEND, send_ext("T"), b"x").code == 0
+        site.disk.may_sync.clear()
+        opaque = waiting.send(SEND, send_ext("T"), b"y")
+        # Sends that wait already obey, too.
+        assert update(raw, syncFlushTimeout=1).code == 0
+        assert waiting.answer(opaque).code == FLUSH_DISK_TIMEOUT
+        assert raw.ask(SEND, send_ext("T"), b"z").code == FLUSH_DISK_TIMEOUT
+        assert load_properties(conf)["syncFlushTimeout"] == "1"
+
+
+def test_the_limit_of_a_busy_disk_obeys_at_once_and_the_file_keeps_it(conf: Path) -> None:
+    conf.write_text(f"{CONF}osPageCacheBusyTimeOutMills=100000000\n")
+    with new_site(conf) as site, RawClient(site.address) as raw:
+        site.disk.may_sync.clear()
+        assert raw.ask(SEND, send_ext("T"), b"x").code == 0
+        assert update(raw, flushCommitLogThoroughInterval=1).code == 0
+        eventually(lambda: site.disk.begun > 0)
+        assert raw.ask(SEND, send_ext("T"), b"x").code == 0
+        assert update(raw, osPageCacheBusyTimeOutMills=1).code == 0
+
+        def refusal() -> str:
+            return raw.ask(SEND, send_ext("T"), b"x").remark or ""
+
+        assert "osPageCacheBusyTimeOutMills=1;" in eventually(refusal)
+        assert load_properties(conf)["osPageCacheBusyTimeOutMills"] == "1"
+        assert update(raw, osPageCacheBusyTimeOutMills=100000000).code == 0
+        eventually(lambda: not refusal())
+
+
+def test_failing_fast_without_buffers_obeys_at_once_and_the_file_keeps_it(conf: Path) -> None:
+    # No timer empties the buffers, and each is one file of 4 KiB.
+    conf.write_text(f"{CONF}transientStorePoolEnable=true\ncommitIntervalCommitLog=100000000\n")
+    with new_site(conf) as site, RawClient(site.address) as raw:
+        assert update(raw, fastFailIfNoBufferInStorePool="true").code == 0
+
+        def refusal() -> str:
+            return raw.ask(SEND, send_ext("T"), b"x" * 900).remark or ""
+
+        refused = eventually(refusal)
+        assert "[REJECTREQUEST]" in refused
+        assert "send again in 100000000 ms" in refused
+        assert load_properties(conf)["fastFailIfNoBufferInStorePool"] == "true"
+        assert update(raw, fastFailIfNoBufferInStorePool="false").code == 0
+        assert not refusal()
+
+
+def test_the_index_is_built_or_not_at_once_and_the_file_keeps_it(
+    client: RawClient, conf: Path
+) -> None:
+    keyed = properties({"KEYS": "k"})
+    question = {
+        "topic": "T",
+        "key": "k",
+        "maxNum": 9,
+        "beginTimestamp": 0,
+        "endTimestamp": 2**62,
+    }
+
+    def send() -> None:
+        assert client.ask(SEND, send_ext("T", properties=keyed), b"x").code == 0
+
+    def found() -> int:
+        return client.ask(QUERY, question).body.count(b"KEYS\x01k")
+
+    send()
+    assert eventually(found) == 1
+    assert update(client, messageIndexEnable="false").code == 0
+    assert load_properties(conf)["messageIndexEnable"] == "false"
+    send()
+    assert found() == 1  # a query brings an index that is built up to date
+    # What was stored meanwhile is indexed, too.
+    assert update(client, messageIndexEnable="true").code == 0
+    eventually(lambda: found() == 2)
+
+
+def test_an_index_that_is_not_built_any_more_is_kept(conf: Path) -> None:
+    keyed = properties({"KEYS": "k"})
+    with new_site(conf) as site, RawClient(site.address) as raw:
+        assert raw.ask(SEND, send_ext("T", properties=keyed), b"x").code == 0
+        eventually(lambda: site.broker.store.index.lag_bytes == 0)
+        assert update(raw, messageIndexEnable="false").code == 0
+        assert raw.ask(SEND, send_ext("T", properties=keyed), b"x").code == 0
+        position = site.broker.store.index.position
+    with new_site(conf) as site, RawClient(site.address) as raw:
+        index = site.broker.store.index
+        assert not index.enabled
+        assert index.position <= position
+        assert update(raw, messageIndexEnable="true").code == 0
+        eventually(lambda: index.position == site.broker.store.commit_log.end)
+
+
+def test_limits_of_pulls_and_offsets_obey_at_once_and_the_file_keeps_them(
+    client: RawClient, conf: Path
+) -> None:
+    assert client.ask(SEND, send_ext("T"), b"x").code == 0
+    # A pull that waits is answered much later than this test lasts.
+    waiting = pull_ext("T", queueOffset=1, sysFlag=6, suspendTimeoutMillis=100_000_000)
+    assert update(client, maxHeldPulls=0).code == 0
+    assert client.ask(PULL, waiting).code == PULL_NOT_FOUND
+
+    def commit(queue_id: int) -> Command:
+        ext = {"consumerGroup": "raw-group", "topic": "T", "queueId": queue_id}
+        return client.ask(COMMIT, {**ext, "commitOffset": 0})
+
+    assert update(client, maxConsumerOffsets=1).code == 0
+    assert commit(0).code == 0
+    refused = commit(1)
+    assert refused.code == 1
+    assert "maxConsumerOffsets=1; raise it" in (refused.remark or "")
+    assert update(client, maxConsumerOffsets=2).code == 0
+    assert commit(1).code == 0
+    kept = load_properties(conf)
+    assert (kept["maxHeldPulls"], kept["maxConsumerOffsets"]) == ("0", "2")
+
+
+def test_records_of_ended_transactions_obey_at_once(
+    site: OwnBroker, client: RawClient, conf: Path
+) -> None:
+    assert update(client, transactionOpBatchInterval=100_000_000).code == 0
+
+    def written() -> int:
+        queue = site.broker.store.queues.find("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
+        return 0 if queue is None else queue.next_offset
+
+    def end_one() -> None:
+        values = {"TRAN_MSG": "true", "PGROUP": "g"}
+        ext = send_ext("T", properties=properties(values), producerGroup="g", sysFlag=4)
+        half = client.ask(SEND, ext, b"half").ext
+        end = {
+            "producerGroup": "g",
+            "tranStateTableOffset": half["queueOffset"],
+            "commitLogOffset": int(half["msgId"][16:], 16),
+            "commitOrRollback": 8,
+            "msgId": half["msgId"],
+        }
+        assert client.ask(END, end).code == 0
+
+    before = written()
+    end_one()
+    assert written() == before
+    assert update(client, transactionOpMsgMaxSize=1).code == 0
+    end_one()
+    assert written() == before + 1
+    assert load_properties(conf)["transactionOpMsgMaxSize"] == "1"
 
 
 def test_switches_of_the_broker_obey_at_once(client: RawClient) -> None:

@@ -90,13 +90,13 @@ class Appender:
         self._clock = clock
         self._store_host = store_host
         self._v4 = len(store_host) == V4_HOST_SIZE
-        self.configure(config)
         self._on_arrival = on_arrival
         self._refusal: StoreError | None = None
         self.refusals = Refusals(self._refusal_changed)
         self._watch = PageCacheWatch(
             config.os_page_cache_busy_time_out_mills, clock.monotonic, self.refusals
         )
+        self.configure(config)
         self.appended_count = 0
 
     @property
@@ -106,6 +106,7 @@ class Appender:
     def configure(self, config: StoreConfig) -> None:
         """Obey the limits of `config` from now on."""
         self._max_body_size = config.max_message_size
+        self._watch.configure(config.os_page_cache_busy_time_out_mills)
 
     def _refusal_changed(self, refusal: StoreError | None) -> None:
         self._refusal = refusal

@@ -52,6 +52,10 @@ LIVE_KEYS: Final = frozenset(
         "maxFilterMessageSize",
         "maxMessageSize",
         "maxMsgsNumBatch",
+        "messageIndexEnable",
+        "osPageCacheBusyTimeOutMills",
+        "syncFlushTimeout",
+        "fastFailIfNoBufferInStorePool",
     }
 )
 
@@ -136,6 +140,7 @@ class StoreConfig:
             ),
             ("fileReservedTime", self.file_reserved_time, 0, _INT32_MAX),
             ("cleanResourceInterval", self.clean_resource_interval, 1, _INT32_MAX),
+            ("syncFlushTimeout", self.sync_flush_timeout, 0, _INT32_MAX),
             ("osPageCacheBusyTimeOutMills", self.os_page_cache_busy_time_out_mills, 1, _INT32_MAX),
             ("deleteFileBatchMax", self.delete_file_batch_max, 1, _INT32_MAX),
             ("diskMaxUsedSpaceRatio", self.disk_max_used_space_ratio, 1, 100),

@@ -89,8 +89,7 @@ class PageCacheWatch:
     """
 
     def __init__(self, limit_ms: int, monotonic: Callable[[], float], refusals: Refusals) -> None:
-        self._limit_s = limit_ms / 1000
-        self._limit_ms = limit_ms
+        self.configure(limit_ms)
         self._monotonic = monotonic
         self._refusals = refusals
         self._until = 0.0
@@ -98,6 +97,11 @@ class PageCacheWatch:
         # By duration in ms: how many appends had to wait and took so long, 1 ms or longer.
         self.slow_appends: dict[int, int] = {}
         self.longest_append_ms = 0
+
+    def configure(self, limit_ms: int) -> None:
+        """Obey another limit from now on."""
+        self._limit_s = limit_ms / 1000
+        self._limit_ms = limit_ms
 
     def append_took(self, began: float) -> None:
         """Note the end of an append that began at `began` and had to wait for pages or a file."""

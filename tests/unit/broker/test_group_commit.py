@@ -41,9 +41,10 @@ class Sends:
 
     def __init__(self) -> None:
         self.disk = HeldFlusher()
+        self.timeout_s = TIMEOUT_S
         self.tasks = TaskOwner("test")
         self.line = Line()
-        self.commit = GroupCommit(cast("Any", self.disk), TIMEOUT_S, self.tasks)
+        self.commit = GroupCommit(cast("Any", self.disk), lambda: self.timeout_s, self.tasks)
 
     def send(self, opaque: int, end: int, *, oneway: bool = False) -> None:
         """Have a send wait whose message ends at `end` in the log."""

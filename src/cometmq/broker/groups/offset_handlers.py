@@ -176,7 +176,7 @@ def too_many(offsets: ConsumerOffsetManager) -> str:
     """Return the remark that refuses a group's first offset in a queue: too many are stored."""
     return (
         f"{offsets.count} consumer offsets are stored, the limit is maxConsumerOffsets="
-        f"{offsets.max_count}; raise it and restart the broker"
+        f"{offsets.max_count}; raise it (mqadmin updateBrokerConfig, or code 25)"
     )
 
 

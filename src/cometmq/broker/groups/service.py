@@ -28,6 +28,7 @@ class Groups(Service):
     async def open(self) -> None:
         parts = self._parts
         parts.topics.on_remove.append(parts.groups.topic_removed)
+        parts.store.on_settings_changed.append(self._obey_settings)
         LockHandlers(self.locks).register(parts.handlers)
         ClientHandlers(
             parts.config, parts.clock, parts.clients, parts.groups, parts.topics
@@ -47,6 +48,9 @@ class Groups(Service):
             self._tables.save_offsets,
             "save-offsets",
         )
+
+    def _obey_settings(self) -> None:
+        self._parts.offsets.max_count = self._parts.config.max_consumer_offsets
 
     def _drop_silent(self) -> None:
         self._parts.clients.remove_expired(self._parts.config.channel_expired_timeout)

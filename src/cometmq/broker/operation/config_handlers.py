@@ -53,8 +53,10 @@ LIVE_KEYS: Final = frozenset(
         "flushDelayOffsetInterval",
         "litePullMessageEnable",
         "longPollingEnable",
+        "maxConsumerOffsets",
         "maxGroups",
         "maxGroupsMadePerSecond",
+        "maxHeldPulls",
         "maxTopics",
         "maxTopicsMadePerSecond",
         "maxUnresolvedTransactions",
@@ -72,6 +74,7 @@ LIVE_KEYS: Final = frozenset(
         "transactionCheckInterval",
         "transactionCheckMax",
         "transactionOpBatchInterval",
+        "transactionOpMsgMaxSize",
         "transactionTimeOut",
         "useServerSideResetOffset",
     }

@@ -55,7 +55,7 @@ class LongPolling:
     """
 
     def __init__(self, max_held: int, work: WorkBudget) -> None:
-        self._max_held = max_held
+        self.max_held = max_held
         self._work = work
         self._held: dict[str, dict[int, list[HeldPull]]] = {}
         self._count = 0
@@ -72,7 +72,7 @@ class LongPolling:
 
     def hold(self, pull: HeldPull) -> bool:
         """Let a pull wait. Return False if `max_held` others wait: the caller then answers it."""
-        if self._count >= self._max_held or len(self._woken) >= self._max_held:
+        if self._count >= self.max_held or len(self._woken) >= self.max_held:
             return False
         self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)
         self._count += 1

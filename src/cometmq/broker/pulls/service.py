@@ -22,6 +22,7 @@ class Pulls(Service):
     async def open(self) -> None:
         parts = self._parts
         parts.topics.on_remove.append(parts.long_polling.release_topic)
+        parts.store.on_settings_changed.append(self._obey_settings)
         self._handler.register(parts.handlers)
 
     def start(self) -> None:
@@ -29,3 +30,7 @@ class Pulls(Service):
         self._parts.tasks.every(
             _SWEEP_PERIOD_S, lambda: polling.sweep(loop.time()), "long-polling-sweep"
         )
+
+    def _obey_settings(self) -> None:
+        limit = self._parts.config.max_held_pulls
+        self._parts.long_polling.max_held = self._parts.filter_work.max_deferred = limit

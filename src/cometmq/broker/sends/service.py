@@ -47,4 +47,4 @@ def _group_commit(parts: Parts) -> GroupCommit | None:
     config = parts.store.config
     if config.flush_disk_type != "SYNC_FLUSH":
         return None
-    return GroupCommit(parts.flusher, config.sync_flush_timeout / 1000, parts.tasks)
+    return GroupCommit(parts.flusher, lambda: config.sync_flush_timeout / 1000, parts.tasks)

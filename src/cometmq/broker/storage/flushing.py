@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 _CHECKPOINT_PERIOD_S: Final = 1.0
 _NEXT_FILE_PERIOD_S: Final = 0.5
+# Also with a long osPageCacheBusyTimeOutMills, so that a shorter one is soon obeyed.
+_MAX_WATCH_PERIOD_S: Final = 1.0
 # Records published before the loop serves others.
 _PUBLISHED_AT_ONCE: Final = 500
 
@@ -105,7 +107,7 @@ class FlushTimers:
         self._tasks.every(_CHECKPOINT_PERIOD_S, self._flush_checkpoint, "flush-checkpoint")
         self._tasks.every(_NEXT_FILE_PERIOD_S, self._prepare_next, "prepare-next-file")
         self._tasks.every(
-            config.os_page_cache_busy_time_out_mills / 5000,
+            lambda: min(config.os_page_cache_busy_time_out_mills / 5000, _MAX_WATCH_PERIOD_S),
             self._store.watch_page_cache,
             "watch-page-cache",
         )

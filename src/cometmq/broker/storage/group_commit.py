@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
@@ -25,16 +26,18 @@ log = structlog.get_logger(__name__)
 _STARVED_PAUSE_S: Final = 0.05
 # A timer may fire a little before its time, so who waits for a deadline may have to wait again.
 _TICK_S: Final = 0.001
+# The time-out may change while sends wait, so it is looked at this often.
+_LOOK_S: Final = 1.0
 
 
 class _Waiting(NamedTuple):
-    """A send that waits. Its message lies below `end` in the log; `deadline` is a time of the loop.
+    """A send that waits. Its message lies below `end` in the log; `since` is a time of the loop.
 
     Its request is not kept, so that the body can be freed.
     """
 
     end: int
-    deadline: float
+    since: float
     connection: Connection
     opaque: int
     is_oneway: bool
@@ -42,9 +45,14 @@ class _Waiting(NamedTuple):
 
 
 class GroupCommit:
-    """Holds the sends that wait for the disk, in log order. For the loop's thread only."""
+    """Holds the sends that wait for the disk, in log order. For the loop's thread only.
 
-    def __init__(self, flusher: CommitLogFlusher, timeout_s: float, tasks: TaskOwner) -> None:
+    `timeout_s` is asked for the time that each of them may wait; it may change.
+    """
+
+    def __init__(
+        self, flusher: CommitLogFlusher, timeout_s: Callable[[], float], tasks: TaskOwner
+    ) -> None:
         self._flusher = flusher
         self._timeout_s = timeout_s
         self._tasks = tasks
@@ -60,9 +68,9 @@ class GroupCommit:
         After the time-out the code of the answer is FLUSH_DISK_TIMEOUT: the message stays in the
         log.
         """
-        deadline = self._loop.time() + self._timeout_s
+        now = self._loop.time()
         self._waiting.append(
-            _Waiting(end, deadline, connection, request.opaque, request.is_oneway, ext_json)
+            _Waiting(end, now, connection, request.opaque, request.is_oneway, ext_json)
         )
         if not self._flushing:
             self._flushing = True
@@ -89,19 +97,19 @@ class GroupCommit:
             self._flushing = False
 
     def _oldest_left_s(self) -> float:
-        """Return the time until the next send can be overdue."""
-        left_s = self._timeout_s
+        """Return the time until the next send can be overdue, or until that is to be asked again."""
+        left_s = self._timeout_s()
         if self._waiting:
-            left_s = self._waiting[0].deadline - self._loop.time()
-        return max(_TICK_S, left_s)
+            left_s -= self._loop.time() - self._waiting[0].since
+        return min(max(_TICK_S, left_s), _LOOK_S)
 
     def _answer_flushed(self, flushed: int) -> None:
         while self._waiting and self._waiting[0].end <= flushed:
             self._answer(self._waiting.popleft(), ResponseCode.SUCCESS)
 
     def _answer_overdue(self) -> None:
-        now = self._loop.time()
-        while self._waiting and self._waiting[0].deadline <= now:
+        began = self._loop.time() - self._timeout_s()
+        while self._waiting and self._waiting[0].since <= began:
             self._answer(self._waiting.popleft(), ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _answer_failed(self, error: StoreError) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
@@ -53,15 +54,17 @@ def may_be_part(offsets: list[int]) -> bool:
 class OpQueue:
     """Writes op records and knows which of them are still needed. For the loop's thread only.
 
-    Added offsets wait until they take `max_bytes`, or until `flush`, which then writes all of them.
+    Added offsets wait until they take transactionOpMsgMaxSize bytes, or until `flush`, which then writes all of them.
     So a commit that lies in the log before `last_position` is named in an op record.
     """
 
-    def __init__(self, store: MessageStore, clock: Clock, host: bytes, max_bytes: int) -> None:
+    def __init__(
+        self, store: MessageStore, clock: Clock, host: bytes, config: BrokerConfig
+    ) -> None:
         self._store = store
         self._clock = clock
         self._host = host
-        self._max_bytes = max_bytes
+        self._config = config
         self._waiting: list[int] = []
         self._waiting_bytes = 0
         # By op record: its queue offset, and the highest offset that it names.
@@ -88,7 +91,7 @@ class OpQueue:
         for offset in offsets:
             self._waiting.append(offset)
             self._waiting_bytes += len(str(offset)) + 1
-        if self._waiting_bytes >= self._max_bytes:
+        if self._waiting_bytes >= self._config.transaction_op_msg_max_size:
             self.flush()
 
     def add_nothing(self) -> None:

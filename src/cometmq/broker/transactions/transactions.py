@@ -103,7 +103,7 @@ class Transactions:
         self._put = put
         self._clock = clock
         self.table = HalfTable()
-        self.ops = OpQueue(store, clock, host, config.transaction_op_msg_max_size)
+        self.ops = OpQueue(store, clock, host, config)
         self._given_up: dict[int, None] = {}
         self._unpublished: _Progress | None = None
         self.committed_count = 0

@@ -36,6 +36,7 @@ from typer.models import OptionInfo
 from cometmq.cli import connection
 from cometmq.cli.admin.completion import completer
 from cometmq.cli.admin.output import Column, Form, Output
+from cometmq.cli.admin.remedies import in_commands
 from cometmq.cli.connection import Connection
 from cometmq.cli.help import Command
 from cometmq.errors import CometMQError, ConfigError, ServersFailedError
@@ -165,7 +166,7 @@ class Run:
     def failed(self, server: str, error: CometMQError | str) -> None:
         """Tell of a failure and go on; the exit status will be 1."""
         self.failures += 1
-        self.out.note(f"cometmq: {server}: {error}")
+        self.out.note(f"cometmq: {server}: {in_commands(str(error))}")
 
     async def change(
         self,
@@ -191,7 +192,10 @@ class Run:
         except ServersFailedError as error:
             self.failures += len(error.errors)
             done = [(server, f"done: {what}") for server in servers if server not in error.errors]
-            failed = [(server, f"failed: {reason}") for server, reason in error.errors.items()]
+            failed = [
+                (server, f"failed: {in_commands(str(reason))}")
+                for server, reason in error.errors.items()
+            ]
             self.out.table(_DONE, [*done, *failed])
             return None
         self.out.table(_DONE, [(server, f"done: {what}") for server in servers])
@@ -381,6 +385,9 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
     except BrokenPipeError:  # who read the output wants no more of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(_BROKEN_PIPE) from None
+    except CometMQError as error:
+        error.args = (in_commands(str(error)), *error.args[1:])
+        raise
     if failures:
         raise typer.Exit(1)
 

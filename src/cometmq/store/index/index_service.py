@@ -77,10 +77,14 @@ class IndexService:
         self._window = bytearray()
         # How many keys from `position` on are in the index already.
         self._indexed_keys = 0
-        self.enabled = config.message_index_enable
         self.position = 0
         self.failure: StoreError | None = None
         self.max_entries_looked_at = MAX_ENTRIES_LOOKED_AT
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the index is built. If it is enabled again, what the log gained meanwhile follows."""
+        return self._config.message_index_enable
 
     # -- lifecycle --
 
@@ -195,7 +199,7 @@ class IndexService:
         if self.enabled and not self.catch_up(self._log.readable_end, limit_s):
             log.warning("the index is behind, the next start goes on", bytes=self.lag_bytes)
         with self._lock:
-            if self.enabled and self._files:
+            if self._files:  # also of an index that was disabled meanwhile
                 self._files[-1].sync()
                 self._sync_names()
 

@@ -92,21 +92,19 @@ class PooledCommitLog(CommitLog):
         "_committed",
         "_committed_timestamp",
         "_committing",
+        "_config",
         "_dispatched_end",
         "_dispatched_timestamp",
-        "_fail_fast",
         "_filling",
         "_pool",
         "_pool_size",
-        "_retry_ms",
     )
 
     def __init__(self, files: MappedFileQueue, config: StoreConfig) -> None:
         super().__init__(files)
         self._pool = BufferPool(config.transient_store_pool_size, files.file_size)
         self._pool_size = max(config.transient_store_pool_size, _MIN_BUFFERS)
-        self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
-        self._retry_ms = config.commit_interval_commit_log
+        self._config = config
         self._filling: deque[_Filling] = deque()
         self._committing = threading.Lock()
         self._committed = self._dispatched_end = 0
@@ -144,11 +142,11 @@ class PooledCommitLog(CommitLog):
 
     def make_room(self, size: int) -> None:
         if self.end + size > self._file_limit and not self._pool.has_free:
-            if self._fail_fast:
+            if self._config.fast_fail_if_no_buffer_in_store_pool:
                 raise StoreBusyError(
                     f"[REJECTREQUEST]system busy, start flow control for a while: all of the "
                     f"transientStorePoolSize={self._pool_size} buffers wait for the disk; "
-                    f"send again in {self._retry_ms} ms"
+                    f"send again in {self._config.commit_interval_commit_log} ms"
                 )
             self.commit()
         super().make_room(size)
