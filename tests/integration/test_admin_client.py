@@ -415,6 +415,9 @@ def test_messages_are_found_in_every_way(
     found = admin.messages.by_id(last.offset_msg_id, name)
     assert (found.body, found.broker_name) == (b"3", last.queue.broker_name)
     [same] = eventually(lambda: admin.messages.by_unique_id(name, last.msg_id))
+    for msg_id in (last.offset_msg_id, last.msg_id):
+        assert [m.body for m in admin.messages.find(msg_id, name)] == [found.body]
+    assert admin.messages.find("no-such-id", name) == []
     assert same.offset_msg_id == last.offset_msg_id
     bodies = eventually(
         lambda: [m.body for m in admin.messages.by_key(name, "all")], lambda got: len(got) == 4
@@ -592,6 +595,7 @@ def test_what_only_java_has_is_done_or_refused_with_a_reason(
         2004: lambda: admin.brokers.set_read_ahead(True),
         908: lambda: admin.brokers.reset_master_flush_offset(0, broker=broker),
         355: admin.brokers.export_rocksdb_config,
+        200056: admin.brokers.export_pop_records,
         1007: admin.brokers.epochs,
         401: lambda: admin.groups.set_request_mode(name, name, "PULL"),
     }
@@ -608,7 +612,7 @@ def test_what_only_java_has_is_done_or_refused_with_a_reason(
     assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {name: 1000}
     calls[2002]()
     assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {}
-    for code in (2004, 908, 355, 401):
+    for code in (2004, 908, 355, 200056, 401):
         assert calls[code]() == [broker]
     with pytest.raises(RemoteError, match="controllerMode"):
         calls[1007]()

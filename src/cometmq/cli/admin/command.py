@@ -213,7 +213,7 @@ class Run:
                 f"this would {sentence}, and there is no terminal to ask at: repeat it with --yes, "
                 "or with --dry-run to see what it does"
             )
-        # Not by typer.confirm, which takes Ctrl-C for a no.
+        # Not by typer.confirm, which takes Ctrl-C for a no, and writes a blank to stdout.
         sys.stderr.write(f"This will {sentence}. Go on? [y/N]: ")
         sys.stderr.flush()
         with _interrupted_at_once():

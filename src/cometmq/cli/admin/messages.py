@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -85,7 +85,7 @@ async def query_by_id(
     group: _Group = None,
     client: _Client = None,
     send_message: Annotated[
-        Any,
+        bool | None,
         typer.Option(
             "-s",
             "--sendMessage",

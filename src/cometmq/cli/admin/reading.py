@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -67,8 +67,8 @@ async def print_messages(
     begin: Begin = None,
     end: End = None,
     print_body: Annotated[
-        Any, typer.Option("-d", "--printBody", parser=truth, metavar=TRUTH, help="Print bodies.")
-    ] = "true",
+        bool, typer.Option("-d", "--printBody", parser=truth, metavar=TRUTH, help="Print bodies.")
+    ] = True,
     parent: Annotated[
         str | None,
         typer.Option(
@@ -110,17 +110,17 @@ async def print_messages_of_queue(
     begin: Begin = None,
     end: End = None,
     print_messages: Annotated[
-        Any, typer.Option("-p", "--print", parser=truth, metavar=TRUTH, help="Print messages.")
-    ] = "false",
+        bool, typer.Option("-p", "--print", parser=truth, metavar=TRUTH, help="Print messages.")
+    ] = False,
     print_body: Annotated[
-        Any, typer.Option("-d", "--printBody", parser=truth, metavar=TRUTH, help="Print bodies.")
-    ] = "false",
+        bool, typer.Option("-d", "--printBody", parser=truth, metavar=TRUTH, help="Print bodies.")
+    ] = False,
     calculate: Annotated[
-        Any,
+        bool,
         typer.Option(
             "-f", "--calculate", parser=truth, metavar=TRUTH, help="Count messages by tag."
         ),
-    ] = "false",
+    ] = False,
 ) -> None:
     """Print the messages of one queue (-p true), or count them by tag (-f true)."""
     from cometmq.model.queue import MessageQueue
