@@ -451,7 +451,7 @@ def test_monitoring_goes_on_until_it_is_interrupted(namesrv: str) -> None:
         while rounds < 2:
             line = process.stdout.readline()
             assert line, process.communicate()
-            rounds += " groups" in line
+            rounds += " group" in line
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=WAIT_S)
     assert (process.returncode, err) == (0, "")

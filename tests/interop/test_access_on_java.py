@@ -7,6 +7,7 @@ use them.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.interop.guarded import (
 )
 from tests.interop.peers import JavaNamesrv
 from tests.waits import WAIT_S, eventually
+from typer.testing import CliRunner
 
 import cometmq
 import cometmq.aio
@@ -45,6 +47,7 @@ from cometmq import (
 from cometmq.admin import AdminClient
 from cometmq.admin.access_records import AclEntry
 from cometmq.bulk.range_reader import BlockingRangeReader
+from cometmq.cli.main import app
 from cometmq.errors import (
     AccessDeniedError,
     ClientStateError,
@@ -565,6 +568,42 @@ def test_commands_set_show_and_delete_accounts(
         alone.run("deleteAccessConfig", *one, "-a", account.access_key, "--yes")
         gone = alone.refused("deleteAclConfig", *whole, "-a", account.access_key, "--yes")
         assert "its log says more" in gone
+
+
+def test_the_doctor_and_the_probe_sign_and_encrypt(acl2_over_tls: Guarded, tmp_path: Path) -> None:
+    files = acl2_over_tls.files
+    assert files is not None
+    tls = tmp_path / "tls.properties"
+    tls.write_text(
+        "tls.test.mode.enable=false\n"
+        "tls.client.authServer=true\n"
+        f"tls.client.trustCertPath={files.authority.certificate}\n"
+        f"tls.client.certPath={files.client.certificate}\n"
+        f"tls.client.keyPath={files.client.key}\n"
+    )
+    keys = tmp_path / "tools.yml"
+    keys.write_text(f"accessKey: {OWNER.access_key}\nsecretKey: {OWNER.secret_key}\n")
+    with cometmq.AdminClient(**acl2_over_tls.options, timeout_ms=LONG_MS) as admin:
+        [at] = admin.brokers.addresses()
+    environment = {"NAMESRV_ADDR": None, "ROCKETMQ_HOME": None}
+
+    def ended(*arguments: str) -> Any:
+        given = [*arguments, "--timeout", "60", "--tlsConfigFile", str(tls)]
+        return CliRunner().invoke(app, given, env=environment)
+
+    doctor = ("doctor", "-n", acl2_over_tls.namesrv, "-o", "json")
+    found = json.loads(ended(*doctor, "--credentials", str(keys)).stdout)["findings"]
+    [broker] = [each for each in found if each["check"] == f"broker {at.broker_name}"]
+    assert broker["status"] == "ok"
+    assert "Java, speaks V5_" in broker["value"]
+    found = json.loads(ended(*doctor).stdout)["findings"]
+    [broker] = [each for each in found if each["check"] == f"broker {at.broker_name}"]
+    assert broker["status"] == "error"
+    assert broker["remedy"].startswith("give --accessKey and --secretKey, or --credentials")
+    probe = ("probe", "broker", at.address, "--ready")
+    assert ended(*probe, "--credentials", str(keys)).exit_code == 0
+    assert ended(*probe).exit_code == 1
+    assert ended(*probe, "--credentials", str(keys), "--accessKey", "a").exit_code != 0
 
 
 @pytest.mark.parametrize("line", [4, 5])

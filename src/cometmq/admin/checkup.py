@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from cometmq.errors import CometMQError, ConnectError, RemoteError
+from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.model.names import is_system_group
 from cometmq.model.route import MASTER_ID, ClusterInfo
@@ -21,6 +21,8 @@ from cometmq.protocol.codes import ResponseCode, version_name
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
 from cometmq.remoting.client import Answer, RemotingClient, split_address
+from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls, tls_of
 from cometmq.runtime.addresses import Reach, look_up, reach_of
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.config import parse_properties
@@ -36,6 +38,7 @@ _AT_ONCE: Final = 8
 
 # The broker tells how long it has run in whole seconds.
 _RESOLUTION_MS: Final = 500
+_SIGN: Final = "give --accessKey and --secretKey, or --credentials, of a user who may ask brokers"
 _SKEW_WARNING_MS: Final = 1_000
 _SKEW_ERROR_MS: Final = 30_000
 _RUNTIME: Final = re.compile(r"([\d.,]+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
@@ -53,7 +56,8 @@ class _Broker(NamedTuple):
 
 class ClusterCheckup:
     """Asks the name servers, and the brokers that they name. Use it as an asynchronous context
-    manager, on one loop. `timeout_s` bounds each question.
+    manager, on one loop. `timeout_s` bounds each question. With `credentials` requests are signed,
+    with `tls` connections are encrypted.
     """
 
     def __init__(
@@ -61,6 +65,8 @@ class ClusterCheckup:
         namesrv: Sequence[str],
         *,
         timeout_s: float = 3.0,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | None = None,
         network: Network = TCP_NETWORK,
         clock: Clock = SYSTEM_CLOCK,
         address_of: Callable[[str], str | None] = look_up,
@@ -69,7 +75,10 @@ class ClusterCheckup:
         self._timeout_s = timeout_s
         self._clock = clock
         self._address_of = address_of
-        self._remoting = RemotingClient(network=network, connect_timeout_s=timeout_s)
+        self._remoting = RemotingClient(
+            network=network, connect_timeout_s=timeout_s, credentials=credentials, tls=tls_of(tls)
+        )
+        self._encrypted = bool(tls)
         self._slots = asyncio.Semaphore(_AT_ONCE)
         # A look-up may wait for long, and must not hold up the end of the process.
         self._look_ups = DaemonThreads(_AT_ONCE, "doctor-look-up")
@@ -144,6 +153,8 @@ class ClusterCheckup:
         async with self._slots:
             try:
                 return await self._reached(broker, local)
+            except AccessDeniedError as refusal:
+                return [error(broker.label, str(refusal), _SIGN)]
             except (CometMQError, TimeoutError) as fault:
                 return [
                     error(
@@ -234,12 +245,17 @@ class ClusterCheckup:
     # Asking
 
     async def _connected(self, address: str) -> str:
-        """Connect to a server, and return the address with its name replaced by what it means."""
+        """Connect to a server, and return the address with its name replaced by what it means.
+
+        With TLS the name stays.
+        """
         host, port = split_address(address)
         found = await self._look_ups.run(self._address_of, host)
         if found is None:
             raise ConnectError(f"the name {host} has no IP address here", address=address)
         target = f"[{found}]:{port}" if ":" in found else f"{found}:{port}"
+        if self._encrypted:  # the certificate has to name the host
+            target = address
         await self._remoting.connection(target)
         return target
 
@@ -280,13 +296,17 @@ async def probe(
     *,
     ready: bool = False,
     timeout_s: float = 3.0,
+    credentials: Credentials | None = None,
+    tls: bool | Tls | None = None,
     network: Network = TCP_NETWORK,
 ) -> str:
     """Ask a `broker` or `namesrv` whether it serves, and return why not, an empty text if it does.
 
     A live server answers. A broker is ready if it takes messages, too.
     """
-    remoting = RemotingClient(network=network, connect_timeout_s=timeout_s)
+    remoting = RemotingClient(
+        network=network, connect_timeout_s=timeout_s, credentials=credentials, tls=tls_of(tls)
+    )
     try:
         if kind == "namesrv":
             row: Any = requests.GET_NAMESRV_CONFIG

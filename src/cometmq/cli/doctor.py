@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cometmq.cli import connection
+from cometmq.cli.connection import Connection
+
 if TYPE_CHECKING:
     from cometmq.model.finding import Finding
     from cometmq.runtime.daemon_threads import DaemonThreads
@@ -65,6 +68,11 @@ def doctor(
         ),
     ] = 5.0,
     output: Annotated[Form, typer.Option("-o", "--output", help="How to show it.")] = Form.TABLE,
+    access_key: connection.AccessKey = None,
+    secret_key: connection.SecretKey = None,
+    credentials_file: connection.CredentialsFile = None,
+    use_tls: connection.UseTls = False,
+    tls_file: connection.TlsFile = None,
 ) -> None:
     """Check installation, machine, configuration, disk and cluster, and say what to do.
 
@@ -75,8 +83,17 @@ def doctor(
     from cometmq.runtime.config import load_properties
     from cometmq.runtime.loop import run
 
+    given = Connection.given(
+        namesrv_addr=namesrv_addr,
+        timeout_ms=int(timeout_s * 1000),
+        access_key=access_key,
+        secret_key=secret_key,
+        credentials_file=credentials_file,
+        use_tls=use_tls,
+        tls_file=tls_file,
+    )
     properties = load_properties(config_file) if config_file is not None else None
-    areas = run(_examine(properties, config_file, namesrv_addr, timeout_s))
+    areas = run(_examine(properties, config_file, given, timeout_s))
     if output is Form.JSON:
         screen.print_json(areas)
     else:
@@ -103,6 +120,11 @@ def probe(
             "--timeout", metavar="SECONDS", help="How long to wait for it.", min=0.1, max=600
         ),
     ] = 3.0,
+    access_key: connection.AccessKey = None,
+    secret_key: connection.SecretKey = None,
+    credentials_file: connection.CredentialsFile = None,
+    use_tls: connection.UseTls = False,
+    tls_file: connection.TlsFile = None,
 ) -> None:
     """Ask one server whether it serves: for the health checks of containers.
 
@@ -112,7 +134,25 @@ def probe(
     from cometmq.runtime.loop import run
 
     asked = address or _DEFAULT_ADDRESSES[kind]
-    fault = run(ask(kind.value, asked, ready=ready, timeout_s=timeout_s))
+    given = Connection.given(
+        namesrv_addr=None,
+        timeout_ms=int(timeout_s * 1000),
+        access_key=access_key,
+        secret_key=secret_key,
+        credentials_file=credentials_file,
+        use_tls=use_tls,
+        tls_file=tls_file,
+    )
+    fault = run(
+        ask(
+            kind.value,
+            asked,
+            ready=ready,
+            timeout_s=timeout_s,
+            credentials=given.credentials,
+            tls=given.tls,
+        )
+    )
     if fault:
         typer.echo(f"{kind.value} {asked}: {fault}", err=True)
         raise typer.Exit(1)
@@ -120,7 +160,7 @@ def probe(
 
 
 async def _examine(
-    properties: dict[str, str] | None, file: Path | None, namesrv: str | None, timeout_s: float
+    properties: dict[str, str] | None, file: Path | None, given: Connection, timeout_s: float
 ) -> Areas:
     from cometmq import _compiled
     from cometmq.runtime.daemon_threads import DaemonThreads
@@ -131,7 +171,10 @@ async def _examine(
     threads = DaemonThreads(4, "doctor")
     machine = read_machine()
     addresses = (
-        namesrv or (properties or {}).get("namesrvAddr") or os.environ.get("NAMESRV_ADDR") or ""
+        given.namesrv
+        or (properties or {}).get("namesrvAddr")
+        or os.environ.get("NAMESRV_ADDR")
+        or ""
     )
     areas: Areas = {
         "Installation": await _within(
@@ -163,7 +206,9 @@ async def _examine(
     if servers := [part.strip() for part in addresses.split(";") if part.strip()]:
         from cometmq.admin.checkup import ClusterCheckup
 
-        async with ClusterCheckup(servers, timeout_s=timeout_s) as checkup:
+        async with ClusterCheckup(
+            servers, timeout_s=timeout_s, credentials=given.credentials, tls=given.tls
+        ) as checkup:
             areas["Cluster"] = await checkup.check()
     return {area: findings for area, findings in areas.items() if findings}
 

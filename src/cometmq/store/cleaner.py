@@ -309,17 +309,6 @@ class Cleaner:
         """Say whether the queue is there: its topic may be deleted between two pieces of work."""
         return self._queues.find(queue.topic, queue.queue_id) is queue
 
-    def remove_queues_without_messages(self, retained_topics: set[str]) -> list[tuple[str, int]]:
-        """Remove the queues whose messages all left the log; return their topics and queue ids.
-
-        Queues of `retained_topics` stay. If they were removed, they would begin at offset 0 again,
-        and a group that has consumed up to 500 would not see the next 500 messages.
-        """
-        removed = []
-        for queue in self._queues:
-            if queue.last_message() is None or not queue.all_have_left(self._log.min_offset):
-                continue
-            if queue.topic not in retained_topics:
-                self._queues.remove_queue(queue.topic, queue.queue_id)
-                removed.append((queue.topic, queue.queue_id))
-        return removed
+    def has_lost_all(self, queue: ConsumeQueue) -> bool:
+        """Say whether a queue had messages, which all left the log."""
+        return queue.last_message() is not None and queue.all_have_left(self._log.min_offset)

@@ -60,6 +60,8 @@ __all__ = ["Boundary", "MessageStore"]
 
 # How long a stop waits for the index; the next start adds what is missing then.
 _INDEX_AT_CLOSE_S: Final = 5.0
+# Queues that are looked at in one go, before the loop does other work.
+_QUEUES_AT_ONCE: Final = 100
 # How many lost messages a search by time looks past for one that has a time.
 _LOST_IN_A_ROW: Final = 1024
 
@@ -370,6 +372,43 @@ class MessageStore:
             yield Work(lambda: self.queues.remove_directories(wanted))
         finally:
             self._deleting.difference_update(wanted)
+
+    def removal_of_lost_queues(
+        self, is_kept: Callable[[str], bool], forgotten: Callable[[str], None] = lambda _: None
+    ) -> Generator[Work, None, None]:
+        """Remove the queues whose messages all left the log. The steps are taken as in `deletion`.
+
+        Queues of topics for which `is_kept` stay. If they were removed, they would begin at offset 0
+        again, and a group that has consumed up to 500 would not see the next 500 messages. For each
+        queue `forgotten` is called with its topic: whoever keeps a queue of it must let go of it.
+        """
+        for number, queue in enumerate(self.queues, 1):
+            if number % _QUEUES_AT_ONCE == 0:
+                yield Work(lambda: None)
+            if not is_kept(queue.topic) and self._can_go(queue):
+                yield from self._removal(queue.topic, queue.queue_id, forgotten)
+
+    def _can_go(self, queue: ConsumeQueue) -> bool:
+        key = (queue.topic, queue.queue_id)
+        if queue.topic in self._deleting or not self.cleaner.has_lost_all(queue):
+            return False
+        if key in self._pending_queues:
+            # What is not in the queue yet would bring it back.
+            self._commit_and_publish()
+        return self.queues.find(*key) is queue and self.cleaner.has_lost_all(queue)
+
+    def _removal(
+        self, topic: str, queue_id: int, forgotten: Callable[[str], None]
+    ) -> Generator[Work, None, None]:
+        self._deleting.add(topic)  # so that nobody makes the queue again before its files are gone
+        try:
+            self._pending_queues.pop((topic, queue_id), None)
+            self.queues.forget_queue(topic, queue_id)
+            forgotten(topic)
+            whole = not self.queues.has_queues(topic)
+            yield Work(lambda: self.queues.remove_files(topic, queue_id, whole_topic=whole))
+        finally:
+            self._deleting.discard(topic)
 
     # -- reading --
 

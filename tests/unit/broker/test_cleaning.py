@@ -18,7 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.integration.raw_client import send_ext
 from tests.simulated import LoopClock, SimulatedWorkers, simulate
-from tests.unit.broker.broker_box import Client, running
+from tests.unit.broker.broker_box import HOST, Client, running
 from tests.unit.store.store_box import LOG_FILE, Box, put
 
 from cometmq.broker.server import Broker
@@ -58,6 +58,10 @@ class UsedDisk(Disk):
     def remove(self, path: Path) -> None:
         self.threads.add(threading.current_thread().name)
         super().remove(path)
+
+    def remove_tree(self, path: Path) -> None:
+        self.threads.add(threading.current_thread().name)
+        super().remove_tree(path)
 
 
 class ClockFromThree(LoopClock):
@@ -269,6 +273,30 @@ async def test_queues_without_messages_go_but_those_of_topics_that_exist(
     # The first exists, the second is the broker's own, the third has a message in the log.
     assert {"orders", "rmq_sys_of_a_switch_that_is_off", "kept"} <= left
     assert broker.store.min_offset("orders", 0) == 9, "or else it would begin at 0 again"
+
+
+async def test_queues_without_messages_go_beside_the_loop(tmp_path: Path) -> None:
+    disk = UsedDisk()
+    settings = {"delete_when": "", "clean_resource_interval": 24 * HOUR_S * 1000}
+    async with running(tmp_path, store=settings, disk=disk) as broker:
+        client, operator = Client(broker), Client(broker, 4712, host=HOST)
+        for number in range(3):
+            put(broker.store, topic=f"gone-{number}")
+        await fill(broker, client, "orders", 9)
+        broker.store.cleaner.delete_manually()
+        broker.store.cleaner.run_now()
+        forgotten: list[str] = []
+        broker.topics.on_remove.append(forgotten.append)
+        disk.threads.clear()
+        # Two operators at once do no more than one.
+        for answer in await asyncio.gather(
+            operator.ask(CLEAN_QUEUES, {}), operator.ask(CLEAN_QUEUES, {})
+        ):
+            assert answer.code == ResponseCode.SUCCESS
+        assert sorted(forgotten) == ["gone-0", "gone-1", "gone-2"]
+        assert {name.partition("_")[0] for name in disk.threads} == {"clean-store"}
+        assert not [name for name in broker.store.topics() if name.startswith("gone")]
+        assert not list((tmp_path / "consumequeue").glob("gone*"))
 
 
 async def test_queues_of_topics_that_are_not_configured_go_with_their_messages(

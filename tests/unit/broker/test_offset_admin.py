@@ -150,6 +150,27 @@ async def test_topics_that_an_online_group_has_left_are_passed_over(
     assert filled.offsets.queues("other", "narrow") == {0: 3}
 
 
+async def test_a_group_that_is_deleted_meanwhile_gets_no_more_offsets(
+    filled: Broker, client: Client
+) -> None:
+    for number in range(MANY):
+        filled.offsets.keep("fast", f"t{number}", 0, 1)
+    request = client.send(CLONE, {"srcGroup": "fast", "destGroup": "other"})
+    while not filled.offsets.topics_of("other"):  # noqa: ASYNC110 - slice by slice
+        await asyncio.sleep(0)
+    assert filled.groups.remove("other")
+    done = len(filled.offsets.topics_of("other"))
+    assert done < MANY
+    answer = await client.answer(request)
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert answer.remark == (
+        f"subscription group [other] was deleted when the offsets of {done} of {MANY} topics were "
+        "cloned"
+    )
+    assert len(filled.offsets.topics_of("other")) == done
+    assert filled.groups.get("other") is None
+
+
 async def test_a_clone_replaces_a_reset_that_no_pull_was_told_of(
     filled: Broker, client: Client
 ) -> None:

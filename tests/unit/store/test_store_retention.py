@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.store.store_box import LOG_FILE, Box, bodies, put, records
 
-from cometmq.errors import StoreError, StoreFullError
+from cometmq.errors import StoreBusyError, StoreError, StoreFullError
 from cometmq.protocol.record import decode_record
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk, DiskUsage
@@ -242,6 +242,14 @@ def test_a_reader_keeps_what_it_reads(box: Box) -> None:
     assert decode_record(view, check_crc=True).body == b"00" * 200
 
 
+def removed_queues(store: MessageStore, kept: Container[str] = ()) -> list[str]:
+    """Remove the queues without messages; return their topics."""
+    forgotten: list[str] = []
+    for work in store.removal_of_lost_queues(lambda topic: topic in kept, forgotten.append):
+        work.do()
+    return forgotten
+
+
 def test_a_queue_without_messages_goes_on_with_its_offsets(box: Box) -> None:
     disk = UsedDisk()
     store = box.open(disk)
@@ -254,7 +262,7 @@ def test_a_queue_without_messages_goes_on_with_its_offsets(box: Box) -> None:
     store.cleaner.run_now()
     assert (store.min_offset("idle", 0), store.max_offset("idle", 0)) == (7, 7)
     assert store.get("idle", 0, 7, 32).status.value == "OFFSET_OVERFLOW_ONE"
-    assert store.cleaner.remove_queues_without_messages({"idle"}) == []
+    assert removed_queues(store, kept={"idle"}) == []
     assert put(store, topic="idle")[0] == 7
     store.close()
     again = box.open()
@@ -271,10 +279,58 @@ def test_queues_of_topics_that_are_gone_are_removed(box: Box) -> None:
     age(box, 90, 90)
     disk.used = 80
     store.cleaner.run_now()
-    assert store.cleaner.remove_queues_without_messages(set()) == [("gone", 0)]
+    assert removed_queues(store) == ["gone"]
     assert store.topics()["gone"] == [1]
     assert not (box.root / "consumequeue/gone/0").exists()
     assert bodies(store, "gone", 1) == [b"new"]
+
+
+def test_a_queue_that_is_removed_takes_nothing_until_its_files_are_gone(box: Box) -> None:
+    disk = UsedDisk()
+    store = box.open(disk)
+    put(store, b"old", topic="gone")
+    for _ in range(12):
+        put(store, bytes(800))
+    age(box, 90, 90)
+    disk.used = 80
+    store.cleaner.run_now()
+    for work in store.removal_of_lost_queues(lambda topic: topic != "gone"):
+        with pytest.raises(StoreBusyError, match="topic gone is being deleted; try again"):
+            put(store, topic="gone")
+        # Somebody else may ask for the same meanwhile.
+        assert list(store.removal_of_lost_queues(lambda topic: topic != "gone")) == []
+        work.do()
+    assert put(store, b"new", topic="gone")[0] == 0
+    assert bodies(store, "gone") == [b"new"]
+
+
+def test_a_pooled_queue_begins_anew_after_its_removal(make_box: Callable[..., Box]) -> None:
+    box = make_box(transient_store_pool_enable=True)
+    disk = UsedDisk()
+    store = box.open(disk)
+    put(store, b"old", topic="gone")
+    for _ in range(12):
+        put(store, bytes(800))
+    store.commit()
+    store.publish()
+    age(box, 90, 90)
+    disk.used = 80
+    store.cleaner.run_now()
+    # What is not published yet keeps its queue.
+    assert put(store, b"late", topic="gone")[0] == 1
+    assert removed_queues(store, kept={"orders"}) == []
+    assert store.max_offset("gone", 0) == 2
+    for _ in range(12):
+        put(store, bytes(800))
+    store.commit()
+    store.publish()
+    age(box, 90, 90)
+    store.cleaner.run_now()
+    assert removed_queues(store, kept={"orders"}) == ["gone"]
+    assert put(store, b"new", topic="gone")[0] == 0
+    store.commit()
+    store.publish()
+    assert bodies(store, "gone") == [b"new"]
 
 
 def test_a_full_disk_refuses_and_recovers_by_itself(box: Box) -> None:

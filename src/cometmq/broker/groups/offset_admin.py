@@ -132,6 +132,12 @@ class OffsetAdmin:
         online = None if header.offline else self._clients.consumer_group(header.src_group)
         subscribed = online.subscriptions if online is not None else None
         for done, topic in enumerate(topics):
+            if self._groups.get(header.dest_group) is None:  # since the last slice
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                    f"subscription group [{header.dest_group}] was deleted when the offsets of {done} "
+                    f"of {len(topics)} topics were cloned",
+                )
             # A group that is online may have left a topic, whose offsets are old then.
             if not (subscribed and topic not in subscribed) and not self._offsets.clone(
                 header.src_group, header.dest_group, topic

@@ -90,14 +90,17 @@ class CleaningHandlers:
         self._store.cleaner.delete_manually()
         return response(ResponseCode.SUCCESS)
 
-    def clean_expired_consume_queue(
+    async def clean_expired_consume_queue(
         self, connection: Connection, _: Request[NoHeader]
     ) -> RemotingCommand:
         """Remove queues without messages; the queues of topics that exist keep their offsets."""
-        removed = self._store.cleaner.remove_queues_without_messages(self._retained())
-        topics = {topic for topic, _ in removed}
-        for topic in topics:
+        topics: set[str] = set()
+
+        def forgotten(topic: str) -> None:
+            topics.add(topic)
             self._topics.queues_removed(topic)
+
+        await self._timer.work_off(self._store.removal_of_lost_queues(self._is_retained, forgotten))
         self._log(connection, topics)
         return response(ResponseCode.SUCCESS)
 
@@ -105,17 +108,16 @@ class CleaningHandlers:
         self, connection: Connection, _: Request[NoHeader]
     ) -> RemotingCommand:
         """Remove the queues of topics that have no configuration."""
-        unused = self._store.topics().keys() - self._retained()
+        unused = {topic for topic in self._store.topics() if not self._is_retained(topic)}
         for topic in unused:
             self._topics.queues_removed(topic)
         await self._timer.work_off(self._store.deletion(unused))
         self._log(connection, unused)
         return response(ResponseCode.SUCCESS)
 
-    def _retained(self) -> set[str]:
-        """Return the topics that exist, and those that the broker itself may need again."""
-        known = set(self._topics.table.topic_config_table)
-        return known | {topic for topic in self._store.topics() if names.is_system_topic(topic)}
+    def _is_retained(self, topic: str) -> bool:
+        """Say whether a topic exists, or the broker itself may need it again."""
+        return topic in self._topics.table.topic_config_table or names.is_system_topic(topic)
 
     def _log(self, connection: Connection, topics: Iterable[str]) -> None:
         log.info("queues removed on request", peer=connection.peer, topics=sorted(topics))

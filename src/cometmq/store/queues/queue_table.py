@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,7 @@ class QueueTable:
         self._file_size = file_size
         self._writable = writable
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._counts: Counter[str] = Counter()  # of queues by topic
         # By topic, until the topic has no queues any more.
         self.put_totals: dict[str, PutTotals] = {}
         self._mapped: dict[ConsumeQueue, None] = {}
@@ -116,6 +118,7 @@ class QueueTable:
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = self._new_queue(topic, queue_id)
         queue.files.on_map = partial(self._was_mapped, queue)
+        self._counts[topic] += 1
         return queue
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -185,7 +188,33 @@ class QueueTable:
             queue.release()
             self._mapped.pop(queue, None)
         for topic in topics:
+            self._counts.pop(topic, None)
             self.put_totals.pop(topic, None)
+
+    def forget_queue(self, topic: str, queue_id: int) -> None:
+        """Let go of one queue, which must exist; its files stay."""
+        queue = self._queues.pop((topic, queue_id))
+        queue.release()
+        self._mapped.pop(queue, None)
+        self._counts[topic] -= 1
+        if not self._counts[topic]:
+            del self._counts[topic]
+            self.put_totals.pop(topic, None)
+
+    def remove_files(self, topic: str, queue_id: int, *, whole_topic: bool) -> None:
+        """Delete the files of a queue that was let go, or of its topic, which then has no queue.
+
+        Blocks; for any thread.
+        """
+        if whole_topic:
+            self._remove_directory(topic)
+            return
+        self._disk.remove_tree(self._directory / topic / str(queue_id))
+        if self._extensions is not None:
+            self._disk.remove_tree(self._extensions.directory / topic / str(queue_id))
+
+    def has_queues(self, topic: str) -> bool:
+        return topic in self._counts
 
     def remove_directories(self, topics: Iterable[str]) -> None:
         """Delete the files of topics whose queues were let go. Blocks; for any thread."""
@@ -200,12 +229,8 @@ class QueueTable:
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
         """Delete one queue, which must exist, and with the topic's last queue its directory."""
-        queue = self._queues.pop((topic, queue_id))
-        queue.remove_files()
-        self._mapped.pop(queue, None)
-        if not any(name == topic for name, _ in self._queues):
-            self._remove_directory(topic)
-            self.put_totals.pop(topic, None)
+        self.forget_queue(topic, queue_id)
+        self.remove_files(topic, queue_id, whole_topic=not self.has_queues(topic))
 
     def remove_all(self) -> None:
         topics = {queue.topic for queue in self}
