@@ -35,16 +35,22 @@ class Printed:
 
 
 class Commands:
-    """Runs commands against the servers that a name server knows, with time for busy machines."""
+    """Runs commands against the servers that a name server knows, with time for busy machines.
 
-    def __init__(self, namesrv: str, capture: pytest.CaptureFixture[str]) -> None:
+    All of them get `options`, too.
+    """
+
+    def __init__(
+        self, namesrv: str, capture: pytest.CaptureFixture[str], options: tuple[str, ...] = ()
+    ) -> None:
         self._namesrv = namesrv
         self._capture = capture
+        self._options = options
 
     def run(self, *arguments: str, status: int = 0) -> Printed:
         """Run a command to its end, which must have this exit status."""
         wait = ("--timeoutMillis", str(int(WAIT_S * 1000)))
-        argv = ["cometmq", "admin", *arguments, "-n", self._namesrv, *wait]
+        argv = ["cometmq", "admin", *arguments, "-n", self._namesrv, *wait, *self._options]
         self._capture.readouterr()
         with mock.patch.object(sys, "argv", argv), pytest.raises(SystemExit) as ended:
             main()

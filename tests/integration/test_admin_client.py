@@ -206,10 +206,13 @@ def test_a_group_is_made_shown_changed_and_deleted(
     config = admin.groups.config(name)[broker]
     assert (config.retry_max_times, config.retry_queue_nums) == (5, 2)
     assert name in admin.groups.names()
+    admin.groups.need(name)
     assert admin.groups.configs(broker=broker)[broker][name] == config
     assert admin.groups.delete(name, clean_offsets=True) == [broker]
     with pytest.raises(RemoteError, match=r"no broker that was asked has the group.*groups\.names"):
         admin.groups.delete(name)
+    with pytest.raises(RemoteError, match=r"no broker that was asked has the group.*groups\.names"):
+        admin.groups.need(name)
     admin.groups.delete(name, missing_ok=True)
 
 
@@ -228,13 +231,14 @@ def test_many_groups_are_made_at_once_or_the_version_is_named(
 
 
 def test_a_group_that_is_online_is_told_from_all_sides(
-    admin: cometmq.AdminClient, face: BlockingFace, name: str, line: str
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, line: str, broker: str
 ) -> None:
     make(admin, face, name)
     sent = send(face, name)
     consume(admin, face, name, len(sent))
     members = admin.groups.connections(name)
     assert (members.consume_type, members.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert admin.groups.connections(name, broker=broker) == members
     [client] = members.clients
     assert client.version == "5.3.3"
     assert name in [data.topic for data in members.subscriptions]
@@ -243,6 +247,10 @@ def test_a_group_that_is_online_is_told_from_all_sides(
     assert (progress.lag, progress.in_flight) == (0, 0)
     assert [(at.broker_offset, at.consumer_offset) for at in progress.queues] == [(2, 2)] * 2
     assert name in {at.queue.topic for at in admin.groups.progress(name).queues}
+    [cluster] = admin.brokers.clusters()
+    assert admin.groups.progress(name, name, cluster=cluster).queues == progress.queues
+    with pytest.raises(RouteNotFoundError, match=f"no broker of cluster 'x' has topic {name}"):
+        admin.offsets.of_topic(name, name, cluster="x")
     info = admin.groups.running_info(name, client.client_id, stacks=True)
     assert {queue.queue_id for queue in info.queues if queue.topic == name} == {0, 1}
     assert "Thread" in (info.stacks or "")
@@ -407,6 +415,9 @@ def test_messages_are_found_in_every_way(
     found = admin.messages.by_id(last.offset_msg_id, name)
     assert (found.body, found.broker_name) == (b"3", last.queue.broker_name)
     [same] = eventually(lambda: admin.messages.by_unique_id(name, last.msg_id))
+    for msg_id in (last.offset_msg_id, last.msg_id):
+        assert [m.body for m in admin.messages.find(msg_id, name)] == [found.body]
+    assert admin.messages.find("no-such-id", name) == []
     assert same.offset_msg_id == last.offset_msg_id
     bodies = eventually(
         lambda: [m.body for m in admin.messages.by_key(name, "all")], lambda got: len(got) == 4
@@ -584,6 +595,7 @@ def test_what_only_java_has_is_done_or_refused_with_a_reason(
         2004: lambda: admin.brokers.set_read_ahead(True),
         908: lambda: admin.brokers.reset_master_flush_offset(0, broker=broker),
         355: admin.brokers.export_rocksdb_config,
+        200056: admin.brokers.export_pop_records,
         1007: admin.brokers.epochs,
         401: lambda: admin.groups.set_request_mode(name, name, "PULL"),
     }
@@ -600,7 +612,7 @@ def test_what_only_java_has_is_done_or_refused_with_a_reason(
     assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {name: 1000}
     calls[2002]()
     assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {}
-    for code in (2004, 908, 355, 401):
+    for code in (2004, 908, 355, 200056, 401):
         assert calls[code]() == [broker]
     with pytest.raises(RemoteError, match="controllerMode"):
         calls[1007]()

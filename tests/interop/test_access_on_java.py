@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.admin_commands import Commands
 from tests.integration.client_faces import PATIENT, Received, open_face
 from tests.interop.clients import JavaClient
 from tests.interop.conftest import JAVA_BROKER_CONF, need
@@ -409,6 +410,164 @@ def test_accounts_are_made_used_and_deleted(acl1: Guarded, name: str) -> None:
         assert admin.access.delete_account(account.access_key) == [broker]
         with pytest.raises(RemoteError, match=r"failed at .*aclEnable=true.*log says more"):
             admin.access.delete_account(account.access_key)
+
+
+@pytest.fixture
+def commands(
+    request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[[Guarded], Commands]:
+    """Return what runs commands as the owner, who says so in files as for mqadmin."""
+
+    def of(guarded: Guarded) -> Commands:
+        keys = tmp_path / "tools.yml"
+        keys.write_text(f"accessKey: {OWNER.access_key}\nsecretKey: {OWNER.secret_key}\n")
+        options = ["--credentials", str(keys)]
+        if guarded.files is not None:
+            tls = tmp_path / "tls.properties"
+            lines = {
+                "tls.test.mode.enable": "false",
+                "tls.client.authServer": "true",
+                "tls.client.trustCertPath": guarded.files.authority.certificate,
+                "tls.client.certPath": guarded.files.client.certificate,
+                "tls.client.keyPath": guarded.files.client.key,
+            }
+            tls.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+            options += ["--tlsConfigFile", str(tls)]
+        return Commands(guarded.namesrv, capfd, tuple(options))
+
+    return of
+
+
+def test_commands_make_change_copy_and_delete_users(
+    acl2_over_tls: Guarded, name: str, commands: Callable[[Guarded], Commands]
+) -> None:
+    admin = commands(acl2_over_tls)
+    with cometmq.AdminClient(**acl2_over_tls.options, timeout_ms=LONG_MS) as client:
+        [at] = client.brokers.addresses()
+        whole, one = ("-c", at.cluster), ("-b", at.address)
+        user = ("-u", name)
+        [done] = admin.json("createUser", *whole, *user, "-p", "the-first-secret", "--dry-run")
+        assert done == {"server": at.address, "result": f"would create user {name}"}
+        assert name not in [each.name for each in client.access.users()[at.address]]
+        printed = admin.run("createUser", *whole, *user, "-p", "the-first-secret")
+        assert "the-first-secret" not in printed.out + printed.err
+        assert client.access.user(name)[at.address].kind == "Normal"
+        admin.run("updateUser", *one, *user, "-t", "Super", "-s", "disable")
+        changed = client.access.user(name)[at.address]
+        assert (changed.kind, changed.state) == ("Super", "disable")
+        [row] = admin.json("getUser", *whole, *user)
+        assert row == {
+            "username": name,
+            "password": changed.password,
+            "userType": "Super",
+            "userStatus": "disable",
+            "brokerAddr": at.address,
+        }
+        assert row in admin.json("listUser", *one, "-f", name[:-1])
+        assert "UserName" in admin.run("listUser", *one).out
+        admin.run("copyUser", "-f", at.address, "-t", at.broker_name, "-u", name)
+        wrong = admin.refused("updateUser", *one, *user, status=2)
+        assert "nothing is changed; give a password, kind or state" in wrong
+        assert "give one of Super, Normal" in admin.refused(
+            "updateUser", *one, *user, "-t", "King", status=2
+        )
+        nobody = admin.refused("copyUser", "-f", at.address, "-t", at.address, "-u", "nobody")
+        assert "has no user nobody, so nothing was copied" in nobody
+        assert "repeat it with --yes" in admin.refused("deleteUser", *whole, *user, status=2)
+        admin.run("deleteUser", *whole, *user, "--yes")
+        assert name not in [each.name for each in client.access.users()[at.address]]
+        assert "check its name" in admin.refused("getUser", *whole, *user)
+
+
+def test_commands_make_change_copy_and_delete_policies(
+    acl2_over_tls: Guarded, name: str, commands: Callable[[Guarded], Commands]
+) -> None:
+    admin = commands(acl2_over_tls)
+    subject = ("-s", f"User:{name}")
+    with cometmq.AdminClient(**acl2_over_tls.options, timeout_ms=LONG_MS) as client:
+        [at] = client.brokers.addresses()
+        whole, one = ("-c", at.cluster), ("-b", at.address)
+        client.access.create_user(name, "the-first-secret")
+        about = ("-r", f"Topic:{name},Group:{name}*", "-a", "Pub,Sub", "-i", "127.0.0.1")
+        admin.run("createAcl", *whole, *subject, *about, "-d", "Allow")
+        for resource in (f"Topic:{name}", f"Group:{name}*"):
+            entry = AclEntry(resource, ("Pub", "Sub"), source_ips=("127.0.0.1",))
+            assert entry in client.access.acl(subject[1])[at.address].entries
+        deny = ("-r", f"Topic:{name}", "-a", "Pub", "-d", "Deny")
+        admin.run("updateAcl", *one, *subject, *deny)
+        rows = admin.json("getAcl", *whole, *subject)
+        [row] = [each for each in rows if each["resource"] == f"Topic:{name}"]
+        assert row == {
+            "subject": subject[1],
+            "policyType": "Custom",
+            "resource": f"Topic:{name}",
+            "actions": ["Pub"],
+            "sourceIps": [],
+            "decision": "Deny",
+            "brokerAddr": at.address,
+        }
+        assert row in admin.json("listAcl", *one, "-s", name, "-r", name)
+        assert "Pub,Sub" in admin.run("getAcl", *one, *subject).out
+        admin.run("copyAcl", "-f", at.broker_name, "-t", at.address, *subject)
+        wrong = admin.refused(
+            "createAcl", *one, *subject, "-r", "x", "-a", "Pub", "-d", "Allow", status=2
+        )
+        assert "'x' is no resource; give one such as Topic:name" in wrong
+        admin.run("deleteAcl", *one, *subject, "-r", f"Topic:{name}", "-y")
+        [left] = client.access.acl(subject[1])[at.address].entries
+        assert left.resource == f"Group:{name}*"
+        admin.run("deleteAcl", *whole, *subject, "-y")
+        assert "check the subject" in admin.refused("getAcl", *whole, *subject)
+        client.access.delete_user(name)
+
+
+def test_commands_set_show_and_delete_accounts(
+    acl1: Guarded,
+    name: str,
+    commands: Callable[[Guarded], Commands],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    admin = commands(acl1)
+    account = Credentials("made-by-command", "secret-of-the-command")
+    keys = ("-a", account.access_key, "-s", account.secret_key)
+    perms = ("-t", f"{name}=PUB|SUB,other=DENY", "-g", f"{name}=SUB", "-i", "DENY", "-u", "SUB")
+    with cometmq.AdminClient(**acl1.options, timeout_ms=LONG_MS) as client:
+        [at] = client.brokers.addresses()
+        whole, one = ("-c", at.cluster), ("-b", at.address)
+        client.topics.create(name)
+        printed = admin.run("updateAclConfig", *whole, *keys, *perms)
+        assert account.secret_key not in printed.out + printed.err
+
+        def sent() -> bool:
+            options = replace(acl1, credentials=account).sending
+            with cometmq.Producer(name, **options) as producer:
+                return bool(producer.send(Message(name, b"x"), timeout_ms=LONG_MS).msg_id)
+
+        assert eventually(sent, passing=(RemoteError, RouteNotFoundError))
+        versions = admin.json("clusterAclConfigVersion", *whole)
+        assert {(row["brokerName"], row["brokerAddr"]) for row in versions} == {
+            (at.broker_name, at.address)
+        }
+        admin.run("updateGlobalWhiteAddr", *one, "-g", "10.99.99.*")
+
+        def counted(rows: list[dict[str, Any]]) -> int:
+            return sum(row["aclConfigVersionNum"] for row in rows)
+
+        eventually(
+            lambda: counted(admin.json("clusterAclConfigVersion", *one)),
+            lambda count: count > counted(versions),
+        )
+        wrong = admin.refused("updateAclConfig", *one, *keys, "-i", "MAYBE", status=2)
+        assert "'MAYBE' is no permission; give one of DENY" in wrong
+        # --accessKey and --secretKey are the account's here, so the owner's come from elsewhere.
+        monkeypatch.setenv("COMETMQ_ACCESS_KEY", OWNER.access_key)
+        monkeypatch.setenv("COMETMQ_SECRET_KEY", OWNER.secret_key)
+        alone = Commands(acl1.namesrv, capfd)
+        alone.run("updateAclConfig", *one, *keys, *perms)
+        alone.run("deleteAccessConfig", *one, "-a", account.access_key, "--yes")
+        gone = alone.refused("deleteAclConfig", *whole, "-a", account.access_key, "--yes")
+        assert "its log says more" in gone
 
 
 def test_the_doctor_and_the_probe_sign_and_encrypt(acl2_over_tls: Guarded, tmp_path: Path) -> None:

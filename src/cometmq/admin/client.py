@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from cometmq.admin.access import Access
-from cometmq.admin.brokers import Brokers
-from cometmq.admin.explain.room import Explanations
-from cometmq.admin.groups import Groups
-from cometmq.admin.messages import Messages
-from cometmq.admin.name_servers import NameServers
-from cometmq.admin.offsets import Offsets
-from cometmq.admin.producers import Producers
 from cometmq.admin.servers import Servers
-from cometmq.admin.topics import Topics
 from cometmq.client.limits import check_range, namesrv_addresses
 from cometmq.client.options import takes
 from cometmq.client.running import Lifecycle
@@ -23,6 +15,17 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials, check_credentials
 from cometmq.remoting.tls import Tls, tls_of
 from cometmq.runtime.network import TCP_NETWORK, Network
+
+if TYPE_CHECKING:
+    from cometmq.admin.access import Access
+    from cometmq.admin.brokers import Brokers
+    from cometmq.admin.explain.room import Explanations
+    from cometmq.admin.groups import Groups
+    from cometmq.admin.messages import Messages
+    from cometmq.admin.name_servers import NameServers
+    from cometmq.admin.offsets import Offsets
+    from cometmq.admin.producers import Producers
+    from cometmq.admin.topics import Topics
 
 # As in Java's tools.
 TIMEOUT_MS: Final = 5_000
@@ -92,15 +95,62 @@ class AdminClient(Lifecycle[Servers]):
             network=options.network,
         )
         self._servers = Servers(options.addresses(), remoting, timeout_s, self._running)
-        self.topics = Topics(self._servers)
-        self.groups = Groups(self._servers)
-        self.offsets = Offsets(self._servers)
-        self.messages = Messages(self._servers)
-        self.brokers = Brokers(self._servers)
-        self.producers = Producers(self._servers)
-        self.name_servers = NameServers(self._servers)
-        self.access = Access(self._servers)
-        self.explain = Explanations(self._servers)
+
+    # A room is imported when it is first used: `cometmq admin` uses one of them in a short process.
+
+    @cached_property
+    def topics(self) -> Topics:
+        from cometmq.admin.topics import Topics
+
+        return Topics(self._servers)
+
+    @cached_property
+    def groups(self) -> Groups:
+        from cometmq.admin.groups import Groups
+
+        return Groups(self._servers)
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        from cometmq.admin.offsets import Offsets
+
+        return Offsets(self._servers)
+
+    @cached_property
+    def messages(self) -> Messages:
+        from cometmq.admin.messages import Messages
+
+        return Messages(self._servers)
+
+    @cached_property
+    def brokers(self) -> Brokers:
+        from cometmq.admin.brokers import Brokers
+
+        return Brokers(self._servers)
+
+    @cached_property
+    def producers(self) -> Producers:
+        from cometmq.admin.producers import Producers
+
+        return Producers(self._servers)
+
+    @cached_property
+    def name_servers(self) -> NameServers:
+        from cometmq.admin.name_servers import NameServers
+
+        return NameServers(self._servers)
+
+    @cached_property
+    def access(self) -> Access:
+        from cometmq.admin.access import Access
+
+        return Access(self._servers)
+
+    @cached_property
+    def explain(self) -> Explanations:
+        from cometmq.admin.explain.room import Explanations
+
+        return Explanations(self._servers)
 
     async def _enter(self) -> Servers:
         return self._servers

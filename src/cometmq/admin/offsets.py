@@ -41,6 +41,7 @@ _ALL_QUEUES: Final = -1
 _NO_OFFSET: Final = 2**63 - 1
 # A broker is asked for this many queues at once.
 _QUEUES_AT_ONCE: Final = 16
+_CPP: Final = "CPP"
 _SERVER_SIDE: Final = "useServerSideResetOffset"
 
 
@@ -188,6 +189,7 @@ class Offsets(Room):
         timestamp_ms: int,
         *,
         force: bool = True,
+        for_cpp: bool = False,
         cluster: str | None = None,
     ) -> dict[MessageQueue, int]:
         """Have a group go on with the messages that were stored at a time or later.
@@ -195,7 +197,8 @@ class Offsets(Room):
         The time is in ms since the epoch; END stands for the end of every queue. Brokers of 5 and of
         CometMQ move the offsets themselves. Older ones tell the members; where none is online, the
         offsets are stored as by `store_reset`. Without `force` no offset moves ahead, which brokers
-        of 5 and of CometMQ do not heed. Of a topic that several clusters have, `cluster` chooses one.
+        of 5 and of CometMQ do not heed. `for_cpp` has brokers that tell the members do so as C++
+        clients read it. Of a topic that several clusters have, `cluster` chooses one.
         """
         _check_time(timestamp_ms)
         check_group(group)
@@ -216,6 +219,7 @@ class Offsets(Room):
                 header,
                 what=f"the reset of group {group} in topic {topic}",
                 also=(ResponseCode.CONSUMER_NOT_ONLINE,),
+                language=_CPP if for_cpp else None,
             )
             if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
                 return await self._store_reset_at(address, route, group, topic, timestamp_ms, force)

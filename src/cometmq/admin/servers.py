@@ -100,10 +100,15 @@ class Servers:
         what: str,
         timeout_s: float | None = None,
         also: Container[int] = (),
+        language: str | None = None,
     ) -> Answer[AnswerT, AnswerBodyT]:
-        """Send a request of the table and return its answer; see RemotingClient.ask."""
+        """Send a request of the table and return its answer; see RemotingClient.ask.
+
+        `language` is that of the asker, for requests that are answered by it.
+        """
         self._check()
         command = request_type.command(header, body)
+        command.language = language or command.language
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         try:
             answer = await self._remoting.call(address, command, wait_s)

@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from cometmq.admin.accounts import AccountFiles
 from cometmq.cli.admin.access import parts, servers
 from cometmq.cli.admin.command import TRUTH, Broker, Cluster, Run, command, exactly_one, truth
 from cometmq.cli.admin.output import Column, as_time
+from cometmq.model.topic import DataVersion
 
 app = typer.Typer()
 
@@ -182,6 +184,11 @@ async def cluster_acl_config_version(
                 *(path, version.counter, version.timestamp),
             )
             for files in found.values()
-            for path, version in files.versions.items()
+            for path, version in _versions(files)
         ],
     )
+
+
+def _versions(files: AccountFiles) -> list[tuple[str | None, DataVersion]]:
+    # Brokers of 5.x tell only the version of their main file, and not its path.
+    return [*files.versions.items()] or [(None, files.version)]

@@ -27,27 +27,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "allocateMQ",
         "updateOrderConf",
     ),
-    "groups": (
-        "updateSubGroup",
-        "updateSubGroupList",
-        "deleteSubGroup",
-        "getConsumerConfig",
-        "setConsumeMode",
-    ),
-    "progress": ("consumerProgress", "consumerStatus"),
-    "connections": ("consumerConnection", "producerConnection", "producer"),
-    "offsets": (
-        "resetOffsetByTime",
-        "skipAccumulatedMessage",
-        "cloneGroupOffset",
-        "getConsumerStatus",
-    ),
-    "queues": ("queryCq",),
-    "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
-    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
-    "trace": ("queryMsgTraceById",),
-    "sending": ("sendMessage", "checkMsgSendRT", "sendMsgStatus"),
-    "letters": ("deadLetters", "redriveDeadLetters", "givenUpHalves", "resumeHalf"),
     "brokers": (
         "brokerStatus",
         "updateBrokerConfig",
@@ -65,8 +44,23 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "wipeWritePerm",
         "addWritePerm",
     ),
-    "stats": ("statsAll", "brokerConsumeStats"),
+    "groups": (
+        "updateSubGroup",
+        "updateSubGroupList",
+        "deleteSubGroup",
+        "getConsumerConfig",
+        "setConsumeMode",
+    ),
+    "progress": ("consumerProgress", "consumerStatus"),
     "monitoring": ("startMonitoring",),
+    "connections": ("consumerConnection", "producerConnection", "producer"),
+    "offsets": (
+        "resetOffsetByTime",
+        "skipAccumulatedMessage",
+        "cloneGroupOffset",
+        "getConsumerStatus",
+    ),
+    "stats": ("statsAll", "brokerConsumeStats"),
     "access": (
         "createUser",
         "updateUser",
@@ -87,7 +81,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "clusterAclConfigVersion",
         "updateGlobalWhiteAddr",
     ),
-    "export": ("exportMetadata", "exportConfigs", "exportMetrics", "exportPopRecord"),
     "java_brokers": (
         "haStatus",
         "getBrokerEpoch",
@@ -98,6 +91,18 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "setCommitLogReadAheadMode",
         "checkRocksdbCqWriteProgress",
         "rocksDBConfigToJson",
+    ),
+    "messages": ("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
+    "trace": ("queryMsgTraceById",),
+    "reading": ("printMsg", "printMsgByQueue", "consumeMessage", "dumpCompactionLog"),
+    "sending": ("sendMessage", "checkMsgSendRT", "sendMsgStatus"),
+    "letters": ("deadLetters", "redriveDeadLetters", "givenUpHalves", "resumeHalf"),
+    "queues": ("queryCq",),
+    "export": (
+        "exportMetadata",
+        "exportConfigs",
+        "exportMetrics",
+        "exportPopRecord",
     ),
     "refused": (
         "updateStaticTopic",
@@ -145,10 +150,11 @@ class AdminGroup(Group):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         name = _NAMES.get(cmd_name.lower())
-        return super().get_command(ctx, cmd_name) if name is None else _built(name)
+        return super().get_command(ctx, cmd_name) if name is None else built(name)
 
 
-def _built(name: str) -> Any:
+def built(name: str) -> Any:
+    """Return the command of this name."""
     module = _MODULE_OF[name]
     commands: typer.Typer = import_module(f"cometmq.cli.admin.{module}").app
     [info] = [info for info in commands.registered_commands if info.name == name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -22,8 +22,6 @@ from cometmq.errors import CometMQError, ConfigError
 
 app = typer.Typer()
 
-_FIRST_BYTES: Final = 16
-_MAX_BYTES: Final = 4 * 1024 * 1024
 
 BrokerName = Annotated[str, typer.Option("-b", "--brokerName", help="The broker's name.")]
 SomeCluster = Annotated[

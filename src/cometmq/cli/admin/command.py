@@ -36,6 +36,7 @@ from typer.models import OptionInfo
 from cometmq.cli import connection
 from cometmq.cli.admin.completion import completer
 from cometmq.cli.admin.output import Column, Form, Output
+from cometmq.cli.admin.remedies import in_commands
 from cometmq.cli.connection import Connection
 from cometmq.cli.help import Command
 from cometmq.errors import CometMQError, ConfigError, ServersFailedError
@@ -165,7 +166,7 @@ class Run:
     def failed(self, server: str, error: CometMQError | str) -> None:
         """Tell of a failure and go on; the exit status will be 1."""
         self.failures += 1
-        self.out.note(f"cometmq: {server}: {error}")
+        self.out.note(f"cometmq: {server}: {in_commands(str(error))}")
 
     async def change(
         self,
@@ -191,7 +192,10 @@ class Run:
         except ServersFailedError as error:
             self.failures += len(error.errors)
             done = [(server, f"done: {what}") for server in servers if server not in error.errors]
-            failed = [(server, f"failed: {reason}") for server, reason in error.errors.items()]
+            failed = [
+                (server, f"failed: {in_commands(str(reason))}")
+                for server, reason in error.errors.items()
+            ]
             self.out.table(_DONE, [*done, *failed])
             return None
         self.out.table(_DONE, [(server, f"done: {what}") for server in servers])
@@ -209,8 +213,14 @@ class Run:
                 f"this would {sentence}, and there is no terminal to ask at: repeat it with --yes, "
                 "or with --dry-run to see what it does"
             )
+        # Not by typer.confirm, which takes Ctrl-C for a no, and writes a blank to stdout.
+        sys.stderr.write(f"This will {sentence}. Go on? [y/N]: ")
+        sys.stderr.flush()
         with _interrupted_at_once():
-            typer.confirm(f"This will {sentence}. Go on?", abort=True, err=True)
+            answer = sys.stdin.readline()
+        if answer.strip().lower() not in ("y", "yes"):
+            self.out.note("cometmq: nothing was changed")
+            raise typer.Exit(1)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
@@ -305,13 +315,17 @@ def _free_of(taken: set[str], annotation: Any) -> Any:
 
     That is None if no name is left.
     """
-    if not taken.intersection(_declared(annotation)):
+    names = _declared(annotation)
+    left = [name for name in names if name not in taken]
+    if len(left) == len(names):
         return annotation
+    if not left:
+        return None
     kind, option, *_ = get_args(annotation)
     free = copy.copy(option)
-    free.default = ...
-    free.param_decls = tuple(name for name in _declared(annotation) if name not in taken)
-    return Annotated[kind, free] if free.param_decls else None
+    free.default, *others = left
+    free.param_decls = tuple(others)
+    return Annotated[kind, free]
 
 
 def _not_offered(annotation: Any, default: object) -> object:
@@ -371,6 +385,9 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
     except BrokenPipeError:  # who read the output wants no more of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(_BROKEN_PIPE) from None
+    except CometMQError as error:
+        error.args = (in_commands(str(error)), *error.args[1:])
+        raise
     if failures:
         raise typer.Exit(1)
 

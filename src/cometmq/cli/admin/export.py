@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,6 +12,7 @@ import typer
 from cometmq.cli.admin.command import TRUTH, Broker, Cluster, Run, command, exactly_one, truth
 from cometmq.cli.admin.output import Column
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from cometmq.model.group import SubscriptionGroupConfig
@@ -87,7 +87,7 @@ async def export_metadata(
     if not only_topics:
         name = "subscriptionGroup" if only_groups else name
         document["subscriptionGroupTable"] = _builtins(await _groups(run, cluster, broker))
-    document["exportTime"] = int(time.time() * 1000)
+    document["exportTime"] = SYSTEM_CLOCK.now_ms()
     _write(run, directory, f"{name}.json", document)
 
 

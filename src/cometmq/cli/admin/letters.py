@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -12,7 +11,7 @@ from cometmq.cli.admin.command import Run, command
 from cometmq.cli.admin.message_view import BodyFormat
 from cometmq.cli.admin.output import Column, Form
 from cometmq.cli.admin.time_range import Begin, End
-from cometmq.errors import CometMQError, ConfigError
+from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,6 +51,7 @@ async def dead_letters(
     """List the dead letters of a group. (CometMQ's own, not mqadmin's.)"""
     from cometmq.protocol.redrive import NO_END_MS
 
+    await _need_letters(run, group)
     letters = run.admin.messages.dead_letters(
         group, begin_ms=begin or 0, end_ms=NO_END_MS if end is None else end
     )
@@ -97,7 +97,9 @@ async def redrive(
 ) -> None:
     """Send dead letters to their topics again. (CometMQ's own, not mqadmin's.)"""
     from cometmq.protocol.redrive import NO_END_MS
+    from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
+    await _need_letters(run, group)
     end_ms = NO_END_MS if end is None else end
     wanted_ids, wanted_keys = _parts(ids, "--msgId"), _parts(keys, "--msgKey")
     if run.dry_run:
@@ -108,7 +110,7 @@ async def redrive(
     to = f"group {group} alone" if only_group else "their topics"
     some = "the selected" if ids or keys or begin is not None or end is not None else "all"
     run.confirm(f"send {some} dead letters of group {group} to {to} again", (), for_good=False)
-    name = redrive_id or f"admin-{uuid.uuid4().hex}"
+    name = redrive_id or f"admin-{SYSTEM_RANDOMNESS.uuid4().hex}"
     if redrive_id is None:
         run.out.note(f"redrive {name}: if this fails, repeat it with --redriveId {name}")
     found = await run.admin.messages.redrive(
@@ -133,11 +135,16 @@ async def given_up_halves(
     run: Run, begin: Begin = None, end: End = None, encoding: BodyFormat = "utf-8"
 ) -> None:
     """List the half messages of transactions that nobody decided. (CometMQ's own, not mqadmin's.)"""
+    from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC
     from cometmq.protocol.redrive import NO_END_MS
 
     halves = run.admin.messages.given_up_halves(
         begin_ms=begin or 0, end_ms=NO_END_MS if end is None else end
     )
+    try:
+        await run.admin.topics.route(TRANS_CHECK_MAX_TIME_TOPIC)
+    except RouteNotFoundError:
+        halves = _nothing()  # brokers make the topic with the first one that they give up
     await _list(run, halves, _HALF, encoding)
 
 
@@ -169,6 +176,28 @@ async def resume_half(
                 run.failed(one, error)
             else:
                 put((one, "resumed"))
+
+
+async def _need_letters(run: Run, group: str) -> None:
+    """Raise RouteNotFoundError if the group never had a dead letter."""
+    from cometmq.model.names import check_group, dlq_topic
+
+    check_group(group)
+    try:
+        await run.admin.topics.route(dlq_topic(group))
+    except RouteNotFoundError as error:
+        raise RouteNotFoundError(
+            f"group {group} never had a dead letter: there is no topic {dlq_topic(group)}; check the "
+            "group's name",
+            code=error.code,
+        ) from error
+
+
+async def _nothing() -> AsyncIterator[MessageExt]:
+    """Yield nothing."""
+    none: tuple[MessageExt, ...] = ()
+    for message in none:
+        yield message
 
 
 def _parts(text: str | None, option: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cometmq.cli.admin.output import Column, Form, Output, as_time
+from cometmq.cli.admin.output import Column, Form, Output, as_text, as_time
 from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,13 +21,19 @@ if TYPE_CHECKING:
 BASE64: Final = "base64"
 _NO_NAME: Final = frozenset({".", ".."})
 
+
+def _joined(keys: object) -> str:
+    """Return a list of keys as mqadmin shows them."""
+    return as_text(" ".join(map(str, keys)) if keys and isinstance(keys, list) else None)
+
+
 # All that is known of a message, under the names that Java's JSON has; then its body.
 FIELDS: Final = (
     Column("msgId", "Message ID"),
     Column("offsetMsgId", "OffsetID"),
     Column("topic", "Topic"),
     Column("tags", "Tags"),
-    Column("keys", "Keys", lambda keys: " ".join(map(str, keys)) if keys else "-"),  # type: ignore[call-overload]
+    Column("keys", "Keys", _joined),
     Column("brokerName", "Broker Name"),
     Column("queueId", "Queue ID"),
     Column("queueOffset", "Queue Offset"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -26,6 +25,7 @@ from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 app = typer.Typer()
 
@@ -83,7 +83,7 @@ async def start_monitoring(
 
 
 async def _round(run: Run) -> None:
-    now_ms = int(time.time() * 1000)
+    now_ms = SYSTEM_CLOCK.now_ms()
     topics = await run.admin.topics.names()
     groups = [name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)]
 
@@ -109,8 +109,9 @@ def _print(
     """Print a round as a document of its own: nobody waits for the last one."""
     out = Output(form)
     if form is Form.TABLE:
+        groups = "1 group" if head["groups"] == 1 else f"{head['groups']} groups"
         nothing = "" if undone or findings else ", and all is consumed and well"
-        sys.stdout.write(f"{as_time(head['time'])}: {head['groups']} groups{nothing}\n\n")
+        sys.stdout.write(f"{as_time(head['time'])}: {groups}{nothing}\n\n")
     else:
         out.record(head, section="round")
     if form is not Form.TABLE or undone:

@@ -86,6 +86,12 @@ async def reset_offset_by_time(
         int | None,
         typer.Option("-o", "--offset", min=0, help="Go on at this offset of the one queue."),
     ] = None,
+    for_cpp: Annotated[
+        bool,
+        typer.Option(
+            "--cplus", help="Have brokers of 4.x tell the members as C++ clients read it."
+        ),
+    ] = False,
 ) -> None:
     """Have a group go on with the messages of a time, in all queues of a topic or in one."""
     if timestamp is None and offset is None:
@@ -99,7 +105,7 @@ async def reset_offset_by_time(
             "one queue is named by --broker and --queue, and only then --offset counts: give both, "
             "or none of them to reset all queues"
         )
-    await _reset(run, group, topic, timestamp, force=force, cluster=cluster)
+    await _reset(run, group, topic, timestamp, force=force, for_cpp=for_cpp, cluster=cluster)
 
 
 @command(app, "skipAccumulatedMessage", changes=True)
@@ -175,7 +181,14 @@ async def get_consumer_status(
 
 
 async def _reset(
-    run: Run, group: str, topic: str, timestamp: int, *, force: bool, cluster: str | None
+    run: Run,
+    group: str,
+    topic: str,
+    timestamp: int,
+    *,
+    force: bool,
+    cluster: str | None,
+    for_cpp: bool = False,
 ) -> None:
     await _need_group(run, group, topic)
     plan: list[tuple[QueueOffsets, int]] = []
@@ -194,7 +207,7 @@ async def _reset(
         await _masters(run, topic, cluster),
         plan,
         lambda: run.admin.offsets.reset_to_time(
-            group, topic, timestamp, force=force, cluster=cluster
+            group, topic, timestamp, force=force, for_cpp=for_cpp, cluster=cluster
         ),
     )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
+
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 GAP: Final = "  "
 # A table that is streamed is as wide as its first rows, which wait no longer than this.
@@ -205,7 +206,7 @@ class _StreamedTable:
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns
         self._first: list[Sequence[object]] | None = []
-        self._begin_s = time.monotonic()
+        self._begin_s = SYSTEM_CLOCK.monotonic()
         self._widths: list[int] = []
         self._right: list[bool] = []
 
@@ -215,7 +216,7 @@ class _StreamedTable:
             _print_line(texts, self._widths, self._right)
             return
         self._first.append(row)
-        waited_s = time.monotonic() - self._begin_s
+        waited_s = SYSTEM_CLOCK.monotonic() - self._begin_s
         if len(self._first) >= _FIRST_ROWS or waited_s >= _FIRST_ROWS_S:
             self.end()
 

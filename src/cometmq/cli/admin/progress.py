@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -28,6 +27,7 @@ from cometmq.errors import CometMQError, ConfigError, RemoteError
 from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 app = typer.Typer()
 
@@ -208,7 +208,7 @@ async def consumer_status(
     members = await ask_members(run, group_online, stacks=stacks)
     for client_id, error in members.errors.items():
         run.failed(client_id, error)
-    now_ms = int(time.time() * 1000)
+    now_ms = SYSTEM_CLOCK.now_ms()
     versions = {each.client_id: each.version for each in group_online.clients}
     rows = []
     for index, (client_id, info) in enumerate(members.told.items(), 1):

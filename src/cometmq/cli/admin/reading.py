@@ -300,6 +300,7 @@ async def _parts(
 ) -> list[_Part]:
     """Return what is to be read: all readable queues of the topic, or one."""
     from cometmq.admin.reading import check_queue
+    from cometmq.protocol.redrive import NO_END_MS
 
     if only is not None:
         check_queue(await run.admin.topics.route(topic), only)
@@ -311,7 +312,10 @@ async def _parts(
         if begin is not None:
             first = max(first, await run.admin.offsets.at_time(at.queue, begin))
         if end is not None:
-            last = min(last, await run.admin.offsets.at_time(at.queue, end))
+            # Brokers of 4.9 return the last offset, not the next one, for a time after all messages.
+            # One too many does no harm: what was stored later is not printed.
+            after = await run.admin.offsets.at_time(at.queue, min(end + 1, NO_END_MS))
+            last = min(last, after + 1)
         before = parts[-1].before + parts[-1].size if parts else 0
         parts.append(_Part(at.queue, first, last, before))
     return parts

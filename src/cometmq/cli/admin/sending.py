@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.output import Column, Form
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from cometmq.client.producing.producer import Producer
@@ -170,7 +170,7 @@ async def _queue(
             f"{', '.join(names) or 'none'}"
         )
     if queue_id is None:
-        return queues[time.monotonic_ns() % len(queues)]
+        return queues[SYSTEM_CLOCK.now_ms() % len(queues)]
     if queue_id >= len(queues):
         raise RouteNotFoundError(
             f"topic {topic} has no queue {queue_id} to send to at broker {broker}; its queues there "
@@ -183,13 +183,13 @@ async def _timed(
     run: Run, producer: Producer, message: Message, queue: MessageQueue | None
 ) -> tuple[SendResult | None, float]:
     """Send a message; return the result, None after a failure that was told, and the ms it took."""
-    begin_s = time.perf_counter()
+    begin_s = SYSTEM_CLOCK.monotonic()
     sent = None
     try:
         sent = await producer.send(message, queue=queue)
     except CometMQError as error:
         run.failed("send" if queue is None else str(queue), error)
-    return sent, (time.perf_counter() - begin_s) * 1000
+    return sent, (SYSTEM_CLOCK.monotonic() - begin_s) * 1000
 
 
 def _message(topic: str, size: int) -> Message:

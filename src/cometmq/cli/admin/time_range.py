@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
 from datetime import datetime
 from typing import Annotated, Final
 
 import typer
 
+from cometmq.runtime.clock import SYSTEM_CLOCK
+
 _METAVAR: Final = "TIME"
 _MAX_MS: Final = 2**63 - 1
 # mqadmin's way to write a time, and the one in which it and we print it.
-_WRITTEN: Final = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})[# T](\d{2}):(\d{2}):(\d{2})(?:[:,.](\d{1,3}))?"
-)
+_WRITTEN: Final = re.compile(r"(\d{4}-\d{2}-\d{2})[# T](\d{2}:\d{2}:\d{2})(?:[:,.](\d{1,3}))?")
 
 
 def time_ms(text: str) -> int:
@@ -24,14 +23,14 @@ def time_ms(text: str) -> int:
     """
     text = text.strip()
     if text == "now":
-        return int(time.time() * 1000)
+        return SYSTEM_CLOCK.now_ms()
     if text.isdecimal() and text.isascii() and int(text[:20]) <= _MAX_MS:
         return int(text)
     if found := _WRITTEN.fullmatch(text):
-        *parts, ms = found.groups()
+        date, clock, ms = found.groups()
         try:
-            moment = datetime(*map(int, parts)).timestamp()  # type: ignore[arg-type] # noqa: DTZ001
-            return round(moment * 1000) + int((ms or "0").ljust(3, "0"))
+            moment = datetime.fromisoformat(f"{date}T{clock}")
+            return int(moment.timestamp()) * 1000 + int((ms or "0").ljust(3, "0"))
         except (ValueError, OverflowError, OSError):
             pass
     raise typer.BadParameter(

@@ -1,0 +1,101 @@
+"""`cometmq admin` has mqadmin's commands with mqadmin's options, and tells whoever errs what to do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from tests.unit.cli.mqadmin_commands import COMMANDS
+from typer.testing import CliRunner
+
+from cometmq.cli.admin.app import MODULES, built
+from cometmq.cli.main import app as cometmq
+
+REGISTERED: Final = {name for names in MODULES.values() for name in names}
+
+
+def run(*arguments: str, **env: str) -> Any:
+    return CliRunner().invoke(cometmq, ["admin", *arguments], env={"COLUMNS": "150", **env})
+
+
+def test_every_command_of_mqadmin_is_there() -> None:
+    assert COMMANDS.keys() - REGISTERED == set()
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() & REGISTERED))
+def test_a_command_has_mqadmins_options(name: str) -> None:
+    options = {names: param for param in built(name).params for names in param.opts}
+    for wanted in COMMANDS[name]:
+        found = {options[each] for each in wanted.names if each in options}
+        assert len(found) == 1, f"{wanted.names}: {found}"
+        assert options.keys() >= set(wanted.names)
+        [param] = found
+        assert param.is_flag == wanted.is_flag, wanted.names
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED))
+def test_every_command_prints_in_all_forms_and_connects_alike(name: str) -> None:
+    if name in MODULES["refused"]:
+        return
+    names = {each for param in built(name).params for each in param.opts}
+    assert {
+        "--output",
+        "--namesrvAddr",
+        "--timeoutMillis",
+        "--accessKey",
+        "--secretKey",
+        "--credentials",
+        "--tls",
+        "--tlsConfigFile",
+    } <= names
+
+
+def test_no_letter_has_two_meanings() -> None:
+    for name in REGISTERED:
+        letters = [each for param in built(name).params for each in param.opts]
+        assert len(letters) == len(set(letters)), name
+
+
+def test_help_lists_all_commands_in_panels() -> None:
+    result = run("-h")
+    assert result.exit_code == 0
+    assert all(name in result.output for name in REGISTERED)
+    assert "Name servers" in result.output
+
+
+def test_help_of_a_command_is_found_in_any_case() -> None:
+    result = run("help", "UPDATETOPIC")
+    assert result.exit_code == 0
+    assert "cometmq admin updateTopic" in result.output
+    assert "--readQueueNums" in result.output
+
+
+def test_an_unknown_command_is_told_the_nearest_one() -> None:
+    result = run("topcRoute")
+    assert result.exit_code == 2
+    assert "did you mean topicRoute?" in result.output
+
+
+@pytest.mark.parametrize("name", MODULES["refused"])
+def test_a_refused_command_says_why(name: str) -> None:
+    result = run(name)
+    assert result.exit_code != 0
+    assert "refused" in str(result.exception)
+
+
+def test_a_value_that_is_neither_true_nor_false_is_refused() -> None:
+    result = run("updateTopic", "-t", "orders", "-c", "c", "-o", "maybe", "-n", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "neither true nor false" in result.output
+
+
+def test_an_option_that_is_missing_is_named() -> None:
+    result = run("topicRoute", "-n", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "--topic" in result.output
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    result = run("clusterRT", "-a", "1", "-n", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "--amount" in result.output
