@@ -146,7 +146,8 @@ def _run(admin: MqAdmin, case: Case, ours: Place, java: Place) -> Iterator[str]:
 
     def printed(at: Place) -> Printed:
         arguments = case.arguments(at.words)
-        return admin.run(at.namesrv, case.command, *arguments, limit_ms=case.limit_ms)
+        lines = case.stop_after_lines
+        return admin.run(at.namesrv, case.command, *arguments, stop_after_lines=lines)
 
     at_ours = printed(ours)
     if case.refused is not None or case.local:

@@ -39,7 +39,13 @@ def test_two_outputs_that_say_nothing_are_no_success() -> None:
 
 def test_an_error_at_one_of_them_is_told() -> None:
     (told,) = failures(STATUS, 5, Printed("#QID", "boom"), Printed("#QID", ""))
-    assert "an error at one of them: ours 'boom'" in told
+    assert "other errors: ours 'boom'" in told
+
+
+def test_refusals_with_other_codes_are_told() -> None:
+    ours, java = (Printed("", f"#QID CODE: {code}  DESC: no") for code in (26, 1))
+    (told,) = failures(STATUS, 5, ours, java)
+    assert "other errors" in told
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ GROUPS: Final = Scenario(
             "no.such",
             (5,),
             changes=True,
+            unlike="a broker of Java refuses it with the code 1, ours with 29, the parameter is wrong",
         ),
         Case(
             "updateSubGroupList", "-c {cluster} -f {dir}/groups.json", "success", (5,), changes=True

@@ -117,6 +117,7 @@ def place(namesrv: str, line: int, scenario: str, directory: Path) -> Place:
         "new": f"mqadmin-{scenario}-{line}",
         "dir": str(directory),
         "unique": UNIQUE_IDS[3],
+        "absent": _ids.next(),
     }
     return Place(namesrv, words)
 

@@ -51,9 +51,9 @@ class MqAdmin:
             stderr=self._errors,
         )
 
-    def run(self, namesrv: str, command: str, *args: str, limit_ms: int = 120_000) -> Printed:
-        """Run one command with `-n` set, and interrupt it where it takes longer than the limit."""
-        return self._ask("\t".join((str(limit_ms), command, *args, "-n", namesrv)))
+    def run(self, namesrv: str, command: str, *args: str, stop_after_lines: int = 0) -> Printed:
+        """Run one command with `-n` set to its end, or until it has printed so many lines."""
+        return self._ask("\t".join((str(stop_after_lines), command, *args, "-n", namesrv)))
 
     def commands(self) -> list[str]:
         """Return the names of all commands that the release has, as its start-up class lists them."""

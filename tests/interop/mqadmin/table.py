@@ -9,13 +9,14 @@ from tests.interop.mqadmin.case import NOTHING, Case, Scenario
 from tests.interop.mqadmin.cases_messages import MESSAGES, OFFSETS
 from tests.interop.mqadmin.cases_metadata import GROUPS, SETTINGS, TOPICS
 from tests.interop.mqadmin.cases_servers import CLIENTS, REFUSED_ON_PURPOSE, SERVERS
+from tests.interop.mqadmin.cases_unknown import UNKNOWN
 
 from cometmq.protocol.refused_requests import REFUSED
 
 RELEASES: Final = {4: "4.9.8", 5: "5.3.3"}
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     *(TOPICS, GROUPS, SETTINGS, MESSAGES, OFFSETS, CLIENTS, SERVERS),
-    REFUSED_ON_PURPOSE,
+    *(UNKNOWN, REFUSED_ON_PURPOSE),
 )
 # It never ends by itself, nor when it is interrupted, so it is run in a process of its own.
 MONITORING: Final = Case(
@@ -89,7 +90,7 @@ def _notes(cases: list[Case]) -> list[str]:
             notes.append("of the keys those are compared that both have")
         if case.more:
             notes.append("ours has more fields than Java's, and none is missing")
-        if case.is_interrupted:
+        if case.stop_after_lines:
             notes.append("interrupted where it would run forever")
     return list(dict.fromkeys(notes))
 

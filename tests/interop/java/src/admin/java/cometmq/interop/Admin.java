@@ -14,12 +14,12 @@ import org.apache.rocketmq.tools.command.SubCommand;
 
 /**
  * Runs mqadmin commands one after the other in one JVM. Each line of standard input holds, separated
- * by tabs, how many milliseconds a command may take and its arguments. A command that takes longer
- * is interrupted. What it prints goes out framed by "#out BYTES" and "#err BYTES" lines, so that the
- * reader can tell commands apart. The line "commands" prints the names of all commands.
+ * by tabs, after how many lines a command is interrupted (0: never) and its arguments. What it prints
+ * goes out framed by "#out BYTES" and "#err BYTES" lines, so that the reader can tell commands apart.
+ * The line "commands" prints the names of all commands.
  */
 public final class Admin {
-    private static final int END_MS = 30_000;
+    private static final int LIMIT_S = 120;
     private static final int PAUSE_MS = 10;
 
     private Admin() {}
@@ -40,7 +40,7 @@ public final class Admin {
                 MQAdminStartup.initCommand();
                 registered.forEach(command -> System.out.println(command.commandName()));
             } else {
-                run(line.split("\t"));
+                run(line.split("\t"), printed);
             }
             frame(out, "#out", printed);
             frame(out, "#err", failed);
@@ -49,32 +49,37 @@ public final class Admin {
         System.exit(0);
     }
 
-    private static void run(String[] words) throws InterruptedException {
+    private static void run(String[] words, ByteArrayOutputStream printed)
+            throws InterruptedException {
         String[] command = Arrays.copyOfRange(words, 1, words.length);
+        int lines = Integer.parseInt(words[0]);
         Thread thread = new Thread(() -> MQAdminStartup.main0(command, null), "command");
         thread.start();
-        join(thread, Long.parseLong(words[0]));
-        if (thread.isAlive()) {
-            thread.interrupt();
-            join(thread, END_MS);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S);
+        while (thread.isAlive() && System.nanoTime() < deadline) {
+            thread.join(PAUSE_MS);
+            if (lines > 0 && lines(printed) >= lines) {
+                thread.interrupt();
+            }
+            hurryShutdown(thread);
         }
         if (thread.isAlive()) {
-            System.err.println(command[0] + " did not end when it was interrupted");
+            System.err.println(command[0] + " did not end within " + LIMIT_S + " s");
         }
     }
 
-    /** Wait for the end of a thread, but not for clients that shut down while they poll for 3 s. */
-    private static void join(Thread thread, long limitMs) throws InterruptedException {
-        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(limitMs);
-        while (thread.isAlive() && System.nanoTime() < deadline) {
-            thread.join(PAUSE_MS);
-            boolean waits = Arrays.stream(thread.getStackTrace())
-                    .anyMatch(frame -> frame.getClassName().endsWith("ServiceThread"));
-            if (waits) {
-                Thread.getAllStackTraces().keySet().stream()
-                        .filter(other -> other.getName().contains("NettyEventExecutor"))
-                        .forEach(Thread::interrupt);
-            }
+    private static long lines(ByteArrayOutputStream printed) {
+        return printed.toString().chars().filter(each -> each == '\n').count();
+    }
+
+    /** A client that is shut down waits for a thread that polls for three seconds. */
+    private static void hurryShutdown(Thread command) {
+        boolean waits = Arrays.stream(command.getStackTrace())
+                .anyMatch(frame -> frame.getClassName().endsWith("ServiceThread"));
+        if (waits) {
+            Thread.getAllStackTraces().keySet().stream()
+                    .filter(other -> other.getName().contains("NettyEventExecutor"))
+                    .forEach(Thread::interrupt);
         }
     }
 
