@@ -82,6 +82,7 @@ MESSAGES: Final = Scenario(
         Case("queryMsgByUniqueKey", "-i {unique} -t {new} -c {cluster}", "k-3 all-k", (5,)),
         Case("queryMsgByKey", "-t {new} -k k-none", "no message"),
         Case("queryMsgByOffset", "-t {new} -b {name} -i 2 -o 1", r"Keys: +\[k-6 all-k\]"),
+        Case("queryMsgByOffset", "-t {new} -b {name} -i 2 -o 1 -f UTF-8", "body 6 äöü", (5,)),
         Case("queryMsgByOffset", "-t {new} -b {name} -i 2 -o 9", NOTHING),
         Case("queryMsgTraceById", "-i {unique} -t {new}-trace", "makers"),
         Case("queryMsgTraceById", "-i {unique} -t {new}-trace -c 1", "eaters", (5,)),

@@ -144,6 +144,15 @@ GROUPS: Final = Scenario(
             changes=True,
         ),
         Case("getConsumerConfig", "-g {new}", "consumeEnable += +false"),
+        Case(
+            "updateSubGroup",
+            """-b {broker} -g {new}-typed -p '{{"type":"EXPONENTIAL","exponentialRetryPolicy":'"""
+            """'{{"initial":1000,"max":9000,"multiplier":3}}}}'""",
+            "success",
+            (5,),
+            changes=True,
+        ),
+        Case("getConsumerConfig", "-g {new}-typed", "EXPONENTIAL", (5,)),
         Case("updateSubGroup", "-b {broker} -g {new}-typed -o true", "success", (5,), changes=True),
         Case(
             "updateSubGroup",

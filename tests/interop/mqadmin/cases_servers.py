@@ -110,9 +110,11 @@ SERVERS: Final = Scenario(
             note="there is no RocksDB here to check",
         ),
         Case("statsAll", "-t {topic}", "mqadmin-billing", masks=_FIGURES),
+        Case("statsAll", "", "mqadmin-billing", only="mqadmin-billing", masks=_FIGURES),
         Case("statsAll", "-a -t {topic}", "#Topic", masks=_FIGURES),
         Case("exportMetadata", "-c {cluster} -f {dir}", _DONE, file="metadata.json", only=_OURS),
         Case("exportMetadata", "-c {cluster} -f {dir} -t", _DONE, file="topic.json", only=_OURS),
+        Case("exportMetadata", "-c {cluster} -f {dir} -s", _DONE, file="metadata.json", only=_OURS),
         Case("exportMetadata", "-b {broker} -f {dir} -t -s", _DONE, file="topic.json", only=_OURS),
         Case(
             "exportMetadata",

@@ -100,5 +100,7 @@ def _runs(by_command: dict[str, list[Case]]) -> Iterator[str]:
     yield "| --- | --- | --- |"
     for command, cases in sorted(by_command.items(), key=lambda item: item[0].lower()):
         for case in cases:
-            arguments = f"`{case.args}`" if case.args else ""
+            # Braces that stand for themselves are doubled.
+            shown = case.args.replace("{{", "{").replace("}}", "}")
+            arguments = f"`{shown}`" if shown else ""
             yield f"| `{command}` | {arguments} | {', '.join(RELEASES[n] for n in case.lines)} |"
