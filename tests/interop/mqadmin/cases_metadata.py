@@ -160,7 +160,7 @@ GROUPS: Final = Scenario(
             "no.such",
             (5,),
             changes=True,
-            unlike="a broker of Java refuses it with the code 1, ours with 29, the parameter is wrong",
+            unlike="a Java broker refuses an unknown attribute with the code 1, ours with 29",
         ),
         Case(
             "updateSubGroupList", "-c {cluster} -f {dir}/groups.json", "success", (5,), changes=True
@@ -182,7 +182,7 @@ GROUPS: Final = Scenario(
             "updateSubGroup",
             "-c {cluster} -g {new}!",
             "characters outside",
-            unlike="a broker of Java makes a group of any name with this command",
+            unlike="a Java broker makes a group of any name, ours refuses what is no name",
         ),
     ),
     _prepare_groups,

@@ -33,8 +33,9 @@ servers. `tests/interop/test_mqadmin.py` ran each of them in each way that is li
 (4.9.7, of whose line no newer broker is published, and 5.3.3) that hold the same topics, groups and messages.
 
 *works*: both print the same, field by field but for addresses, times and rates, and keep the same topics, groups,
-offsets and settings afterwards. *refused*: our servers refuse the request on purpose, with the code and the remark of
-the note. *local*: the command reads files and asks no server. A dash: the release has no such command.
+offsets and settings afterwards; a note says where they do not. *refused*: our servers refuse the request on purpose,
+with the code and the remark of the note. *local*: the command reads files and asks no server. A dash: the release has
+no such command.
 """
 
 
