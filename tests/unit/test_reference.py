@@ -48,6 +48,12 @@ def test_the_reference_of_metrics_is_up_to_date() -> None:
     assert made.PAGE.read_text() == made.page(), "run .venv/bin/python scripts/metrics_reference.py"
 
 
+def test_the_reference_of_mqadmin_is_up_to_date() -> None:
+    made = generator("mqadmin_reference")
+    remedy = "run .venv/bin/python scripts/mqadmin_reference.py"
+    assert made.PAGE.read_text() == made.page(), remedy
+
+
 async def test_the_reference_of_requests_says_what_the_servers_serve() -> None:
     made = generator("request_reference")
     async with Cluster() as cluster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -303,6 +304,11 @@ async def test_keys_that_mqadmin_needs_are_shown_and_may_be_sent_back(desk: Desk
         answer = await desk.update(**{key: value})
         assert answer.code == ERROR
         assert key in str(answer.remark)
+
+
+async def test_mqadmin_exports_metrics_with_the_number_of_processors(desk: Desk) -> None:
+    """It takes them from this key, which a Java broker shows as it has it from its client."""
+    assert int((await desk.shown())["clientCallbackExecutorThreads"]) == os.cpu_count()
 
 
 async def test_a_role_that_the_file_gives_is_no_constant(

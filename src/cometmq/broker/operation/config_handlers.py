@@ -6,6 +6,7 @@ again. Here a key that would change nothing before a restart is refused with tha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -88,8 +89,14 @@ LIVE_KEYS: Final = frozenset(
 # Keys after whose change name servers are told all topics again.
 _REGISTERED_ANEW: Final = frozenset({"brokerPermission", "namesrvAddr"})
 _ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS
-# Shown unless the file has them, because mqadmin of 4.9 exports no configuration without them.
-_FIXED: Final = {"brokerRole": "ASYNC_MASTER", "filterServerNums": "0", "useTLS": "false"}
+# Shown unless the file has them, because mqadmin reads them: without the former ones that of 4.9
+# exports no configuration, and the last one it exports as the number of processors.
+_FIXED: Final = {
+    "brokerRole": "ASYNC_MASTER",
+    "filterServerNums": "0",
+    "useTLS": "false",
+    "clientCallbackExecutorThreads": str(os.cpu_count() or 1),
+}
 # Java: initConfigBlackList; `configBlackList` may name more.
 _BLACK_LIST: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 

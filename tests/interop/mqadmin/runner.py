@@ -25,37 +25,42 @@ class Printed(NamedTuple):
 
 
 class MqAdmin:
-    """`mqadmin` of one release line (4 or 5) against one name server. A context manager."""
+    """`mqadmin` of one release line (4 or 5). A context manager."""
 
-    def __init__(self, line: int, namesrv: str) -> None:
+    def __init__(self, line: int) -> None:
         assert line in (4, 5), line
         self.line = line
-        self._namesrv = namesrv
-        self._home = Path(tempfile.mkdtemp(prefix="mqadmin-"))
-        self._errors = (self._home / "stderr").open("w+b")
+        self.home = Path(tempfile.mkdtemp(prefix="mqadmin-"))
+        self._errors = (self.home / "stderr").open("w+b")
         flags = [*QUICK_JAVA, "-Xmx256m"]
-        flags.append(f"-Duser.home={self._home}")
+        flags.append(f"-Duser.home={self.home}")
         flags.append("-Dcom.rocketmq.remoting.client.connect.timeout=60000")
-        _write_logback(self._home)
+        _write_logback(self.home)
         classpath = java_classpath(f"tools{line}")
         environment = {
             **clean_environment(),
-            "HOME": str(self._home),
-            "ROCKETMQ_HOME": str(self._home),
+            "HOME": str(self.home),
+            "ROCKETMQ_HOME": str(self.home),
         }
         self._process = subprocess.Popen(
             ["java", *flags, "-cp", classpath, "cometmq.interop.Admin"],
-            cwd=self._home,
+            cwd=self.home,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
         )
 
-    def run(self, command: str, *args: str) -> Printed:
-        """Run one command to its end, with `-n` set."""
+    def run(self, namesrv: str, command: str, *args: str, stop_after_lines: int = 0) -> Printed:
+        """Run one command with `-n` set to its end, or until it has printed so many lines."""
+        return self._ask("\t".join((str(stop_after_lines), command, *args, "-n", namesrv)))
+
+    def commands(self) -> list[str]:
+        """Return the names of all commands that the release has, as its start-up class lists them."""
+        return self._ask("commands").out.split()
+
+    def _ask(self, line: str) -> Printed:
         assert self._process.stdin is not None
-        line = "\t".join((command, *args, "-n", self._namesrv))
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
         return Printed(self._frame("#out"), self._frame("#err"))
@@ -83,7 +88,7 @@ class MqAdmin:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._errors.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
 
 
 def _write_logback(home: Path) -> None:

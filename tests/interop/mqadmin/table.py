@@ -1,0 +1,107 @@
+"""List all cases, and write them as the page docs/reference/mqadmin.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.interop.mqadmin.case import NOTHING, Case, Scenario
+from tests.interop.mqadmin.cases_messages import MESSAGES, OFFSETS
+from tests.interop.mqadmin.cases_metadata import GROUPS, SETTINGS, TOPICS
+from tests.interop.mqadmin.cases_servers import CLIENTS, REFUSED_ON_PURPOSE, SERVERS
+from tests.interop.mqadmin.cases_unknown import UNKNOWN
+
+from cometmq.protocol.refused_requests import REFUSED
+
+RELEASES: Final = {4: "4.9.8", 5: "5.3.3"}
+SCENARIOS: Final[tuple[Scenario, ...]] = (
+    *(TOPICS, GROUPS, SETTINGS, MESSAGES, OFFSETS, CLIENTS, SERVERS),
+    *(UNKNOWN, REFUSED_ON_PURPOSE),
+)
+# It never ends by itself, nor when it is interrupted, so it is run in a process of its own.
+MONITORING: Final = Case(
+    "startMonitoring",
+    says=NOTHING,
+    note="runs until it is killed, so in a process of its own; its consumer joins its group",
+)
+HEAD: Final = """\
+<!-- Written by scripts/mqadmin_reference.py: change tests/interop/mqadmin, then run it. -->
+# mqadmin
+
+All commands of Apache's `mqadmin` (`rocketmq-tools` 4.9.8 and 5.3.3, as `MQAdminStartup` lists them) against CometMQ's
+servers. `tests/interop/test_mqadmin.py` ran each of them in each way that is listed below, at our servers and at Java's
+(4.9.7, of whose line no newer broker is published, and 5.3.3) that hold the same topics, groups and messages.
+
+*works*: both print the same, field by field but for addresses, times and rates, and keep the same topics, groups,
+offsets and settings afterwards; a note says where they do not. *refused*: our servers refuse the request on purpose,
+with the code and the remark of the note. *local*: the command reads files and asks no server. A dash: the release has
+no such command.
+"""
+
+
+RUN_HEAD: Final = """
+## Run as
+
+Words in braces stand for what the test filled in: `{new}` for a name of its own, `{topic}` and `{group}` for a topic that
+a Java consumer of the group had consumed, `{id}` and `{unique}` for ids of a message, `{name}` for the broker's name.
+"""
+
+
+def all_cases() -> list[Case]:
+    return [case for scenario in SCENARIOS for case in scenario.cases] + [MONITORING]
+
+
+def commands(line: int) -> set[str]:
+    """Return the commands that are run with the mqadmin of a release line."""
+    return {case.command for case in all_cases() if line in case.lines}
+
+
+def page() -> str:
+    """Return the text of the page."""
+    by_command: dict[str, list[Case]] = {}
+    for case in all_cases():
+        by_command.setdefault(case.command, []).append(case)
+    return "\n".join([HEAD, *_verdicts(by_command), RUN_HEAD, *_runs(by_command), ""])
+
+
+def _verdicts(by_command: dict[str, list[Case]]) -> Iterator[str]:
+    yield f"| command | {' | '.join(RELEASES.values())} | note |"
+    yield "| --- | --- | --- | --- |"
+    for command, cases in sorted(by_command.items(), key=lambda item: item[0].lower()):
+        cells = [_verdict([case for case in cases if line in case.lines]) for line in RELEASES]
+        yield f"| `{command}` | {' | '.join(cells)} | {'; '.join(_notes(cases))} |"
+
+
+def _verdict(cases: list[Case]) -> str:
+    if not cases:
+        return "-"
+    if any(case.refused is not None for case in cases):
+        return "refused"
+    return "local" if all(case.local for case in cases) else "works"
+
+
+def _notes(cases: list[Case]) -> list[str]:
+    """Return what is to be said of a command, each sentence once."""
+    notes = []
+    for case in cases:
+        if case.refused is not None:
+            notes.append(f"{int(case.refused)}: {REFUSED[case.refused]}")
+        notes += [text for text in (case.note, case.unlike) if text]
+        if case.both:
+            notes.append("of the keys those are compared that both have")
+        if case.more:
+            notes.append("ours has more fields than Java's, and none is missing")
+        if case.stop_after_lines:
+            notes.append("interrupted where it would run forever")
+    return list(dict.fromkeys(notes))
+
+
+def _runs(by_command: dict[str, list[Case]]) -> Iterator[str]:
+    yield "| command | options | of |"
+    yield "| --- | --- | --- |"
+    for command, cases in sorted(by_command.items(), key=lambda item: item[0].lower()):
+        for case in cases:
+            # Braces that stand for themselves are doubled.
+            shown = case.args.replace("{{", "{").replace("}}", "}")
+            arguments = f"`{shown}`" if shown else ""
+            yield f"| `{command}` | {arguments} | {', '.join(RELEASES[n] for n in case.lines)} |"
