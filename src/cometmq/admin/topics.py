@@ -60,9 +60,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """Tells of all queues of a topic, and how many messages the topic took per second in the last
-    minute (0 from brokers before 5.0, which do not tell).
-    """
+    """Tells of a topic's queues, and of its messages per second in the last minute (0 before 5.0)."""
 
     topic: str
     put_per_s: float

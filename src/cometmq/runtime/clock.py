@@ -6,9 +6,9 @@ import time
 from datetime import timedelta
 from typing import Final, Protocol
 
-import structlog
+from cometmq.runtime.loggers import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How often a `SteadyClock` compares itself with the wall clock, in seconds.
 _LOOK_EVERY_S: Final = 0.1

@@ -2,7 +2,7 @@
 
 Each option is `letter/name`, with a * if it takes no value. `-n` is common to all and left out. Names
 that have blanks in mqadmin (`print log`) are as `cometmq admin` has them. The flag `-c/--cplus` of
-resetOffsetByTime is left out: 5.3.3 uses the letter for the cluster.
+resetOffsetByTime has no letter: 5.3.3 uses it for the cluster.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ updateKvConfig s/namespace k/key v/value
 deleteKvConfig s/namespace k/key
 wipeWritePerm b/brokerName
 addWritePerm b/brokerName
-resetOffsetByTime g/group t/topic s/timestamp f/force b/broker q/queue o/offset
+resetOffsetByTime g/group t/topic s/timestamp f/force cplus* b/broker q/queue o/offset
     c/cluster
 skipAccumulatedMessage g/group t/topic f/force c/cluster
 updateOrderConf t/topic v/orderConf m/method
