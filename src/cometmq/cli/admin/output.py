@@ -12,8 +12,6 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
-from cometmq.runtime.clock import SYSTEM_CLOCK
-
 GAP: Final = "  "
 # A table that is streamed is as wide as its first rows, which wait no longer than this.
 _FIRST_ROWS: Final = 200
@@ -204,9 +202,13 @@ class _StreamedTable:
     """Prints rows of a table; its columns are as wide as their titles and values in the first rows."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
+        # Not above: it brings the logging along, which most commands do without.
+        from cometmq.runtime.clock import SYSTEM_CLOCK
+
+        self._clock = SYSTEM_CLOCK
         self._columns = columns
         self._first: list[Sequence[object]] | None = []
-        self._begin_s = SYSTEM_CLOCK.monotonic()
+        self._begin_s = self._clock.monotonic()
         self._widths: list[int] = []
         self._right: list[bool] = []
 
@@ -216,7 +218,7 @@ class _StreamedTable:
             _print_line(texts, self._widths, self._right)
             return
         self._first.append(row)
-        waited_s = SYSTEM_CLOCK.monotonic() - self._begin_s
+        waited_s = self._clock.monotonic() - self._begin_s
         if len(self._first) >= _FIRST_ROWS or waited_s >= _FIRST_ROWS_S:
             self.end()
 
