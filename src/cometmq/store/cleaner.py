@@ -318,5 +318,11 @@ class Cleaner:
         return self._queues.find(queue.topic, queue.queue_id) is queue
 
     def has_lost_all(self, queue: ConsumeQueue) -> bool:
-        """Say whether a queue had messages, which all left the log."""
-        return queue.last_message() is not None and queue.all_have_left(self._log.min_offset)
+        """Say whether a queue had messages, which all left the log.
+
+        While a file hangs, none has: a restart finds the file again. If the queue had begun anew by
+        then, a rebuild would take the old messages for its new ones.
+        """
+        if self._hanging or queue.last_message() is None:
+            return False
+        return queue.all_have_left(self._log.min_offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import time
 from collections.abc import Callable, Container, Iterator
 from datetime import datetime
@@ -331,6 +332,26 @@ def test_a_late_deletion_spares_the_file_of_a_queue_that_was_made_since(box: Box
     assert was_removed
     store.queues.release()
     assert bodies(store, "gone") == [b"new"]
+
+
+def test_queues_stay_while_a_file_that_may_have_their_messages_hangs(box: Box) -> None:
+    disk = UsedDisk()
+    store = box.open(disk)
+    put(store, b"old", topic="gone")
+    for _ in range(12):
+        put(store, bytes(800))
+    age(box, 90, 90)
+    disk.used = 80
+    disk.stuck = True
+    store.cleaner.run_now()
+    assert store.commit_log.min_offset > 0
+    assert removed_queues(store, kept={"orders"}) == []
+    assert put(store, b"new", topic="gone")[0] == 1
+    disk.stuck = False
+    box.crash(store)
+    # A rebuild from the whole log, which has the file again.
+    shutil.rmtree(box.root / "consumequeue")
+    assert bodies(box.open(disk), "gone") == [b"old", b"new"]
 
 
 def test_files_that_a_removal_leaves_are_no_part_of_the_next_queue(box: Box) -> None:
