@@ -180,6 +180,8 @@ class QueueTable:
                     queue.remove_files()
                     intact = False
                 self._queues[topic, int(name)] = queue
+        # A store that is opened again has found the queues before.
+        self._counts = Counter(topic for topic, _ in self._queues)
         return intact
 
     def truncate(self, log_end: int) -> None:
