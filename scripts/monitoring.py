@@ -71,9 +71,9 @@ def known_metrics() -> dict[str, tuple[Kind, str, frozenset[str]]]:
         kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
         unit = next((u for u in ("bytes", "seconds") if f"_{u}" in name), "")
         scraped[name] = kind, unit, frozenset()
-    # Prometheus adds these to all.
+    # Prometheus adds these to all, the last one its operator for Kubernetes.
     return {
-        name: (kind, unit, labels | {"job", "instance"})
+        name: (kind, unit, labels | {"job", "instance", "namespace"})
         for name, (kind, unit, labels) in {**client_metrics(), **scraped, **ours}.items()
     }
 
@@ -412,11 +412,13 @@ ALERTS: Final = (
           f"{_HERE} does not do its work", "Ask its /ready for the reason: a full or failed disk, mostly.", "health-checks"),
     Alert("CometMQNoBrokers", "critical", 2, "cometmq_namesrv_brokers == 0",
           f"No broker is registered with name server {_HERE}", "Start the brokers, and compare namesrvAddr with its address.", "troubleshooting"),
-    Alert("CometMQNameServersDiffer", "warning", 10, "max(cometmq_namesrv_brokers) != min(cometmq_namesrv_brokers)",
+    Alert("CometMQNameServersDiffer", "warning", 10, "max by (namespace, job) (cometmq_namesrv_brokers) != min by (namespace, job) (cometmq_namesrv_brokers)",
           "Name servers know different brokers", "Give each broker all name servers in namesrvAddr, and look for lost connections.", "troubleshooting"),
-    Alert("CometMQBrokerSilent", "warning", 1, "cometmq_namesrv_longest_silence_seconds > 75",
+    # At once: a silent broker is forgotten 45 seconds later, and the figure with it.
+    Alert("CometMQBrokerSilent", "warning", 0, "cometmq_namesrv_longest_silence_seconds > 75",
           f"A broker has not registered with {_HERE} for {{{{ $value }}}} seconds", "After 120 seconds its topics lose their routes: see whether it runs and reaches the name server.", "troubleshooting"),
-    Alert("CometMQMessagesRefused", "critical", 5, "sum by (cluster, node_id, cause) (rate(cometmq_refused_messages_total[5m])) > 0",
+    # Not for what a faulty client sends.
+    Alert("CometMQMessagesRefused", "critical", 5, 'sum by (cluster, node_id, cause) (rate(cometmq_refused_messages_total{cause!="message_illegal"}[5m])) > 0',
           f"{_HERE} refuses messages: {{{{ $labels.cause }}}}", "Producers get errors. The cause names the limit or the disk.", "troubleshooting"),
     Alert("CometMQDiskFillingUp", "warning", 10, "cometmq_disk_used_ratio > 0.75",
           f"The disk of {_HERE} is {{{{ $value | humanizePercentage }}}} full", "From diskMaxUsedSpaceRatio on old messages are deleted early: add space, or lower fileReservedTime.", "sizing"),
@@ -434,7 +436,8 @@ ALERTS: Final = (
           f"Group {_GROUP} is more than ten minutes behind in {{{{ $labels.topic }}}}", "The dashboard of groups tells slow listeners from missing ones."),
     Alert("CometMQGroupWithoutMembers", "warning", 15, 'sum by (cluster, consumer_group) (rocketmq_consumer_lag_messages{is_system="false"}) > 0 unless on (cluster, consumer_group) sum by (cluster, consumer_group) (rocketmq_consumer_connections) > 0',
           f"Messages wait for group {_GROUP}, which has no member", "Start its consumers; if nobody needs the group, delete it."),
-    Alert("CometMQDeadLetters", "warning", 0, 'sum by (cluster, consumer_group) (increase(rocketmq_send_to_dlq_messages_total{is_system="false"}[15m])) > 0',
+    # A group has no such series before its first dead letter, and the first value is no increase.
+    Alert("CometMQDeadLetters", "warning", 0, 'sum by (cluster, consumer_group) (increase(rocketmq_send_to_dlq_messages_total{is_system="false"}[15m])) > 0 or sum by (cluster, consumer_group) (rocketmq_send_to_dlq_messages_total{is_system="false"} unless rocketmq_send_to_dlq_messages_total offset 15m) > 0',
           f"Messages of group {_GROUP} became dead letters", "Its listener fails for them. Mend it, then redrive them: cometmq pipeline redrive."),
     Alert("CometMQTransactionsUndecided", "warning", 15, "rocketmq_half_messages > 100000",
           f"{_HERE} has {{{{ $value }}}} half messages without a verdict", "Their producers do not answer checks: look whether they run."),

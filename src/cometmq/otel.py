@@ -124,12 +124,17 @@ class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
             f"send {context.queue.topic}", kind=kind, attributes=attributes
         )
         if single:
-            # Replaces what an attempt before this one wrote, or the producer that sent it first.
-            propagate.inject(message.properties, trace.set_span_in_context(span))
+            carrier: dict[str, str] = {}
+            propagate.inject(carrier, trace.set_span_in_context(span))
+            # Replaces what an attempt before this one wrote, or the producer that sent it first. An
+            # empty property would fail the send.
+            message.properties.update({name: text for name, text in carrier.items() if text})
         context.state[self] = _Running(span, attributes, self._monotonic(), None)
 
     def after_send(self, context: SendContext) -> None:
-        running: _Running = context.state.pop(self)
+        running: _Running | None = context.state.pop(self, None)
+        if running is None:  # it was under way when the hook was added
+            return
         if context.result is not None:
             running.span.set_attribute("messaging.message.id", context.result.msg_id)
         if context.error is not None:
@@ -167,7 +172,9 @@ class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
         context.state[self] = _Running(span, attributes, self._monotonic(), token)
 
     def after_consume(self, context: ConsumeContext) -> None:
-        running: _Running = context.state.pop(self)
+        running: _Running | None = context.state.pop(self, None)
+        if running is None:
+            return
         if running.token is not None:
             contexts.detach(running.token)
         if not context.success:

@@ -276,35 +276,35 @@ def test_limits_of_pulls_and_offsets_obey_at_once_and_the_file_keeps_them(
     assert (kept["maxHeldPulls"], kept["maxConsumerOffsets"]) == ("0", "2")
 
 
-def test_records_of_ended_transactions_obey_at_once(
-    site: OwnBroker, client: RawClient, conf: Path
-) -> None:
-    assert update(client, transactionOpBatchInterval=100_000_000).code == 0
+def test_records_of_ended_transactions_obey_at_once(conf: Path) -> None:
+    # From the start: a wait that is under way when the key changes goes on.
+    conf.write_text(f"{CONF}transactionOpBatchInterval=100000000\n")
+    with new_site(conf) as site, RawClient(site.address) as client:
 
-    def written() -> int:
-        queue = site.broker.store.queues.find("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
-        return 0 if queue is None else queue.next_offset
+        def written() -> int:
+            queue = site.broker.store.queues.find("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
+            return 0 if queue is None else queue.next_offset
 
-    def end_one() -> None:
-        values = {"TRAN_MSG": "true", "PGROUP": "g"}
-        ext = send_ext("T", properties=properties(values), producerGroup="g", sysFlag=4)
-        half = client.ask(SEND, ext, b"half").ext
-        end = {
-            "producerGroup": "g",
-            "tranStateTableOffset": half["queueOffset"],
-            "commitLogOffset": int(half["msgId"][16:], 16),
-            "commitOrRollback": 8,
-            "msgId": half["msgId"],
-        }
-        assert client.ask(END, end).code == 0
+        def end_one() -> None:
+            values = {"TRAN_MSG": "true", "PGROUP": "g"}
+            ext = send_ext("T", properties=properties(values), producerGroup="g", sysFlag=4)
+            half = client.ask(SEND, ext, b"half").ext
+            end = {
+                "producerGroup": "g",
+                "tranStateTableOffset": half["queueOffset"],
+                "commitLogOffset": int(half["msgId"][16:], 16),
+                "commitOrRollback": 8,
+                "msgId": half["msgId"],
+            }
+            assert client.ask(END, end).code == 0
 
-    before = written()
-    end_one()
-    assert written() == before
-    assert update(client, transactionOpMsgMaxSize=1).code == 0
-    end_one()
-    assert written() == before + 1
-    assert load_properties(conf)["transactionOpMsgMaxSize"] == "1"
+        before = written()
+        end_one()
+        assert written() == before
+        assert update(client, transactionOpMsgMaxSize=1).code == 0
+        end_one()
+        assert written() == before + 1
+        assert load_properties(conf)["transactionOpMsgMaxSize"] == "1"
 
 
 def test_switches_of_the_broker_obey_at_once(client: RawClient) -> None:

@@ -49,9 +49,14 @@ def test_producers_and_consumers_are_measured(face: Face, name: str) -> None:
     metrics.watch(consumer)
     consumer.subscribe(name)
     face.started(consumer)
-    assert eventually(lambda: of("rocketmq_process_time_count", invocation_status="failure") == 3)
-    assert of("cometmq_client_consumed_messages_total", status="EXCEPTION") == 3
-    assert of("rocketmq_delivery_latency_count") == 3
+
+    def failed() -> float:
+        return of("rocketmq_process_time_count", invocation_status="failure") or 0
+
+    # Ten seconds later they are delivered once more.
+    failures = eventually(failed, lambda count: count >= 3)
+    assert (of("cometmq_client_consumed_messages_total", status="EXCEPTION") or 0) >= failures
+    assert (of("rocketmq_delivery_latency_count") or 0) >= failures
     assert (of("cometmq_client_assigned_queues") or 0) > 0
     assert of("rocketmq_consumer_cached_messages") is not None
 

@@ -16,7 +16,7 @@ import msgspec
 from cometmq.admin.group_records import GroupProgress, queue_progress
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.room import Room
-from cometmq.errors import RemoteError
+from cometmq.errors import ProtocolError, RemoteError
 from cometmq.protocol import java_requests, requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.header import NoHeader
@@ -108,6 +108,9 @@ class RocksdbCheck(Enum):
     # Its result will be in the broker's log.
     IN_PROGRESS = 2
     FAILED = 3
+
+
+_CHECKS: Final = {check.value: check for check in RocksdbCheck}
 
 
 class BrokerReports(Room):
@@ -203,6 +206,11 @@ class BrokerReports(Room):
             answer = await self._servers.ask(
                 address, requests.GET_TIMER_CHECK_POINT, NoHeader(), what=what
             )
+            if len(answer.body) < _TIMER_CHECK.size:
+                raise ProtocolError(
+                    f"{address} answered {what} with {len(answer.body)} bytes, which are no checkpoint "
+                    "of a timer"
+                )
             delivered_ms, _, offset, master = _TIMER_CHECK.unpack_from(answer.body)
             return TimerProgress(delivered_ms, offset, master)
 
@@ -267,7 +275,10 @@ class BrokerReports(Room):
             answer = await self._servers.ask(
                 address, requests.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, header, what=what
             )
-            return RocksdbCheck(answer.body.check_status), answer.body.check_result or ""
+            status = answer.body.check_status
+            if status not in _CHECKS:
+                raise ProtocolError(f"{address} answered {what} with the unknown status {status}")
+            return _CHECKS[status], answer.body.check_result or ""
 
         return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
 

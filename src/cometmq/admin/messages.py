@@ -16,13 +16,12 @@ from cometmq.admin.queue_contents import QueueContents
 from cometmq.admin.reading import address_of, message_of, records_of
 from cometmq.admin.servers import master_of, readable_of
 from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
-from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError, RouteNotFoundError
+from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
-from cometmq.model.route import TopicRouteData
 from cometmq.model.sysflag import COMPRESSED, COMPRESSION_MASK
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -354,7 +353,7 @@ class Messages(QueueContents, UnconsumedMessages):
             unique_key_query="true" if unique else None,
         )
         what = f"the messages of topic {topic} with {key}"
-        route = _of_cluster(await self._servers.route(topic), topic, cluster)
+        route = await self._servers.route(topic, cluster=cluster)
         names = {address: name for name, address in readable_of(route).items()}
 
         async def ask(address: str) -> list[MessageExt]:
@@ -411,19 +410,6 @@ _SENT: Final = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
-
-
-def _of_cluster(route: TopicRouteData, topic: str, cluster: str | None) -> TopicRouteData:
-    """Return the part of a topic's route that one cluster has, or all of it."""
-    if cluster is None:
-        return route
-    at = [data for data in route.broker_datas if data.cluster == cluster]
-    if not at:
-        clusters = ", ".join(sorted({data.cluster for data in route.broker_datas}))
-        raise RouteNotFoundError(
-            f"topic {topic} has no broker in cluster {cluster!r:.80}; it is in {clusters}"
-        )
-    return TopicRouteData(at, route.queue_datas)
 
 
 def _context(code: int) -> ContextCode | None:

@@ -9,6 +9,7 @@ units (milliseconds where the name has none); the others are `cometmq_client_…
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +60,8 @@ class ClientMetrics(Collector):
         self._now_ms = clock.now_ms
         self.monotonic = clock.monotonic
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
+        # A client that is added while a scrape goes through the set would fail the scrape.
+        self._lock = threading.Lock()
         self._topics: set[str] = set()
         labels = ("group", "topic")
         self._sends = Histogram(
@@ -105,13 +108,15 @@ class ClientMetrics(Collector):
         """
         if not (hasattr(client, "load") and hasattr(client, "add_hook")):
             raise IllegalArgumentError(f"{client!r:.200} is no producer or consumer to watch")
-        if client in self._clients:
-            return
+        with self._lock:
+            if client in self._clients:
+                return
         try:
             client.add_hook(_Sends(self))
         except IllegalArgumentError:  # of no kind that a consumer calls
             client.add_hook(_Consumes(self))
-        self._clients.add(client)
+        with self._lock:
+            self._clients.add(client)
 
     def describe(self) -> list[Metric]:
         """Name the metrics for the registry without collecting them."""
@@ -120,7 +125,9 @@ class ClientMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Say what the clients hold now. The registry calls this, in any thread."""
         loads = _Loads()
-        for client in list(self._clients):
+        with self._lock:
+            clients = list(self._clients)
+        for client in clients:
             loads.add(client.load(), self._label)
         yield from loads.families()
 
@@ -162,7 +169,9 @@ class _Sends(SendMessageHook):
         context.state[self] = self._metrics.monotonic()
 
     def after_send(self, context: SendContext) -> None:
-        self._metrics.sent(context, self._metrics.monotonic() - context.state.pop(self))
+        began_s = context.state.pop(self, None)
+        if began_s is not None:  # else it was under way when the client began to be watched
+            self._metrics.sent(context, self._metrics.monotonic() - began_s)
 
 
 class _Consumes(ConsumeMessageHook):
@@ -174,7 +183,9 @@ class _Consumes(ConsumeMessageHook):
         self._metrics.delivered(context)
 
     def after_consume(self, context: ConsumeContext) -> None:
-        self._metrics.consumed(context, self._metrics.monotonic() - context.state.pop(self))
+        began_s = context.state.pop(self, None)
+        if began_s is not None:
+            self._metrics.consumed(context, self._metrics.monotonic() - began_s)
 
 
 class _Loads:

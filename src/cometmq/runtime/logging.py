@@ -139,13 +139,15 @@ def _name_logger(
 def _hide_secrets(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Hide values under names of secrets, also in tables: changed configuration keys, say."""
+    """Hide values under names of secrets, also in tables: changed configuration keys, say. A value
+    of a table that itself names a secret is hidden, too (Java: initAuthenticationUser).
+    """
     for key, value in event.items():
         if _SECRET.search(key):
             event[key] = _HIDDEN
-        elif isinstance(value, dict) and any(_SECRET.search(str(name)) for name in value):
+        elif isinstance(value, dict):
             event[key] = {
-                name: _HIDDEN if _SECRET.search(str(name)) else inner
+                name: _HIDDEN if _SECRET.search(f"{name} {inner}") else inner
                 for name, inner in value.items()
             }
     return event
@@ -157,7 +159,10 @@ def _rendering(*, json: bool, colors: bool) -> list[Any]:
         return [
             structlog.contextvars.merge_contextvars,
             stamp,
-            structlog.dev.ConsoleRenderer(colors=colors),
+            # structlog's default prints all local variables, passwords too, and in colours.
+            structlog.dev.ConsoleRenderer(
+                colors=colors, exception_formatter=structlog.dev.plain_traceback
+            ),
         ]
     return [
         structlog.contextvars.merge_contextvars,

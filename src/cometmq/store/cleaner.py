@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -102,7 +103,7 @@ class Cleaner:
         self._refusals = refusals
         self._manual_runs = 0
         self._trimmed_to = -1
-        self._hanging: deque[Path] = deque()
+        self._hanging: deque[tuple[Path, ConsumeQueue | None]] = deque()
         self._retry_at_s = 0.0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
         self.on_expiring: list[Callable[[int], int]] = []
@@ -210,7 +211,7 @@ class Cleaner:
         else:
             log.info("a file of the commit log goes", path=str(path), why=found.trigger)
         pause = self._config.delete_commit_log_files_interval
-        yield Work(lambda: self._delete(path), pause)
+        yield Work(partial(self._delete, path), pause)
 
     def _settle(self, removals: Sequence[LogFile]) -> Iterator[Work]:
         """Have those records of the files copied that somebody still needs."""
@@ -256,7 +257,12 @@ class Cleaner:
         finally:
             self._refusals.set(RefusalCause.DISK_FULL, full)
 
-    def _delete(self, path: Path) -> None:
+    def _delete(self, path: Path, queue: ConsumeQueue | None = None) -> None:
+        """Delete a file that was detached, from `queue` or else from the log."""
+        if queue is not None and not self._is_there(queue):
+            # Whoever removed the queue removes its files. A file of this name may be the first one
+            # of a queue that was made since.
+            return
         try:
             self._disk.remove(path)
             # Files leave the disk in this order too: a missing file in the middle would stop the
@@ -264,8 +270,8 @@ class Cleaner:
             self._disk.sync_directory(path.parent)
         except StoreError as error:
             log.warning("a file cannot be deleted, it is tried again later", reason=str(error))
-            if path not in self._hanging:
-                self._hanging.append(path)
+            if (path, queue) not in self._hanging:
+                self._hanging.append((path, queue))
                 pause_s = self._config.redelete_hanged_file_interval / 1000
                 self._retry_at_s = self._clock.monotonic() + pause_s
         else:
@@ -276,8 +282,8 @@ class Cleaner:
         if not self._hanging or self._clock.monotonic() < self._retry_at_s:
             return
         tried, self._hanging = self._hanging, deque()
-        for path in tried:
-            yield Work(lambda path=path: self._delete(path))  # type: ignore[misc]  # mypy infers no lambda with a default
+        for path, queue in tried:
+            yield Work(partial(self._delete, path, queue))
 
     def _trim(self, log_min_offset: int) -> Iterator[Work]:
         """Drop from consume queues, and have `on_trimmed` drop, what the log no longer holds."""
@@ -299,16 +305,24 @@ class Cleaner:
             path = queue.files.detach_first()
             # At once, so that nobody looks for the units of the file.
             queue.min_offset = max(queue.min_offset, queue.first_offset)
-            yield Work(lambda path=path: self._delete(path), pause)  # type: ignore[misc]  # mypy infers no lambda with a default
+            yield Work(partial(self._delete, path, queue), pause)
         if self._is_there(queue):
             queue.correct_min_offset(log_min_offset)
             if queue.is_idle:
                 queue.release()
 
     def _is_there(self, queue: ConsumeQueue) -> bool:
-        """Say whether the queue is there: its topic may be deleted between two pieces of work."""
+        """Say whether the queue is there: it may be removed between two pieces of work. For any
+        thread.
+        """
         return self._queues.find(queue.topic, queue.queue_id) is queue
 
     def has_lost_all(self, queue: ConsumeQueue) -> bool:
-        """Say whether a queue had messages, which all left the log."""
-        return queue.last_message() is not None and queue.all_have_left(self._log.min_offset)
+        """Say whether a queue had messages, which all left the log.
+
+        While a file hangs, none has: a restart finds the file again. If the queue had begun anew by
+        then, a rebuild would take the old messages for its new ones.
+        """
+        if self._hanging or queue.last_message() is None:
+            return False
+        return queue.all_have_left(self._log.min_offset)

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -151,7 +152,6 @@ class MessageStore:
         self._deleting: set[str] = set()
         # Microseconds that syncs of the commit log took; those that found nothing do not count.
         self.flush_times = latencies()
-        self._monotonic = clock.monotonic
         self.refusals = self._appender.refusals
         self._refuse_as_closed("is not open")
         self.cleaner = Cleaner(
@@ -406,7 +406,7 @@ class MessageStore:
         if key in self._pending_queues:
             # What is not in the queue yet would bring it back.
             self._commit_and_publish()
-        return self.queues.find(*key) is queue and self.cleaner.has_lost_all(queue)
+        return self._is_there(queue) and self.cleaner.has_lost_all(queue)
 
     def _removal(
         self, topic: str, queue_id: int, forgotten: Callable[[str], None]
@@ -552,11 +552,18 @@ class MessageStore:
 
     def _trim_extensions(self, _log_min_offset: int) -> Iterator[Work]:
         for queue in self.queues:
-            # Its topic may have been deleted between two pieces of work.
-            is_there = self.queues.find(queue.topic, queue.queue_id) is queue
-            if is_there and isinstance(queue, ExtendedConsumeQueue):
+            # It may have been removed between two pieces of work.
+            if self._is_there(queue) and isinstance(queue, ExtendedConsumeQueue):
                 for path in queue.detach_expired_ext():
-                    yield Work(lambda path=path: self._disk.remove(path))  # type: ignore[misc]  # mypy infers no lambda with a default
+                    yield Work(partial(self._remove_ext, queue, path))
+
+    def _remove_ext(self, queue: ConsumeQueue, path: Path) -> None:
+        # A queue that was made since may have a file of this name. For any thread.
+        if self._is_there(queue):
+            self._disk.remove(path)
+
+    def _is_there(self, queue: ConsumeQueue) -> bool:
+        return self.queues.find(queue.topic, queue.queue_id) is queue
 
     def _trim_index(self, log_min_offset: int) -> Iterator[Work]:
         yield Work(lambda: self.index.remove_expired(log_min_offset))

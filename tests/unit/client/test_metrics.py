@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from opentelemetry import propagate
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
 from tests.waits import WAIT_S
 
@@ -20,7 +25,10 @@ from cometmq.client.metrics import MAX_TOPICS, REST
 from cometmq.client.producing.encoding import MessageEncoder
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import IllegalArgumentError, RemoteError
+from cometmq.otel import OpenTelemetryHook
 from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.properties import decode_properties
 
 SEND = RequestCode.SEND_MESSAGE_V2
 NOBODY = "127.0.0.1:1"
@@ -103,6 +111,62 @@ def test_a_client_that_is_gone_leaves_the_metrics(registry: CollectorRegistry) -
     metrics.watch(client)
     del client
     assert registry.get_sample_value("cometmq_client_connections", {"group": "g"}) is None
+
+
+async def test_a_send_that_was_under_way_when_watching_began_is_not_counted(
+    fake: FakeInstance, registry: CollectorRegistry
+) -> None:
+    """The hook raised KeyError for each such send, which the log told with a traceback."""
+    metrics, watched = ClientMetrics(registry), Watched()
+    watched.hooks.add(SendMessageHook())
+    fake.remoting.routes["t"] = route("a")
+
+    def answer(address: str, command: RemotingCommand) -> RemotingCommand:
+        metrics.watch(watched)
+        watched.hooks.add(OpenTelemetryHook())
+        return send_ok(address, command)
+
+    fake.remoting.answers[SEND] = answer
+    with capture_logs() as lines:
+        await send(fake, watched)
+    assert [line for line in lines if line["event"] == "a hook failed"] == []
+    name = "rocketmq_send_cost_time_count"
+    labels = {"group": "g", "topic": "t", "invocation_status": "success"}
+    assert registry.get_sample_value(name, labels) is None
+    fake.remoting.answers[SEND] = send_ok
+    await send(fake, watched)
+    assert registry.get_sample_value(name, labels) == 1
+
+
+@pytest.fixture
+def writes_empty() -> Iterator[None]:
+    """Have OpenTelemetry use a propagator that writes an empty value, and a good one."""
+
+    class Writes(TraceContextTextMapPropagator):
+        def inject(self, carrier: Any, *_: object, **__: object) -> None:
+            carrier.update({"baggage": "", "traceparent": "00-1-2-01"})
+
+    before = propagate.get_global_textmap()
+    propagate.set_global_textmap(Writes())
+    yield
+    propagate.set_global_textmap(before)
+
+
+@pytest.mark.usefixtures("writes_empty")
+async def test_a_propagator_that_writes_an_empty_value_fails_no_send(fake: FakeInstance) -> None:
+    watched, sent = Watched(), []
+    watched.hooks.add(OpenTelemetryHook())
+    fake.remoting.routes["t"] = route("a")
+
+    def answer(address: str, command: RemotingCommand) -> RemotingCommand:
+        sent.append(decode_properties(command.ext["i"]))
+        return send_ok(address, command)
+
+    fake.remoting.answers[SEND] = answer
+    await send(fake, watched)
+    (properties,) = sent
+    assert properties["traceparent"] == "00-1-2-01"
+    assert "baggage" not in properties
 
 
 def test_what_is_no_client_is_refused(registry: CollectorRegistry) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -107,8 +108,9 @@ def test_what_is_no_file_is_refused_at_the_start(tmp_path: Path, kind: str) -> N
 
 
 def test_a_refused_file_takes_no_descriptor(tmp_path: Path) -> None:
+    gc.collect()  # files of other tests that nobody closed
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         with pytest.raises(ConfigError):
             log_file(Path("/dev/null"))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -47,6 +47,25 @@ def test_lines_for_people_on_a_terminal() -> None:
     assert "broker=broker-a" in stream.getvalue()
 
 
+def test_a_traceback_for_people_shows_no_variables() -> None:
+    """With structlog's own formatter a password of any frame stood in the log."""
+    stream = io.StringIO()
+    configure_logging(json=False, stream=stream)
+
+    def log_in(password: str) -> None:
+        raise ValueError(f"no account has {len(password)} characters")
+
+    try:
+        log_in("hush" * 2)
+    except ValueError:
+        structlog.get_logger("x").exception("handler failed")
+    text = stream.getvalue()
+    assert "Traceback" in text
+    assert "ValueError: no account has 8 characters" in text
+    assert "hushhush" not in text
+    assert "\x1b" not in text
+
+
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ConfigError, match="loud is none of debug, info, warning, error"):
         configure_logging("loud")
@@ -154,7 +173,11 @@ def test_a_log_that_the_application_set_up_keeps_its_level() -> None:
 def test_secrets_are_hidden_also_in_changed_keys() -> None:
     stream = io.StringIO()
     configure_logging("info", stream=stream)
-    changed = {"tlsServerKeyPassword": "hush-1", "fileReservedTime": "72"}
+    changed = {
+        "tlsServerKeyPassword": "hush-1",
+        "fileReservedTime": "72",
+        "initAuthenticationUser": '{"username":"rocketmq","password":"hush-3"}',
+    }
     structlog.get_logger("x").info("updated", changed=changed, secret_key="hush-2")
     (line,) = lines_of(stream)
     assert "hush" not in stream.getvalue()

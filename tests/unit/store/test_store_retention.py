@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import time
 from collections.abc import Callable, Container, Iterator
 from datetime import datetime
@@ -182,6 +183,11 @@ class UsedDisk(Disk):
             raise StoreError(f"{path}: Operation not permitted")
         super().remove(path)
 
+    def remove_tree(self, path: Path) -> None:
+        if self.stuck:
+            raise StoreError(f"{path}: Operation not permitted")
+        super().remove_tree(path)
+
 
 def age(box: Box, *hours: float) -> None:
     """Give the log's files an age, and sync what is in them: only then may they be deleted."""
@@ -302,6 +308,71 @@ def test_a_queue_that_is_removed_takes_nothing_until_its_files_are_gone(box: Box
         work.do()
     assert put(store, b"new", topic="gone")[0] == 0
     assert bodies(store, "gone") == [b"new"]
+
+
+def test_a_late_deletion_spares_the_file_of_a_queue_that_was_made_since(box: Box) -> None:
+    """It has the name of the file that is to be deleted."""
+    disk = UsedDisk()
+    store = box.open(disk)
+    for _ in range(6):
+        put(store, b"old", topic="gone")
+    for _ in range(12):
+        put(store, bytes(800))
+    age(box, 90, 90)
+    disk.used = 80
+    queue = store.queues.find("gone", 0)
+    assert queue is not None
+    was_removed = False
+    for work in store.cleaner.run():
+        if not was_removed and queue.first_offset > 0:  # this is the deletion of its first file
+            assert removed_queues(store, kept={"orders"}) == ["gone"]
+            assert put(store, b"new", topic="gone")[0] == 0
+            was_removed = True
+        work.do()
+    assert was_removed
+    store.queues.release()
+    assert bodies(store, "gone") == [b"new"]
+
+
+def test_queues_stay_while_a_file_that_may_have_their_messages_hangs(box: Box) -> None:
+    disk = UsedDisk()
+    store = box.open(disk)
+    put(store, b"old", topic="gone")
+    for _ in range(12):
+        put(store, bytes(800))
+    age(box, 90, 90)
+    disk.used = 80
+    disk.stuck = True
+    store.cleaner.run_now()
+    assert store.commit_log.min_offset > 0
+    assert removed_queues(store, kept={"orders"}) == []
+    assert put(store, b"new", topic="gone")[0] == 1
+    disk.stuck = False
+    box.crash(store)
+    # A rebuild from the whole log, which has the file again.
+    shutil.rmtree(box.root / "consumequeue")
+    assert bodies(box.open(disk), "gone") == [b"old", b"new"]
+
+
+def test_files_that_a_removal_leaves_are_no_part_of_the_next_queue(box: Box) -> None:
+    disk = UsedDisk()
+    store = box.open(disk)
+    for _ in range(4):
+        put(store, b"old", topic="gone")
+    for _ in range(12):
+        put(store, bytes(800))
+    age(box, 90, 90)
+    disk.used = 80
+    store.cleaner.run_now()
+    disk.stuck = True
+    with pytest.raises(StoreError, match="not permitted"):
+        removed_queues(store, kept={"orders"})
+    with pytest.raises(StoreError, match="not permitted"):
+        put(store, b"new", topic="gone")
+    disk.stuck = False
+    assert put(store, b"new", topic="gone")[0] == 0
+    store.close()
+    assert bodies(box.open(disk), "gone") == [b"new"]
 
 
 def test_a_pooled_queue_begins_anew_after_its_removal(make_box: Callable[..., Box]) -> None:

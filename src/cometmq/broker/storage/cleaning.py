@@ -116,8 +116,15 @@ class CleaningHandlers:
         return response(ResponseCode.SUCCESS)
 
     def _is_retained(self, topic: str) -> bool:
-        """Say whether a topic exists, or the broker itself may need it again."""
-        return topic in self._topics.table.topic_config_table or names.is_system_topic(topic)
+        """Say whether a topic exists, or the broker itself may need it again.
+
+        Light queues have no configuration; Java keeps them, too.
+        """
+        return (
+            topic in self._topics.table.topic_config_table
+            or names.is_system_topic(topic)
+            or topic.startswith(names.LMQ_PREFIX)
+        )
 
     def _log(self, connection: Connection, topics: Iterable[str]) -> None:
         log.info("queues removed on request", peer=connection.peer, topics=sorted(topics))

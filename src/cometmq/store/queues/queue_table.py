@@ -96,6 +96,10 @@ class QueueTable:
                 )
             if queue_id < 0:
                 raise MessageIllegalError(f"queue id {queue_id} is negative")
+            if self._writable and self._has_files(topic, queue_id):
+                # The disk did not let go of a queue that was removed. Its units would count as those
+                # of this queue at the next start.
+                self.remove_files(topic, queue_id, whole_topic=False)
             queue = self._new(topic, queue_id)
             self._queues[topic, queue_id] = queue
         return queue
@@ -176,6 +180,8 @@ class QueueTable:
                     queue.remove_files()
                     intact = False
                 self._queues[topic, int(name)] = queue
+        # A store that is opened again has found the queues before.
+        self._counts = Counter(topic for topic, _ in self._queues)
         return intact
 
     def truncate(self, log_end: int) -> None:
@@ -193,6 +199,13 @@ class QueueTable:
         for topic in topics:
             self._counts.pop(topic, None)
             self.put_totals.pop(topic, None)
+
+    def _has_files(self, topic: str, queue_id: int) -> bool:
+        place = Path(topic, str(queue_id))
+        if self._disk.names(self._directory / place):
+            return True
+        extensions = self._extensions
+        return extensions is not None and bool(self._disk.names(extensions.directory / place))
 
     def forget_queue(self, topic: str, queue_id: int) -> None:
         """Let go of one queue, which must exist; its files stay."""
