@@ -10,7 +10,11 @@ from cometmq.protocol.codes import RequestCode as Code
 
 _FIGURES: Final = ((r"\b\d+(\.\d+)?(ms|w)?\b", "N"),)
 
-_RATES: Final = ((r"^(\S*mqadmin-\S+) +[\d.]+ .*", r"\1 RATES"),)
+_RATES: Final = (
+    (r"^(\S*mqadmin-\S+) +[\d.]+ .*", r"\1 RATES"),
+    # Java numbers a program's lambdas as it comes to them.
+    (r"\$\$Lambda\$\d+\S*", "$$Lambda"),
+)
 
 # Names of settings and figures without their values, of which a directory is part of one.
 _NAMES: Final = (
