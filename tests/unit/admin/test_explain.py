@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from cometmq.admin.explain import disk, restart, write
 from cometmq.admin.explain.group_causes import judge
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
-from cometmq.admin.explain.records import Cause, Reason, RestartCost
+from cometmq.admin.explain.records import Cause, Explanation, Reason, RestartCost, Unasked
 from cometmq.admin.explain.room import Explanations
 from cometmq.admin.explain.selecting import Sample, selected
 from cometmq.admin.group_records import RunningInfo
-from cometmq.cli.explain_screen import print_text
+from cometmq.cli.explain_screen import print_json, print_text
 from cometmq.errors import ConnectError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.finding import Severity
@@ -272,8 +273,6 @@ async def test_each_step_is_told() -> None:
 def test_the_screen_groups_evidence_by_its_source(capsys: pytest.CaptureFixture[str]) -> None:
     found = judge(facts(m=member(ProcessQueueInfo(cached_msg_count=80), paused="true")))
     assert isinstance(found[0], Reason)
-    from cometmq.admin.explain.records import Explanation, Unasked
-
     explanation = Explanation(
         question="why?",
         reasons=tuple(found),
@@ -291,3 +290,23 @@ def test_the_screen_groups_evidence_by_its_source(capsys: pytest.CaptureFixture[
 def test_the_guide_names_every_cause() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
     assert [cause.value for cause in Cause if f"{cause.value}" not in guide] == []
+
+
+def hostile() -> Explanation:
+    reason = Reason(
+        Cause.CAUGHT_UP, Severity.OK, "m\x1b[2J\n\x9b1m", (told(1).shows("a\rb", "c\x07"),)
+    )
+    return Explanation(question="why?", reasons=(reason,), unasked=(), at_ms=NOW_MS)
+
+
+def test_names_with_control_characters_do_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_text(hostile())
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert r"m\x1b[2J\n\x9b1m  [caught-up]" in shown
+    print_json(hostile())
+    written = capsys.readouterr().out
+    assert all(line.isprintable() for line in written.splitlines())
+    assert json.loads(written)["answer"] == "m\x1b[2J\n\x9b1m"
