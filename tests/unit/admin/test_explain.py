@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from cometmq.admin.explain import disk, restart, write
 from cometmq.admin.explain.group_causes import judge
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
+from cometmq.admin.explain.message_causes import judge as judge_message
+from cometmq.admin.explain.message_facts import MessageFacts
 from cometmq.admin.explain.records import Cause, Explanation, Reason, RestartCost, Unasked
 from cometmq.admin.explain.room import Explanations
 from cometmq.admin.explain.selecting import Sample, selected
@@ -28,7 +31,7 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
-from cometmq.protocol.inspection_bodies import ConsumerConnection, OffsetWrapper
+from cometmq.protocol.inspection_bodies import ClientConnection, ConsumerConnection, OffsetWrapper
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 NOW_MS = 1_700_000_000_000
@@ -206,7 +209,7 @@ def dead_at_b(serve: Any) -> Any:
     return at
 
 
-def half_dead() -> FakeCluster:
+def half_dead(changed: Mapping[int, Any] | None = None) -> FakeCluster:
     refuse = dead_at_b(lambda *_: answer(ResponseCode.SYSTEM_ERROR))
     table = {"offsetTable": {}, "consumeTps": 0.0}
     group = {"subscriptionGroupTable": {"g": {"groupName": "g"}}}
@@ -225,6 +228,7 @@ def half_dead() -> FakeCluster:
                 lambda *_: answer(body={"table": {"nextDeletedFile": ""}})
             ),
             codes.GET_TOPIC_CONFIG.code: refuse,
+            **(changed or {}),
         }
     )
 
@@ -310,3 +314,153 @@ def test_names_with_control_characters_do_not_reach_the_terminal(
     written = capsys.readouterr().out
     assert all(line.isprintable() for line in written.splitlines())
     assert json.loads(written)["answer"] == "m\x1b[2J\n\x9b1m"
+
+
+# What is not told
+
+
+def test_a_group_whose_members_are_not_told_is_not_called_without_members() -> None:
+    found = facts()
+    found.online.clear()
+    assert causes(found) == [Cause.BEHIND]
+    found.offline[A] = told(None)
+    [reason] = judge(found)
+    assert reason.cause is Cause.NO_MEMBER
+    assert reason.evidence[0].figure == "members online"
+    # The members of a broker that has no lag may be away from the one that has.
+    found.offline = {B: told(None, B)}
+    assert causes(found) == [Cause.BEHIND]
+
+
+def test_a_group_whose_progress_is_not_told_is_not_called_caught_up() -> None:
+    found = facts()
+    found.progress.clear()
+    [reason] = judge(found)
+    assert (reason.cause, reason.severity) == (Cause.NOT_TOLD, Severity.WARNING)
+    assert causes(GroupFacts("g", NOW_MS, {})) == [Cause.BROKER_AWAY]
+    half = facts(end=0)
+    half.places = {A: PLACE, B: Place("broker-b", "c", B)}
+    [reason] = judge(half)
+    assert reason.cause is Cause.CAUGHT_UP
+    assert "; broker-b did not" in reason.said
+
+
+async def test_a_progress_that_a_broker_refuses_is_not_taken_for_none() -> None:
+    cluster = half_dead(
+        {requests.GET_CONSUME_STATS.code: lambda *_: answer(ResponseCode.SYSTEM_ERROR)}
+    )
+    found = await Explanations(cluster.servers).group("g")
+    assert found.causes == (Cause.NOT_TOLD,)
+
+
+async def test_a_cluster_that_does_not_answer_does_not_make_a_group_unknown() -> None:
+    def away(address: str, _command: RemotingCommand) -> RemotingCommand:
+        raise ConnectError("no connection", address=address)
+
+    asked = (
+        requests.GET_CONSUME_STATS,
+        requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        requests.GET_CONSUMER_CONNECTION_LIST,
+        requests.GET_BROKER_CONFIG,
+    )
+    cluster = half_dead({row.code: away for row in asked})
+    found = await Explanations(cluster.servers).group("g")
+    assert found.causes == (Cause.NOT_TOLD,)
+    assert {each.address for each in found.unasked} == {A, B}
+
+
+async def test_no_more_than_100_members_are_asked() -> None:
+    members = ConsumerConnection(
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_PASSIVELY",
+        "CLUSTERING",
+        [ClientConnection("x:1", f"m{number:04}", "JAVA", 1) for number in range(1000)],
+    )
+    cluster = half_dead(
+        {
+            requests.GET_CONSUMER_CONNECTION_LIST.code: dead_at_b(lambda *_: answer(body=members)),
+            requests.GET_CONSUMER_RUNNING_INFO.code: lambda *_: answer(
+                ResponseCode.CONSUMER_NOT_ONLINE
+            ),
+        }
+    )
+    await Explanations(cluster.servers).group("g")
+    asked = {
+        command.ext["clientId"]
+        for command in cluster.requests
+        if command.code == requests.GET_CONSUMER_RUNNING_INFO.code
+    }
+    assert len(asked) == 100
+
+
+def test_figures_without_end_are_passed_over() -> None:
+    long = "9" * 5000
+    found = facts(m=member(ProcessQueueInfo(), PROP_CONSUMER_START_TIMESTAMP=long))
+    found.members["m"].value.queues.clear()
+    found.settings[A] = told({"brokerPermission": long})
+    assert causes(found) == [Cause.QUEUE_WITHOUT_OWNER]
+
+
+def test_a_program_that_pulls_by_itself_may_tell_no_queues() -> None:
+    found = facts(m=member(ProcessQueueInfo(), PROP_CONSUME_TYPE="CONSUME_ACTIVELY"))
+    found.members["m"].value.queues.clear()
+    assert causes(found) == [Cause.BEHIND]
+
+
+# Messages
+
+
+def stored(topic: str = "T", at_ms: int = NOW_MS, offset: int = 5, times: int = 0) -> Told[Any]:
+    return told(
+        MessageExt(
+            topic,
+            b"",
+            broker_name="broker-a",
+            queue_id=0,
+            queue_offset=offset,
+            store_timestamp_ms=at_ms,
+            reconsume_times=times,
+            store_host="1.2.3.4:1",
+            commit_log_offset=at_ms,
+        )
+    )
+
+
+def followed(group: GroupFacts) -> MessageFacts:
+    found = MessageFacts("id", "T", NOW_MS, {A: PLACE})
+    found.copies = [stored()]
+    found.groups = {"g": group}
+    found.known_groups = 1
+    return found
+
+
+def fate(found: MessageFacts) -> Cause:
+    [reason], [delivery] = judge_message(found)
+    assert delivery.cause is reason.cause
+    return reason.cause
+
+
+def test_a_message_is_judged_by_what_its_broker_tells() -> None:
+    assert fate(followed(facts(consumed=6))) is Cause.CONSUMED
+    assert fate(followed(facts(consumed=5))) is Cause.NOT_PULLED
+    silent = facts()
+    silent.progress.clear()
+    assert fate(followed(silent)) is Cause.NOT_TOLD
+    everyone = facts()
+    everyone.online[A] = told(
+        ConsumerConnection("CONSUME_FROM_FIRST_OFFSET", "CONSUME_PASSIVELY", "BROADCASTING")
+    )
+    assert fate(followed(everyone)) is Cause.BROADCASTING
+
+
+def test_a_dead_letter_that_was_sent_again_is_judged_by_its_new_copy() -> None:
+    found = followed(facts(consumed=9))
+    found.retried["g"] = [stored("%RETRY%g", NOW_MS + 1, times=1)]
+    found.dead["g"] = [stored("%DLQ%g", NOW_MS + 2, times=2)]
+    assert fate(found) is Cause.DEAD_LETTERED
+    found.copies.append(stored(at_ms=NOW_MS + 3, offset=8))
+    assert fate(found) is Cause.CONSUMED
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_it_is() -> None:
+    assert disk.local_time(10**17) == f"{10**17} ms since the epoch"

@@ -158,5 +158,8 @@ def _deletion_text(deletion: NextDeletion) -> str:
 
 
 def local_time(ms: int) -> str:
-    """Format a time in the zone of this machine."""
-    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")
+    """Format a time in the zone of this machine; one that no calendar has stays as it is."""
+    try:
+        return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms since the epoch"

@@ -9,7 +9,7 @@ from typing import Final
 
 from cometmq.admin.brokers import Brokers
 from cometmq.admin.explain.disk import away, nothing_registered
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, shortened
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
 from cometmq.admin.explain.records import (
     Cause,
     Evidence,
@@ -231,8 +231,8 @@ def _rate(info: Mapping[str, str]) -> tuple[int, bool]:
 
 
 def _figure(info: Mapping[str, str], key: str) -> int | None:
-    text = info.get(key, "")
-    return int(text) if text.isdecimal() else None
+    found = number(info.get(key), -1)
+    return found if found >= 0 else None
 
 
 def _mib(count: int) -> str:

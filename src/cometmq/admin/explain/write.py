@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.admin.brokers import Brokers
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, shortened
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason, Unasked, WriteExplanation
 from cometmq.admin.servers import Servers
 from cometmq.model.finding import Severity
@@ -343,7 +343,7 @@ def _of_store(broker: BrokerFacts) -> Iterator[Reason]:
 
 def _of_size(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
     text = broker.setting("maxMessageSize", _MAX_MESSAGE_SIZE)
-    if facts.size is None or not text.isdecimal() or facts.size <= int(text):
+    if facts.size is None or facts.size <= number(text, facts.size):
         return
     evidence = () if broker.settings is None else (broker.settings.shows("maxMessageSize", text),)
     yield Reason(
@@ -359,7 +359,7 @@ def _of_size(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
 
 def _of_permission(broker: BrokerFacts) -> Iterator[Reason]:
     text = broker.setting("brokerPermission", "6")
-    if broker.settings is None or not text.isdecimal() or int(text) & PERM_WRITE:
+    if broker.settings is None or number(text, PERM_WRITE) & PERM_WRITE:
         return
     yield Reason(
         Cause.BROKER_UNWRITABLE,
@@ -377,7 +377,7 @@ def _of_route(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
         return
     config, name = broker.topic.value, broker.place.name
     text = broker.setting("brokerPermission", "6")
-    writable = config.writable and (not text.isdecimal() or int(text) & PERM_WRITE)
+    writable = config.writable and number(text, PERM_WRITE) & PERM_WRITE
     data = facts.queue_data(name)
     if data is None and ":" not in name:
         yield Reason(
