@@ -22,6 +22,7 @@ Judge = Callable[[GroupFacts], Iterator[Reason]]
 
 def judge(facts: GroupFacts) -> list[Reason]:
     """Return the causes, the one that explains most first; at least one reason."""
+    facts.settle()
     if not facts.places:
         return [nothing_registered()]
     if facts.broadcasting is not None:

@@ -40,6 +40,8 @@ from cometmq.runtime.spelling import did_you_mean
 
 T = TypeVar("T")
 
+_Progress = tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]
+
 _FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
 _MOST_MEMBERS: Final = 100
 _MOST_TOPICS: Final = 20
@@ -74,13 +76,23 @@ class GroupFacts:
     samples: dict[MessageQueue, Told[Sample]] = field(default_factory=dict)
     # The names of all groups that brokers have.
     known_groups: set[str] = field(default_factory=set)
+    # What `queues` and `behind` return once all has been told.
+    _queues: list[_Progress] | None = None
+    _behind: list[_Progress] | None = None
 
-    def queues(self) -> list[tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]]:
+    def settle(self) -> None:
+        """Compute the progress once for all that judge it, as there may be 10,000 queues."""
+        self._queues = self._behind = None
+        self._queues, self._behind = self.queues(), self.behind()
+
+    def queues(self) -> list[_Progress]:
         """Return the progress in every queue, with the answer that told it.
 
         A member commits every few seconds, so its own offset counts where it is ahead of the
         broker's, and so does what it holds.
         """
+        if self._queues is not None:
+            return self._queues
         own = {
             queue: info
             for told in self.members.values()
@@ -102,8 +114,10 @@ class GroupFacts:
                 found.append((progress, told))
         return sorted(found, key=lambda item: item[0].queue)
 
-    def behind(self) -> list[tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]]:
+    def behind(self) -> list[_Progress]:
         """Return the queues in which messages wait, those with the most first."""
+        if self._behind is not None:
+            return self._behind
         waiting = [item for item in self.queues() if item[0].lag > 0]
         return sorted(waiting, key=lambda item: -item[0].lag)
 

@@ -32,14 +32,16 @@ _HELD_SHARE: Final = 0.5
 def paused(facts: GroupFacts) -> Iterator[Reason]:
     owners = facts.owners()
     queues = {progress.queue for progress, _ in facts.behind()}
+    late = {owners.get(queue) for queue in queues}
     paused = [
         told
         for client, told in facts.members.items()
-        if told.value.properties.get("paused") == "true"
-        and any(owners.get(queue) == client for queue in queues)
+        if told.value.properties.get("paused") == "true" and client in late
     ]
     if paused:
         names = [told.value.client_id for told in paused]
+        clients = set(names)
+        theirs = {queue for queue in queues if owners.get(queue) in clients}
         yield Reason(
             Cause.MEMBER_PAUSED,
             Severity.ERROR,
@@ -47,7 +49,7 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
             f"{waits(facts)}",
             (
                 *(told.shows("paused", "true") for told in paused[:MOST_EVIDENCE]),
-                *lag_evidence(facts, {q for q in queues if owners.get(q) in names}),
+                *lag_evidence(facts, theirs),
             ),
             "call resume() in the program of the member that paused, or restart it",
         )
