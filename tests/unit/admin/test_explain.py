@@ -228,6 +228,9 @@ def half_dead(changed: Mapping[int, Any] | None = None) -> FakeCluster:
                 lambda *_: answer(body={"table": {"nextDeletedFile": ""}})
             ),
             codes.GET_TOPIC_CONFIG.code: refuse,
+            codes.GET_TOPIC_STATS_INFO.code: refuse,
+            codes.UPDATE_AND_GET_GROUP_FORBIDDEN.code: refuse,
+            codes.VIEW_BROKER_STATS_DATA.code: refuse,
             **(changed or {}),
         }
     )
@@ -376,15 +379,20 @@ async def test_no_more_than_100_members_are_asked() -> None:
         "CLUSTERING",
         [ClientConnection("x:1", f"m{number:04}", "JAVA", 1) for number in range(1000)],
     )
+    queue = '{"topic":"T","brokerName":"broker-a","queueId":0}'
+    table = b'{"offsetTable":{%b:{"brokerOffset":9,"consumerOffset":1}}}' % queue.encode()
     cluster = half_dead(
         {
+            requests.GET_CONSUME_STATS.code: dead_at_b(lambda *_: answer(body=table)),
             requests.GET_CONSUMER_CONNECTION_LIST.code: dead_at_b(lambda *_: answer(body=members)),
             requests.GET_CONSUMER_RUNNING_INFO.code: lambda *_: answer(
                 ResponseCode.CONSUMER_NOT_ONLINE
             ),
         }
     )
-    await Explanations(cluster.servers).group("g")
+    found = await Explanations(cluster.servers).group("g")
+    assert found.causes == (Cause.NOT_TOLD, Cause.MEMBER_SILENT)
+    assert "900 of 1000 members" in found.answer
     asked = {
         command.ext["clientId"]
         for command in cluster.requests
@@ -464,3 +472,21 @@ def test_a_dead_letter_that_was_sent_again_is_judged_by_its_new_copy() -> None:
 
 def test_a_time_that_no_calendar_has_is_shown_as_it_is() -> None:
     assert disk.local_time(10**17) == f"{10**17} ms since the epoch"
+
+
+async def test_a_restart_asks_every_broker_for_its_figures_before_groups_use_up_the_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cometmq.admin.explain.inquiry.MAX_QUESTIONS", 4)
+    groups = {"subscriptionGroupTable": {f"g{n}": {"groupName": f"g{n}"} for n in range(9)}}
+    cluster = half_dead(
+        {
+            requests.GET_BROKER_RUNTIME_INFO.code: lambda *_: answer(
+                body={"table": {"restartLogBytes": "0"}}
+            ),
+            requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: lambda *_: answer(body=groups),
+        }
+    )
+    found = await Explanations(cluster.servers).restart()
+    assert found.causes == (Cause.RESTART_COST,)
+    assert found.unasked

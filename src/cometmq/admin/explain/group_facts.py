@@ -44,6 +44,7 @@ _Progress = tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]
 
 _FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
 _MOST_MEMBERS: Final = 100
+NOT_ASKED: Final = f"{_MOST_MEMBERS} members were asked before"
 _MOST_TOPICS: Final = 20
 _MOST_SAMPLES: Final = 8
 _SAMPLED_MESSAGES: Final = 32
@@ -66,7 +67,7 @@ class GroupFacts:
     # Brokers that said that no member is connected.
     offline: dict[str, Told[None]] = field(default_factory=dict)
     members: dict[str, Told[RunningInfo]] = field(default_factory=dict)
-    # Members that brokers name and that could not be asked.
+    # Members that brokers name and that told nothing, with why.
     silent: dict[str, str] = field(default_factory=dict)
     topic_configs: dict[tuple[str, str], Told[TopicConfig]] = field(default_factory=dict)
     # The lowest offset of each queue.
@@ -174,7 +175,7 @@ async def collect(
     await asyncio.gather(*(_of_broker(inquiry, facts, address, topic) for address in places))
     clients = _clients(facts)
     for client in clients[_MOST_MEMBERS:]:
-        facts.silent[client] = f"{_MOST_MEMBERS} members were asked before"
+        facts.silent[client] = NOT_ASKED
     clients = clients[:_MOST_MEMBERS]
     inquiry.step(f"asking {plural(len(clients), 'member')} of the group")
     await asyncio.gather(*(_of_member(inquiry, facts, client) for client in clients))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cometmq.admin.explain.group_facts import GroupFacts
+from cometmq.admin.explain.group_facts import NOT_ASKED, GroupFacts
 from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
 from cometmq.admin.explain.inquiry import Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Reason
@@ -56,12 +56,23 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
 
 
 def silent(facts: GroupFacts) -> Iterator[Reason]:
-    if facts.silent:
+    left_out = [client for client, why in facts.silent.items() if why == NOT_ASKED]
+    if left_out:
+        yield Reason(
+            Cause.NOT_TOLD,
+            Severity.WARNING,
+            f"{len(left_out)} of {plural(len(facts.silent) + len(facts.members), 'member')} of group "
+            f"{facts.group} were not asked, so causes that lie there may be missing",
+            (),
+            "ask members yourself: groups.running_info(GROUP, CLIENT)",
+        )
+    silent = sorted(facts.silent.keys() - left_out)
+    if silent:
         yield Reason(
             Cause.MEMBER_SILENT,
             Severity.WARNING,
-            f"{plural(len(facts.silent), 'member')} of group {facts.group} did not tell of themselves "
-            f"({shortened(sorted(facts.silent))}), so causes that lie there may be missing",
+            f"{plural(len(silent), 'member')} of group {facts.group} did not tell of themselves "
+            f"({shortened(silent)}), so causes that lie there may be missing",
             tuple(
                 told.shows("connected members", len(told.value.connection_set))
                 for told in list(facts.online.values())[:1]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.admin.brokers import Brokers
+from cometmq.admin.explain.disk import away
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason, Unasked, WriteExplanation
 from cometmq.admin.servers import Servers
@@ -165,16 +166,7 @@ def judge_each(facts: WriteFacts, unasked: tuple[Unasked, ...] = ()) -> dict[str
     for broker in facts.brokers:
         address = broker.place.address
         if broker.away:
-            errors = [each.error for each in unasked if each.address == address]
-            found[address] = [
-                Reason(
-                    Cause.BROKER_AWAY,
-                    Severity.ERROR,
-                    f"broker {broker.place.name} does not answer at {address}: "
-                    f"{errors[0] if errors else 'no answer'}",
-                    remedy="start it, or open its port; meanwhile producers use other brokers",
-                )
-            ]
+            found[address] = [away(broker.place, unasked)]
             continue
         found[address] = [
             *_of_topic(facts, broker),
