@@ -44,11 +44,12 @@ def told(value: Any, address: str = A) -> Told[Any]:
 
 
 def member(
-    info: ProcessQueueInfo, *, status: ConsumeStatus | None = None, **properties: str
+    info: ProcessQueueInfo | None, *, status: ConsumeStatus | None = None, **properties: str
 ) -> Told[RunningInfo]:
     started = {"PROP_CONSUMER_START_TIMESTAMP": str(NOW_MS - 3_600_000)}
+    queues = {} if info is None else {QUEUE: info}
     value = RunningInfo(
-        "m", {**started, **properties}, (), {QUEUE: info}, {"T": status or ConsumeStatus()}, None
+        "m", {**started, **properties}, (), queues, {"T": status or ConsumeStatus()}, None
     )
     return Told(value, "GET_CONSUMER_RUNNING_INFO (307)", "m", NOW_MS)
 
@@ -403,15 +404,13 @@ async def test_no_more_than_100_members_are_asked() -> None:
 
 def test_figures_without_end_are_passed_over() -> None:
     long = "9" * 5000
-    found = facts(m=member(ProcessQueueInfo(), PROP_CONSUMER_START_TIMESTAMP=long))
-    found.members["m"].value.queues.clear()
+    found = facts(m=member(None, PROP_CONSUMER_START_TIMESTAMP=long))
     found.settings[A] = told({"brokerPermission": long})
     assert causes(found) == [Cause.QUEUE_WITHOUT_OWNER]
 
 
 def test_a_program_that_pulls_by_itself_may_tell_no_queues() -> None:
-    found = facts(m=member(ProcessQueueInfo(), PROP_CONSUME_TYPE="CONSUME_ACTIVELY"))
-    found.members["m"].value.queues.clear()
+    found = facts(m=member(None, PROP_CONSUME_TYPE="CONSUME_ACTIVELY"))
     assert causes(found) == [Cause.BEHIND]
 
 
