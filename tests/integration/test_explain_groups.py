@@ -7,6 +7,7 @@ because members tell of what they did a moment ago.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -147,9 +148,13 @@ def test_flow_control_is_told_behind_the_listener_that_causes_it(
     send(face, name, 12)
     found = eventually(
         lambda: admin.explain.group(name, deadline_s=WAIT_S),
-        lambda explanation: Cause.FLOW_CONTROLLED in explanation.causes,
+        # At first a queue may have no owner yet.
+        lambda explanation: (
+            explanation.causes[0] is Cause.SLOW_LISTENER
+            and Cause.FLOW_CONTROLLED in explanation.causes
+        ),
+        passing=(RemoteError,),
     )
-    assert found.causes[0] is Cause.SLOW_LISTENER
     [reason] = [r for r in found.reasons if r.cause is Cause.FLOW_CONTROLLED]
     assert "pullThresholdForQueue=1" in reason.evidence[0].value
 
@@ -268,10 +273,12 @@ async def test_queues_without_an_owner_are_rebalanced_or_lost(
     received = Received()
     face.consumer(name, name, received.handle, consume_from=FIRST, allocation=give_none)
     send(face, name)
-    async with cometmq.aio.AdminClient(cluster.namesrv) as admin:
-        soon = await admin.explain.group(name)
+    async with cometmq.aio.AdminClient(cluster.namesrv, timeout_ms=int(WAIT_S * 1000)) as admin:
+        soon = await admin.explain.group(name, deadline_s=WAIT_S)
         # A minute later it is no rebalance any more.
-        later = await Explanations(admin.explain._servers, LaterClock()).group(name)
+        later = await Explanations(admin.explain._servers, LaterClock()).group(
+            name, deadline_s=WAIT_S
+        )
     assert soon.causes[0] is Cause.REBALANCING
     assert later.causes[0] is Cause.QUEUE_WITHOUT_OWNER
 
@@ -318,11 +325,16 @@ def test_a_filter_that_passes_over_what_waits_is_told(
     face.started(consumer)
     send(face, name, 2, tags="a")
     received.wait_for(2)
-    # The pulls wait at the end by now, and what they do not select does not wake them.
     explained(admin, name, Cause.CAUGHT_UP)
-    send(face, name, 6, tags="b")
-    found = explained(admin, name, Cause.FILTER)
-    assert "passes over 6 of 6 messages" in found.answer
+
+    def look() -> GroupExplanation:
+        # The pulls wait at the end, and what they do not select does not wake them. But every 15 s
+        # they end and begin again, behind all of it.
+        send(face, name, 6, tags="b")
+        return admin.explain.group(name, deadline_s=WAIT_S)
+
+    found = eventually(look, lambda explanation: explanation.causes[0] is Cause.FILTER)
+    assert re.search(r"passes over (\d+) of \1 messages", found.answer)
 
 
 def test_members_without_a_queue_are_told(
@@ -335,9 +347,13 @@ def test_members_without_a_queue_are_told(
     send(face, name)
     found = eventually(
         lambda: admin.explain.group(name, deadline_s=WAIT_S),
-        lambda explanation: Cause.MORE_MEMBERS_THAN_QUEUES in explanation.causes,
+        # While members share the queues, one may have no owner, or its owner nothing yet.
+        lambda explanation: (
+            explanation.causes[0] is Cause.SLOW_LISTENER
+            and Cause.MORE_MEMBERS_THAN_QUEUES in explanation.causes
+        ),
+        passing=(RemoteError,),
     )
-    assert found.causes[0] is Cause.SLOW_LISTENER
     [idle] = [r for r in found.reasons if r.cause is Cause.MORE_MEMBERS_THAN_QUEUES]
     assert "3 members share 2 queues" in idle.said
 
@@ -387,15 +403,23 @@ def test_a_member_that_does_not_answer_is_named(
     body = {"clientID": f"silent-{name}", "consumerDataSet": [member], "producerDataSet": []}
     with RawClient(address) as client:
         assert client.ask(HEART_BEAT, {}, json.dumps(body).encode()).code == 0
-        found = admin.explain.group(name, deadline_s=2)
+        # On a busy machine others may not answer in so short a time either.
+        found = eventually(
+            lambda: admin.explain.group(name, deadline_s=2),
+            lambda explanation: [e.address for e in explanation.unasked] == [f"silent-{name}"],
+            passing=(RemoteError,),
+        )
     assert Cause.MEMBER_SILENT in found.causes
-    assert [each.address for each in found.unasked] == [f"silent-{name}"]
     assert found.severity is Severity.WARNING
 
 
-def test_a_group_or_a_time_that_cannot_be_is_refused(admin: cometmq.AdminClient) -> None:
+def test_a_group_or_a_time_that_cannot_be_is_refused(
+    admin: cometmq.AdminClient, topic: str
+) -> None:
     with pytest.raises(RemoteError, match=r"no broker that answered knows the group 'nobody'"):
         admin.explain.group("nobody")
+    with pytest.raises(RemoteError, match=r"no broker that answered knows the group 'nobody'"):
+        admin.explain.group("nobody", topic)
     with pytest.raises(IllegalArgumentError, match="deadline_s is 0"):
         admin.explain.group("nobody", deadline_s=0)
     with pytest.raises(IllegalArgumentError):

@@ -93,11 +93,14 @@ class MessageReader:
     async def some(
         self, address: str, queue: MessageQueue, offset: int, count: int
     ) -> list[MessageExt]:
-        """Return up to `count` messages of a queue from `offset` on, as one pull brings them."""
+        """Return up to `count` messages of a queue from `offset` on, as one pull brings them.
+
+        Their bodies are as they are stored, compressed or not.
+        """
         answer = await self._ask(address, queue, offset, count, SUB_ALL)
         if answer.code != ResponseCode.SUCCESS:
             return []
-        return [message_of(r, queue.broker_name) for r in records_of(answer.body, str(queue))]
+        return [r.to_message(queue.broker_name) for r in records_of(answer.body, str(queue))]
 
     async def _of_queue(
         self,

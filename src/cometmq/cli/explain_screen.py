@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cometmq.admin.explain.records import Evidence, Explanation, Reason
+from cometmq.cli.admin.output import as_text
 from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
 
@@ -24,6 +26,8 @@ _STYLES: Final = {
     Severity.WARNING: "yellow",
     Severity.ERROR: "bold red",
 }
+# Of what JSON lets stand in a text, this moves a terminal's cursor or cannot be written.
+_UNSAFE: Final = re.compile("[\x7f-\x9f\ud800-\udfff]")
 _NARROWEST: Final = 40
 _MOST_FOR_FIGURES: Final = 48
 # What of a message goes into JSON; a body may be megabytes.
@@ -52,7 +56,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], object] | None]:
         yield None
         return
     with console.status("asking") as status:
-        yield lambda text: status.update(f"{text} …")
+        yield lambda text: status.update(Text(as_text(f"{text} …")))
 
 
 def print_json(explanation: Explanation) -> None:
@@ -63,7 +67,12 @@ def print_json(explanation: Explanation) -> None:
         "causes": [cause.value for cause in explanation.causes],
         **_plain(explanation),
     }
-    sys.stdout.write(f"{json.dumps(values, indent=2, ensure_ascii=False)}\n")
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    sys.stdout.write(f"{_UNSAFE.sub(_escaped, text)}\n")
+
+
+def _escaped(letter: re.Match[str]) -> str:
+    return f"\\u{ord(letter[0]):04x}"
 
 
 def _plain(value: Any) -> Any:
@@ -125,6 +134,7 @@ def _source(evidence: Evidence) -> str:
 
 
 def _wrapped(line: str, width: int, first: str, rest: str, style: str) -> Text:
+    line = as_text(line)  # clients and topics may have any name
     room = max(width, _NARROWEST) if width else sys.maxsize
     # The blanks that align figures stay as they are.
     lines = textwrap.wrap(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ from cometmq.admin.explain import disk, restart, write
 from cometmq.admin.explain.group_causes import judge
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
-from cometmq.admin.explain.records import Cause, Reason, RestartCost
+from cometmq.admin.explain.message_causes import judge as judge_message
+from cometmq.admin.explain.message_facts import MessageFacts
+from cometmq.admin.explain.records import Cause, Explanation, Reason, RestartCost, Unasked
 from cometmq.admin.explain.room import Explanations
 from cometmq.admin.explain.selecting import Sample, selected
 from cometmq.admin.group_records import RunningInfo
-from cometmq.cli.explain_screen import print_text
+from cometmq.cli.explain_screen import print_json, print_text
 from cometmq.errors import ConnectError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.finding import Severity
@@ -27,7 +31,7 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
-from cometmq.protocol.inspection_bodies import ConsumerConnection, OffsetWrapper
+from cometmq.protocol.inspection_bodies import ClientConnection, ConsumerConnection, OffsetWrapper
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 NOW_MS = 1_700_000_000_000
@@ -40,11 +44,12 @@ def told(value: Any, address: str = A) -> Told[Any]:
 
 
 def member(
-    info: ProcessQueueInfo, *, status: ConsumeStatus | None = None, **properties: str
+    info: ProcessQueueInfo | None, *, status: ConsumeStatus | None = None, **properties: str
 ) -> Told[RunningInfo]:
     started = {"PROP_CONSUMER_START_TIMESTAMP": str(NOW_MS - 3_600_000)}
+    queues = {} if info is None else {QUEUE: info}
     value = RunningInfo(
-        "m", {**started, **properties}, (), {QUEUE: info}, {"T": status or ConsumeStatus()}, None
+        "m", {**started, **properties}, (), queues, {"T": status or ConsumeStatus()}, None
     )
     return Told(value, "GET_CONSUMER_RUNNING_INFO (307)", "m", NOW_MS)
 
@@ -205,7 +210,7 @@ def dead_at_b(serve: Any) -> Any:
     return at
 
 
-def half_dead() -> FakeCluster:
+def half_dead(changed: Mapping[int, Any] | None = None) -> FakeCluster:
     refuse = dead_at_b(lambda *_: answer(ResponseCode.SYSTEM_ERROR))
     table = {"offsetTable": {}, "consumeTps": 0.0}
     group = {"subscriptionGroupTable": {"g": {"groupName": "g"}}}
@@ -224,6 +229,10 @@ def half_dead() -> FakeCluster:
                 lambda *_: answer(body={"table": {"nextDeletedFile": ""}})
             ),
             codes.GET_TOPIC_CONFIG.code: refuse,
+            codes.GET_TOPIC_STATS_INFO.code: refuse,
+            codes.UPDATE_AND_GET_GROUP_FORBIDDEN.code: refuse,
+            codes.VIEW_BROKER_STATS_DATA.code: refuse,
+            **(changed or {}),
         }
     )
 
@@ -272,8 +281,6 @@ async def test_each_step_is_told() -> None:
 def test_the_screen_groups_evidence_by_its_source(capsys: pytest.CaptureFixture[str]) -> None:
     found = judge(facts(m=member(ProcessQueueInfo(cached_msg_count=80), paused="true")))
     assert isinstance(found[0], Reason)
-    from cometmq.admin.explain.records import Explanation, Unasked
-
     explanation = Explanation(
         question="why?",
         reasons=tuple(found),
@@ -291,3 +298,194 @@ def test_the_screen_groups_evidence_by_its_source(capsys: pytest.CaptureFixture[
 def test_the_guide_names_every_cause() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
     assert [cause.value for cause in Cause if f"{cause.value}" not in guide] == []
+
+
+def hostile() -> Explanation:
+    reason = Reason(
+        Cause.CAUGHT_UP, Severity.OK, "m\x1b[2J\n\x9b1m", (told(1).shows("a\rb", "c\x07"),)
+    )
+    return Explanation(question="why?", reasons=(reason,), unasked=(), at_ms=NOW_MS)
+
+
+def test_names_with_control_characters_do_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_text(hostile())
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert r"m\x1b[2J\n\x9b1m  [caught-up]" in shown
+    print_json(hostile())
+    written = capsys.readouterr().out
+    assert all(line.isprintable() for line in written.splitlines())
+    assert json.loads(written)["answer"] == "m\x1b[2J\n\x9b1m"
+
+
+# What is not told
+
+
+def test_a_group_whose_members_are_not_told_is_not_called_without_members() -> None:
+    found = facts()
+    found.online.clear()
+    assert causes(found) == [Cause.BEHIND]
+    found.offline[A] = told(None)
+    [reason] = judge(found)
+    assert reason.cause is Cause.NO_MEMBER
+    assert reason.evidence[0].figure == "members online"
+    # The members of a broker that has no lag may be away from the one that has.
+    found.offline = {B: told(None, B)}
+    assert causes(found) == [Cause.BEHIND]
+
+
+def test_a_group_whose_progress_is_not_told_is_not_called_caught_up() -> None:
+    found = facts()
+    found.progress.clear()
+    [reason] = judge(found)
+    assert (reason.cause, reason.severity) == (Cause.NOT_TOLD, Severity.WARNING)
+    assert causes(GroupFacts("g", NOW_MS, {})) == [Cause.BROKER_AWAY]
+    half = facts(end=0)
+    half.places = {A: PLACE, B: Place("broker-b", "c", B)}
+    [reason] = judge(half)
+    assert reason.cause is Cause.CAUGHT_UP
+    assert "; broker-b did not" in reason.said
+
+
+async def test_a_progress_that_a_broker_refuses_is_not_taken_for_none() -> None:
+    cluster = half_dead(
+        {requests.GET_CONSUME_STATS.code: lambda *_: answer(ResponseCode.SYSTEM_ERROR)}
+    )
+    found = await Explanations(cluster.servers).group("g")
+    assert found.causes == (Cause.NOT_TOLD,)
+
+
+async def test_a_cluster_that_does_not_answer_does_not_make_a_group_unknown() -> None:
+    def away(address: str, _command: RemotingCommand) -> RemotingCommand:
+        raise ConnectError("no connection", address=address)
+
+    asked = (
+        requests.GET_CONSUME_STATS,
+        requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        requests.GET_CONSUMER_CONNECTION_LIST,
+        requests.GET_BROKER_CONFIG,
+    )
+    cluster = half_dead({row.code: away for row in asked})
+    found = await Explanations(cluster.servers).group("g")
+    assert found.causes == (Cause.NOT_TOLD,)
+    assert {each.address for each in found.unasked} == {A, B}
+
+
+async def test_no_more_than_100_members_are_asked() -> None:
+    members = ConsumerConnection(
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_PASSIVELY",
+        "CLUSTERING",
+        [ClientConnection("x:1", f"m{number:04}", "JAVA", 1) for number in range(1000)],
+    )
+    queue = '{"topic":"T","brokerName":"broker-a","queueId":0}'
+    table = b'{"offsetTable":{%b:{"brokerOffset":9,"consumerOffset":1}}}' % queue.encode()
+    cluster = half_dead(
+        {
+            requests.GET_CONSUME_STATS.code: dead_at_b(lambda *_: answer(body=table)),
+            requests.GET_CONSUMER_CONNECTION_LIST.code: dead_at_b(lambda *_: answer(body=members)),
+            requests.GET_CONSUMER_RUNNING_INFO.code: lambda *_: answer(
+                ResponseCode.CONSUMER_NOT_ONLINE
+            ),
+        }
+    )
+    found = await Explanations(cluster.servers).group("g")
+    assert found.causes == (Cause.NOT_TOLD, Cause.MEMBER_SILENT)
+    assert "900 of 1000 members" in found.answer
+    asked = {
+        command.ext["clientId"]
+        for command in cluster.requests
+        if command.code == requests.GET_CONSUMER_RUNNING_INFO.code
+    }
+    assert len(asked) == 100
+
+
+def test_figures_without_end_are_passed_over() -> None:
+    long = "9" * 5000
+    found = facts(m=member(None, PROP_CONSUMER_START_TIMESTAMP=long))
+    found.settings[A] = told({"brokerPermission": long})
+    assert causes(found) == [Cause.QUEUE_WITHOUT_OWNER]
+
+
+def test_a_program_that_pulls_by_itself_may_tell_no_queues() -> None:
+    found = facts(m=member(None, PROP_CONSUME_TYPE="CONSUME_ACTIVELY"))
+    assert causes(found) == [Cause.BEHIND]
+
+
+# Messages
+
+
+def stored(topic: str = "T", at_ms: int = NOW_MS, offset: int = 5, times: int = 0) -> Told[Any]:
+    return told(
+        MessageExt(
+            topic,
+            b"",
+            broker_name="broker-a",
+            queue_id=0,
+            queue_offset=offset,
+            store_timestamp_ms=at_ms,
+            reconsume_times=times,
+            store_host="1.2.3.4:1",
+            commit_log_offset=at_ms,
+        )
+    )
+
+
+def followed(group: GroupFacts) -> MessageFacts:
+    found = MessageFacts("id", "T", NOW_MS, {A: PLACE})
+    found.copies = [stored()]
+    found.groups = {"g": group}
+    found.known_groups = 1
+    return found
+
+
+def fate(found: MessageFacts) -> Cause:
+    [reason], [delivery] = judge_message(found)
+    assert delivery.cause is reason.cause
+    return reason.cause
+
+
+def test_a_message_is_judged_by_what_its_broker_tells() -> None:
+    assert fate(followed(facts(consumed=6))) is Cause.CONSUMED
+    assert fate(followed(facts(consumed=5))) is Cause.NOT_PULLED
+    silent = facts()
+    silent.progress.clear()
+    assert fate(followed(silent)) is Cause.NOT_TOLD
+    everyone = facts()
+    everyone.online[A] = told(
+        ConsumerConnection("CONSUME_FROM_FIRST_OFFSET", "CONSUME_PASSIVELY", "BROADCASTING")
+    )
+    assert fate(followed(everyone)) is Cause.BROADCASTING
+
+
+def test_a_dead_letter_that_was_sent_again_is_judged_by_its_new_copy() -> None:
+    found = followed(facts(consumed=9))
+    found.retried["g"] = [stored("%RETRY%g", NOW_MS + 1, times=1)]
+    found.dead["g"] = [stored("%DLQ%g", NOW_MS + 2, times=2)]
+    assert fate(found) is Cause.DEAD_LETTERED
+    found.copies.append(stored(at_ms=NOW_MS + 3, offset=8))
+    assert fate(found) is Cause.CONSUMED
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_it_is() -> None:
+    assert disk.local_time(10**17) == f"{10**17} ms since the epoch"
+
+
+async def test_a_restart_asks_every_broker_for_its_figures_before_groups_use_up_the_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cometmq.admin.explain.inquiry.MAX_QUESTIONS", 4)
+    groups = {"subscriptionGroupTable": {f"g{n}": {"groupName": f"g{n}"} for n in range(9)}}
+    cluster = half_dead(
+        {
+            requests.GET_BROKER_RUNTIME_INFO.code: lambda *_: answer(
+                body={"table": {"restartLogBytes": "0"}}
+            ),
+            requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: lambda *_: answer(body=groups),
+        }
+    )
+    found = await Explanations(cluster.servers).restart()
+    assert found.causes == (Cause.RESTART_COST,)
+    assert found.unasked

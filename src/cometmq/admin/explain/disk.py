@@ -9,7 +9,7 @@ from typing import Final
 
 from cometmq.admin.brokers import Brokers, NextDeletion, next_deletion
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
-from cometmq.admin.explain.records import Cause, DiskExplanation, Evidence, Reason
+from cometmq.admin.explain.records import Cause, DiskExplanation, Evidence, Reason, Unasked
 from cometmq.model.finding import Severity
 from cometmq.protocol import requests
 
@@ -39,7 +39,8 @@ async def explain_disk(
     inquiry.step(f"asking {plural(len(places), 'broker')}")
     told = await asyncio.gather(*(_of_broker(inquiry, place) for place in places))
     reasons = [
-        judge(place, info, settings) for place, (info, settings) in zip(places, told, strict=True)
+        judge(place, info, settings, inquiry.unasked)
+        for place, (info, settings) in zip(places, told, strict=True)
     ]
     return DiskExplanation(
         question="which file is deleted next, and when?",
@@ -63,12 +64,14 @@ def nothing_registered() -> Reason:
     )
 
 
-def away(place: Place) -> Reason:
+def away(place: Place, unasked: tuple[Unasked, ...]) -> Reason:
+    errors = [each.error for each in unasked if each.address == place.address]
     return Reason(
         Cause.BROKER_AWAY,
         Severity.ERROR,
-        f"broker {place.name} does not answer at {place.address}",
-        remedy="start it, or open its port in firewalls",
+        f"broker {place.name} does not answer at {place.address}: "
+        f"{errors[0] if errors else 'no answer'}",
+        remedy="start it, or open its port in firewalls; meanwhile producers use other brokers",
     )
 
 
@@ -91,11 +94,14 @@ async def _of_broker(
 
 
 def judge(
-    place: Place, info: Told[Mapping[str, str]] | None, settings: Told[Mapping[str, str]] | None
+    place: Place,
+    info: Told[Mapping[str, str]] | None,
+    settings: Told[Mapping[str, str]] | None,
+    unasked: tuple[Unasked, ...] = (),
 ) -> Reason:
     """Say what one broker deletes next, by what it told."""
     if info is None:
-        return away(place)
+        return away(place, unasked)
     evidence = [
         *(info.shows(key, info.value[key]) for key in _FIGURES if key in info.value),
         *_shown(settings),
@@ -158,5 +164,8 @@ def _deletion_text(deletion: NextDeletion) -> str:
 
 
 def local_time(ms: int) -> str:
-    """Format a time in the zone of this machine."""
-    return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")
+    """Format a time in the zone of this machine; one that no calendar has stays as it is."""
+    try:
+        return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{ms} ms since the epoch"

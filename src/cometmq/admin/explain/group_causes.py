@@ -6,22 +6,29 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from cometmq.admin.explain import member_causes
+from cometmq.admin.explain.disk import nothing_registered
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
-from cometmq.admin.explain.inquiry import Told, plural, shortened
+from cometmq.admin.explain.inquiry import Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Reason
 from cometmq.admin.group_records import RunningInfo
 from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic
 from cometmq.model.sysflag import PERM_READ
+from cometmq.protocol.inspection_bodies import ConsumerConnection
 
 Judge = Callable[[GroupFacts], Iterator[Reason]]
 
 
 def judge(facts: GroupFacts) -> list[Reason]:
     """Return the causes, the one that explains most first; at least one reason."""
-    if any(told.value.message_model == "BROADCASTING" for told in facts.online.values()):
-        return [_broadcasting(facts)]
+    facts.settle()
+    if not facts.places:
+        return [nothing_registered()]
+    if facts.broadcasting is not None:
+        return [_broadcasting(facts, facts.broadcasting)]
+    if not facts.progress:
+        return [_nothing_told(facts)]
     if not facts.behind():
         found = [reason for judge in _ALWAYS for reason in judge(facts)]
         return [*found, _caught_up(facts)] if found else [_caught_up(facts)]
@@ -35,17 +42,30 @@ def _caught_up(facts: GroupFacts) -> Reason:
     evidence = tuple(
         told.shows("queues looked at", len(told.value)) for told in facts.progress.values()
     )
+    where = ""
+    if untold := facts.untold():
+        where = f" of the brokers that told its progress; {shortened(untold)} did not"
     return Reason(
         Cause.CAUGHT_UP,
         Severity.OK,
         f"group {facts.group} is not behind: no message waits in "
-        f"{plural(len(facts.queues()), 'queue')}",
+        f"{plural(len(facts.queues()), 'queue')}{where}",
         evidence[:MOST_EVIDENCE],
     )
 
 
-def _broadcasting(facts: GroupFacts) -> Reason:
-    told = next(iter(facts.online.values()))
+def _nothing_told(facts: GroupFacts) -> Reason:
+    return Reason(
+        Cause.NOT_TOLD,
+        Severity.WARNING,
+        f"whether group {facts.group} is behind is not known: {shortened(facts.untold())} did not tell "
+        "its progress",
+        (),
+        "see what could not be asked, and why; start brokers that are away",
+    )
+
+
+def _broadcasting(facts: GroupFacts, told: Told[ConsumerConnection]) -> Reason:
     return Reason(
         Cause.BROADCASTING,
         Severity.OK,
@@ -86,7 +106,7 @@ def _disabled(facts: GroupFacts) -> Iterator[Reason]:
 def _brokers_unreadable(facts: GroupFacts) -> Iterator[Reason]:
     for address, told in facts.settings.items():
         text = told.value.get("brokerPermission", "6")
-        if text.isdecimal() and not int(text) & PERM_READ and _lags_at(facts, address):
+        if not number(text, PERM_READ) & PERM_READ and _lags_at(facts, address):
             yield Reason(
                 Cause.BROKER_UNREADABLE,
                 Severity.ERROR,
@@ -135,7 +155,7 @@ def _lags_at(facts: GroupFacts, address: str, topic: str | None = None) -> bool:
 
 
 def _no_member(facts: GroupFacts) -> Iterator[Reason]:
-    if facts.online or facts.members or not facts.progress:
+    if facts.online or any(told.address not in facts.offline for _, told in facts.behind()):
         return
     yield Reason(
         Cause.NO_MEMBER,
@@ -144,7 +164,7 @@ def _no_member(facts: GroupFacts) -> Iterator[Reason]:
         (
             *(
                 told.shows("members online", 0)
-                for told in list(facts.progress.values())[:MOST_EVIDENCE]
+                for told in list(facts.offline.values())[:MOST_EVIDENCE]
             ),
             *lag_evidence(facts),
         ),

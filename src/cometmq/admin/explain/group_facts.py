@@ -15,8 +15,9 @@ from cometmq.admin.groups import Groups
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.reading import MessageReader
 from cometmq.admin.topics import Topics
+from cometmq.errors import RemoteError
 from cometmq.model.group import SubscriptionGroupConfig
-from cometmq.model.names import is_retry_topic
+from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL, SubscriptionData
 from cometmq.model.topic import TopicConfig
@@ -35,11 +36,15 @@ from cometmq.protocol.inspection_bodies import (
     OffsetWrapper,
     TopicOffset,
 )
+from cometmq.runtime.spelling import did_you_mean
 
 T = TypeVar("T")
 
+_Progress = tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]
+
 _FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
 _MOST_MEMBERS: Final = 100
+NOT_ASKED: Final = f"{_MOST_MEMBERS} members were asked before"
 _MOST_TOPICS: Final = 20
 _MOST_SAMPLES: Final = 8
 _SAMPLED_MESSAGES: Final = 32
@@ -59,8 +64,10 @@ class GroupFacts:
     configs: dict[str, Told[SubscriptionGroupConfig]] = field(default_factory=dict)
     settings: dict[str, Told[Mapping[str, str]]] = field(default_factory=dict)
     online: dict[str, Told[ConsumerConnection]] = field(default_factory=dict)
+    # Brokers that said that no member is connected.
+    offline: dict[str, Told[None]] = field(default_factory=dict)
     members: dict[str, Told[RunningInfo]] = field(default_factory=dict)
-    # Members that brokers name and that could not be asked.
+    # Members that brokers name and that told nothing, with why.
     silent: dict[str, str] = field(default_factory=dict)
     topic_configs: dict[tuple[str, str], Told[TopicConfig]] = field(default_factory=dict)
     # The lowest offset of each queue.
@@ -70,13 +77,23 @@ class GroupFacts:
     samples: dict[MessageQueue, Told[Sample]] = field(default_factory=dict)
     # The names of all groups that brokers have.
     known_groups: set[str] = field(default_factory=set)
+    # What `queues` and `behind` return once all has been told.
+    _queues: list[_Progress] | None = None
+    _behind: list[_Progress] | None = None
 
-    def queues(self) -> list[tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]]:
+    def settle(self) -> None:
+        """Compute the progress once for all that judge it, as there may be 10,000 queues."""
+        self._queues = self._behind = None
+        self._queues, self._behind = self.queues(), self.behind()
+
+    def queues(self) -> list[_Progress]:
         """Return the progress in every queue, with the answer that told it.
 
         A member commits every few seconds, so its own offset counts where it is ahead of the
         broker's, and so does what it holds.
         """
+        if self._queues is not None:
+            return self._queues
         own = {
             queue: info
             for told in self.members.values()
@@ -98,8 +115,10 @@ class GroupFacts:
                 found.append((progress, told))
         return sorted(found, key=lambda item: item[0].queue)
 
-    def behind(self) -> list[tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]]:
+    def behind(self) -> list[_Progress]:
         """Return the queues in which messages wait, those with the most first."""
+        if self._behind is not None:
+            return self._behind
         waiting = [item for item in self.queues() if item[0].lag > 0]
         return sorted(waiting, key=lambda item: -item[0].lag)
 
@@ -119,6 +138,24 @@ class GroupFacts:
                 return data
         return None
 
+    def untold(self) -> list[str]:
+        """Return the names of the brokers that did not tell the group's progress."""
+        return [place.name for at, place in self.places.items() if at not in self.progress]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether brokers told their groups, and none of them knows this one."""
+        if not self.known_groups or self.configs or self.online:
+            return False
+        # Of a topic that is named, they tell the queues to any group.
+        return not any(p.consumer_offset or p.pulled_offset for p, _ in self.queues())
+
+    @property
+    def broadcasting(self) -> Told[ConsumerConnection] | None:
+        """The answer that tells that the group consumes by broadcasting, None if none does."""
+        online = self.online.values()
+        return next((told for told in online if told.value.message_model == "BROADCASTING"), None)
+
     @property
     def orderly(self) -> bool:
         return any(
@@ -137,6 +174,9 @@ async def collect(
     inquiry.step(f"asking {plural(len(places), 'broker')} for the group's progress")
     await asyncio.gather(*(_of_broker(inquiry, facts, address, topic) for address in places))
     clients = _clients(facts)
+    for client in clients[_MOST_MEMBERS:]:
+        facts.silent[client] = NOT_ASKED
+    clients = clients[:_MOST_MEMBERS]
     inquiry.step(f"asking {plural(len(clients), 'member')} of the group")
     await asyncio.gather(*(_of_member(inquiry, facts, client) for client in clients))
     topics = _topics_in_question(facts, topic)
@@ -185,6 +225,8 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
     if told_online is not None and told_online.value is not None:
         facts.online[address] = _with(told_online, told_online.value)
         await _not_begun(inquiry, facts, address, told_online.value, topic)
+    elif told_online is not None:
+        facts.offline[address] = _with(told_online, None)
     if configs is not None:
         facts.known_groups |= configs.value[address].keys()
     if configs is not None and facts.group in configs.value[address]:
@@ -202,13 +244,30 @@ async def _progress(
             requests.GET_CONSUME_STATS,
             GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
             what=f"the progress of group {group}",
-            also=(ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR),
+            also=(ResponseCode.TOPIC_NOT_EXIST,),
         )
-        if answer.code != ResponseCode.SUCCESS:  # Java: no such topic here
+        if answer.code != ResponseCode.SUCCESS:
             return {}, 0.0
         return queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
 
     return await inquiry.ask(requests.GET_CONSUME_STATS, address, ask)
+
+
+def unknown_group(facts: GroupFacts) -> RemoteError:
+    return RemoteError(
+        f"no broker that answered knows the group {facts.group!r}; check its name "
+        f"(groups.names() has all){did_you_mean(facts.group, facts.known_groups)}",
+        code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    )
+
+
+async def ask_retries(inquiry: Inquiry, facts: GroupFacts, addresses: Iterable[str]) -> None:
+    """Add the progress in the group's retry topic, which an inquiry about one topic leaves out."""
+    for address in addresses:
+        known = facts.progress.get(address)
+        told = await _progress(inquiry, facts.group, address, retry_topic(facts.group))
+        if told is not None and known is not None:
+            known.value.update(told.value[0])
 
 
 async def _not_begun(
@@ -257,9 +316,6 @@ def _clients(facts: GroupFacts) -> list[str]:
 
 
 async def _of_member(inquiry: Inquiry, facts: GroupFacts, client: str) -> None:
-    if len(facts.members) + len(facts.silent) >= _MOST_MEMBERS:
-        facts.silent[client] = f"{_MOST_MEMBERS} members were asked before"
-        return
     told = await inquiry.ask(
         requests.GET_CONSUMER_RUNNING_INFO,
         client,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import Final
 
 from cometmq.admin.explain.group_facts import GroupFacts
@@ -28,15 +29,15 @@ def waits(facts: GroupFacts) -> str:
 
 def lag_evidence(facts: GroupFacts, queues: set[MessageQueue] | None = None) -> list[Evidence]:
     """Return the progress in the queues that are furthest behind."""
+    chosen = (item for item in facts.behind() if queues is None or item[0].queue in queues)
     return [
         told.shows(
             f"lag of {progress.queue}",
             f"{progress.lag} (consumed up to {_consumed(progress, told)}, handed out up to "
             f"{progress.pulled_offset}, end {progress.broker_offset})",
         )
-        for progress, told in facts.behind()
-        if queues is None or progress.queue in queues
-    ][:MOST_EVIDENCE]
+        for progress, told in islice(chosen, MOST_EVIDENCE)
+    ]
 
 
 def _consumed(progress: QueueProgress, told: Told[dict[MessageQueue, OffsetWrapper]]) -> str:

@@ -135,6 +135,11 @@ class Inquiry:
         ]
 
 
+def number(text: str | None, default: int) -> int:
+    """Read a figure that a server or a client tells; `default` if it is none, or longer than any."""
+    return int(text) if text is not None and text.isdecimal() and len(text) < 19 else default
+
+
 def plural(count: int, noun: str, verb: str = "") -> str:
     """Write a count with its noun and a verb in the form that fits it."""
     words = f"{count} {noun}{'' if count == 1 else 's'}"

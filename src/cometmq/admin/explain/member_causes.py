@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cometmq.admin.explain.group_facts import GroupFacts
+from cometmq.admin.explain.group_facts import NOT_ASKED, GroupFacts
 from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
-from cometmq.admin.explain.inquiry import Told, plural, shortened
+from cometmq.admin.explain.inquiry import Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Reason
 from cometmq.admin.group_records import QueueProgress, RunningInfo
 from cometmq.model.finding import Severity
@@ -32,14 +32,16 @@ _HELD_SHARE: Final = 0.5
 def paused(facts: GroupFacts) -> Iterator[Reason]:
     owners = facts.owners()
     queues = {progress.queue for progress, _ in facts.behind()}
+    late = {owners.get(queue) for queue in queues}
     paused = [
         told
         for client, told in facts.members.items()
-        if told.value.properties.get("paused") == "true"
-        and any(owners.get(queue) == client for queue in queues)
+        if told.value.properties.get("paused") == "true" and client in late
     ]
     if paused:
         names = [told.value.client_id for told in paused]
+        clients = set(names)
+        theirs = {queue for queue in queues if owners.get(queue) in clients}
         yield Reason(
             Cause.MEMBER_PAUSED,
             Severity.ERROR,
@@ -47,19 +49,30 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
             f"{waits(facts)}",
             (
                 *(told.shows("paused", "true") for told in paused[:MOST_EVIDENCE]),
-                *lag_evidence(facts, {q for q in queues if owners.get(q) in names}),
+                *lag_evidence(facts, theirs),
             ),
             "call resume() in the program of the member that paused, or restart it",
         )
 
 
 def silent(facts: GroupFacts) -> Iterator[Reason]:
-    if facts.silent:
+    left_out = [client for client, why in facts.silent.items() if why == NOT_ASKED]
+    if left_out:
+        yield Reason(
+            Cause.NOT_TOLD,
+            Severity.WARNING,
+            f"{len(left_out)} of {plural(len(facts.silent) + len(facts.members), 'member')} of group "
+            f"{facts.group} were not asked, so causes that lie there may be missing",
+            (),
+            "ask members yourself: groups.running_info(GROUP, CLIENT)",
+        )
+    silent = sorted(facts.silent.keys() - left_out)
+    if silent:
         yield Reason(
             Cause.MEMBER_SILENT,
             Severity.WARNING,
-            f"{plural(len(facts.silent), 'member')} of group {facts.group} did not tell of themselves "
-            f"({shortened(sorted(facts.silent))}), so causes that lie there may be missing",
+            f"{plural(len(silent), 'member')} of group {facts.group} did not tell of themselves "
+            f"({shortened(silent)}), so causes that lie there may be missing",
             tuple(
                 told.shows("connected members", len(told.value.connection_set))
                 for told in list(facts.online.values())[:1]
@@ -77,6 +90,8 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
     if not facts.members or facts.silent:
         return
     owners = facts.owners()
+    if not owners and all(_pulls_itself(told.value) for told in facts.members.values()):
+        return  # Java's DefaultMQPullConsumer tells no queues
     lost = {p.queue for p, _ in facts.behind() if p.queue not in owners}
     if not lost:
         return
@@ -91,9 +106,7 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
         if (text := each.value.properties.get("queuesNotBegun"))
     ]
     locked = any("holds the lock" in each.value for each in refused)
-    started = max(
-        (int(text) for each in told if (text := _started(each.value)).isdecimal()), default=0
-    )
+    started = max(number(_started(each.value), 0) for each in told)
     age_ms = facts.at_ms - started
     if locked or (facts.orderly and age_ms > _SETTLING_MS):
         yield Reason(
@@ -133,12 +146,9 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
 def unlocked(facts: GroupFacts) -> Iterator[Reason]:
     """Judge queues of an orderly member that lost its lock."""
     lost = [
-        (told, queue)
-        for progress, _ in facts.behind()
-        for client, told in facts.members.items()
-        if told.value.properties.get("PROP_CONSUMEORDERLY") == "true"
-        for queue, info in told.value.queues.items()
-        if queue == progress.queue and not info.locked and not info.droped
+        (told, progress.queue)
+        for progress, told, info in _held(facts)
+        if told.value.properties.get("PROP_CONSUMEORDERLY") == "true" and not info.locked
     ]
     if lost:
         names = shortened([str(queue) for _, queue in lost], 3)
@@ -203,21 +213,17 @@ def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Told[RunningInfo], Pro
 def _full(told: Told[RunningInfo], info: ProcessQueueInfo) -> str:
     """Say which limit a member's flow control has reached in a queue, empty if none."""
     properties = told.value.properties
-    messages = _number(properties.get("pullThresholdForQueue"), _PULL_THRESHOLD)
+    messages = number(properties.get("pullThresholdForQueue"), _PULL_THRESHOLD)
     if info.cached_msg_count > messages:
         return f"{info.cached_msg_count} messages held, pullThresholdForQueue={messages}"
-    mebibytes = _number(properties.get("pullThresholdSizeForQueue"), _PULL_THRESHOLD_MIB)
+    mebibytes = number(properties.get("pullThresholdSizeForQueue"), _PULL_THRESHOLD_MIB)
     if info.cached_msg_size_in_mi_b >= mebibytes:
         return f"{info.cached_msg_size_in_mi_b} MiB held, pullThresholdSizeForQueue={mebibytes}"
     span = info.cached_msg_max_offset - info.cached_msg_min_offset
-    most = _number(properties.get("consumeConcurrentlyMaxSpan"), _MAX_SPAN)
+    most = number(properties.get("consumeConcurrentlyMaxSpan"), _MAX_SPAN)
     if properties.get("PROP_CONSUMEORDERLY") != "true" and info.cached_msg_count and span > most:
         return f"offsets held span {span}, consumeConcurrentlyMaxSpan={most}"
     return ""
-
-
-def _number(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.isdecimal() and len(text) < 12 else default
 
 
 def _failures(facts: GroupFacts) -> tuple[float, float]:
@@ -294,7 +300,7 @@ def _pulls_itself(info: RunningInfo) -> bool:
 
 
 def _threads(info: RunningInfo) -> int:
-    return _number(info.properties.get("PROP_THREADPOOL_CORE_SIZE"), 1)
+    return number(info.properties.get("PROP_THREADPOOL_CORE_SIZE"), 1)
 
 
 def _ago(facts: GroupFacts, info: ProcessQueueInfo) -> str:

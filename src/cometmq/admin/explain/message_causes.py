@@ -8,7 +8,7 @@ from typing import Final
 from cometmq.admin.explain.disk import local_time
 from cometmq.admin.explain.group_causes import judge as judge_group
 from cometmq.admin.explain.group_facts import GroupFacts
-from cometmq.admin.explain.inquiry import Told, plural, shortened
+from cometmq.admin.explain.inquiry import Told, number, plural, shortened
 from cometmq.admin.explain.message_facts import MessageFacts
 from cometmq.admin.explain.records import Cause, Delivery, Evidence, Reason
 from cometmq.admin.explain.selecting import selects
@@ -76,7 +76,8 @@ def _not_stored(facts: MessageFacts) -> Reason:
     return Reason(
         Cause.MESSAGE_UNKNOWN,
         Severity.ERROR,
-        f"no broker that answered has the message {facts.message_id} in topic {facts.topic}{late}",
+        f"no broker that answered has the message {facts.message_id}"
+        f"{f' in topic {facts.topic}' if facts.topic else ''}{late}",
         (*lag, *_beginnings(facts)),
         "check id and topic; see whether the producer's send succeeded; if an index is behind "
         "(indexBehindBytes), ask again in a moment",
@@ -92,7 +93,8 @@ def _beginnings(facts: MessageFacts) -> list[Evidence]:
 
 
 def _time_text(text: str) -> str:
-    return local_time(int(text)) if text.isdecimal() and len(text) < 15 else "no message"
+    at_ms = number(text, -1)
+    return local_time(at_ms) if at_ms >= 0 else "no message"
 
 
 def _deleted(facts: MessageFacts) -> Reason | None:
@@ -100,8 +102,8 @@ def _deleted(facts: MessageFacts) -> Reason | None:
     told = facts.infos.get(facts.address)
     if facts.offset is None or told is None:
         return None
-    beginning = told.value.get("commitLogMinOffset", "")
-    if not beginning.isdecimal() or facts.offset >= int(beginning):
+    beginning = number(told.value.get("commitLogMinOffset"), 0)
+    if facts.offset >= beginning:
         return None
     return Reason(
         Cause.MESSAGE_DELETED,
@@ -143,18 +145,17 @@ def _delayed(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
 
 def due(facts: MessageFacts, message: MessageExt) -> int | None:
     """Return when a delayed message is delivered, ms since the epoch; None if it is not known."""
-    out = message.properties.get(p.TIMER_OUT_MS, "")
-    if out.isdecimal():
-        return int(out)
-    level = message.properties.get(p.DELAY_TIME_LEVEL, "")
+    if (out_ms := number(message.properties.get(p.TIMER_OUT_MS), -1)) >= 0:
+        return out_ms
+    level = number(message.properties.get(p.DELAY_TIME_LEVEL), 0)
     settings = next(
         (t.value for a, t in facts.settings.items() if facts.places[a].name == message.broker_name),
         {},
     )
     delays = _LEVEL.findall(settings.get("messageDelayLevel", _LEVELS))
-    if not level.isdecimal() or not 0 < int(level) <= len(delays):
+    if not 0 < level <= len(delays):
         return None
-    count, unit = delays[int(level) - 1]
+    count, unit = delays[level - 1]
     return message.store_timestamp_ms + int(count) * _UNITS_MS[unit]
 
 
@@ -225,12 +226,16 @@ def _in_group(facts: MessageFacts, group: GroupFacts) -> tuple[Reason, Delivery]
         and not any(_follows(copy.value, told.value) for copy in retried + dead)
     ]
     times = max((told.value.reconsume_times for told in (*retried, *pending, *dead)), default=0)
-    if dead:
+    copy = max((*retried[-1:], facts.copies[-1]), key=_stored_ms)
+    if dead and _stored_ms(dead[-1]) >= _stored_ms(copy):  # else it was sent again
         return _dead(facts, name, dead[-1], times)
     if pending:
         return _retried(facts, name, pending[-1], times)
-    copy = retried[-1] if retried else facts.copies[-1]
     return _consumed_or_not(facts, group, copy, times)
+
+
+def _stored_ms(told: Told[MessageExt]) -> int:
+    return told.value.store_timestamp_ms
 
 
 def _follows(later: MessageExt, earlier: MessageExt) -> bool:
@@ -323,6 +328,22 @@ def _consumed_or_not(
             f"{facts.copies[-1].value.tags!r}",
             "subscribe to what the message has, or send it with the tag or properties that the group "
             "selects",
+        )
+    if group.broadcasting is not None:
+        return outcome(
+            Cause.BROADCASTING,
+            Severity.OK,
+            f"group {name} consumes by broadcasting: each member keeps its own offsets, and brokers do "
+            "not know which of them got the message",
+            "",
+        )
+    if told.address not in group.progress:
+        return outcome(
+            Cause.NOT_TOLD,
+            Severity.WARNING,
+            f"whether group {name} got the message is not known: broker {message.broker_name} did not "
+            "tell the group's progress",
+            "see what could not be asked, and why",
         )
     by = f" by {owner}" if owner else ""
     if at is not None and at[0].consumer_offset > message.queue_offset:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cometmq.admin.brokers import Brokers
-from cometmq.admin.explain.group_facts import GroupFacts, collect
+from cometmq.admin.explain.group_facts import GroupFacts, ask_retries, collect, unknown_group
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
-from cometmq.admin.reading import address_of, message_of, records_of
+from cometmq.admin.reading import address_of, records_of
 from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -78,6 +78,8 @@ async def follow(
     await asyncio.gather(*(_of_broker(inquiry, facts, address) for address in places))
     await _by_offset_id(inquiry, facts, topic)
     unique_id = _unique_id(facts)
+    if not facts.topic and facts.offset is not None:
+        return facts  # there is no more to follow
     if not facts.topic:
         raise IllegalArgumentError(
             f"{message_id!r:.80} is no offset id of a message that is stored at a broker of this "
@@ -90,8 +92,11 @@ async def follow(
     facts.known_groups = len(groups)
     for name in groups[:_MOST_GROUPS]:
         inquiry.step(f"asking about group {name}")
-        facts.groups[name] = await collect(inquiry, name, facts.topic, None)
+        found = facts.groups[name] = await collect(inquiry, name, facts.topic, None)
+        if group is not None and found.is_unknown:
+            raise unknown_group(found)
         facts.retried[name] = await _everywhere(inquiry, facts, retry_topic(name), unique_id)
+        await ask_retries(inquiry, found, {told.address for told in facts.retried[name]})
         facts.dead[name] = await _everywhere(inquiry, facts, dlq_topic(name), unique_id)
     return facts
 
@@ -136,7 +141,7 @@ async def _by_offset_id(inquiry: Inquiry, facts: MessageFacts, topic: str | None
         )
         if answer.code != ResponseCode.SUCCESS:
             return None
-        return message_of(decode_record(answer.body), facts.places[address].name)
+        return decode_record(answer.body).to_message(facts.places[address].name)
 
     told = await inquiry.ask(requests.VIEW_MESSAGE_BY_ID, address, view)
     if told is None or told.value is None:
@@ -203,9 +208,7 @@ async def _everywhere(
         )
         if answer.code != ResponseCode.SUCCESS:
             return []
-        messages = [
-            message_of(r, facts.places[address].name) for r in records_of(answer.body, what)
-        ]
+        messages = [r.to_message(facts.places[address].name) for r in records_of(answer.body, what)]
         return [m for m in messages if m.topic == topic and unique_id == m.unique_id]
 
     async def at(address: str) -> list[Told[MessageExt]]:

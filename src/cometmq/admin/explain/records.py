@@ -178,7 +178,8 @@ class Delivery:
 class MessageExplanation(Explanation):
     """Says where a message is stored, and what became of it in each group.
 
-    `copies` are those in its topic, oldest first; there are several if a send was repeated.
+    `copies` are those in its topic, oldest first; there are several if a send was repeated. Their
+    bodies are as they are stored: compressed if the producer compressed them.
     """
 
     copies: tuple[MessageExt, ...]

@@ -9,13 +9,14 @@ from typing import Final
 
 from cometmq.admin.brokers import Brokers
 from cometmq.admin.explain.disk import away, nothing_registered
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, shortened
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
 from cometmq.admin.explain.records import (
     Cause,
     Evidence,
     Reason,
     RestartCost,
     RestartExplanation,
+    Unasked,
 )
 from cometmq.admin.groups import Groups
 from cometmq.model.finding import Severity
@@ -63,9 +64,13 @@ async def explain_restart(
     places = await inquiry.masters(cluster=cluster, broker=broker)
     everywhere = places if broker is None else await _all(inquiry, places)
     inquiry.step(f"asking {plural(len(places), 'broker')} for figures and groups")
-    found = [await _of_broker(inquiry, place) for place in places]
+    # The figures come first, because groups may be too many for the questions that are left.
+    infos = await asyncio.gather(*(_info(inquiry, place) for place in places))
+    found = [
+        await _of_broker(inquiry, place, told) for place, told in zip(places, infos, strict=True)
+    ]
     costs = {facts.place.address: cost(facts) for facts in found}
-    reasons = [reason for facts in found for reason in judge(facts, everywhere)]
+    reasons = [reason for facts in found for reason in judge(facts, everywhere, inquiry.unasked)]
     return RestartExplanation(
         question="what would a restart cost?",
         reasons=tuple(reasons) or (nothing_registered(),),
@@ -81,19 +86,23 @@ async def _all(inquiry: Inquiry, places: list[Place]) -> list[Place]:
     return await inquiry.masters()
 
 
-async def _of_broker(inquiry: Inquiry, place: Place) -> RestartFacts:
-    servers, address = inquiry.servers, place.address
+async def _info(inquiry: Inquiry, place: Place) -> Told[Mapping[str, str]] | None:
+    address = place.address
 
     async def info() -> Mapping[str, str]:
-        return (await Brokers(servers).runtime_info(broker=address))[address]
+        return (await Brokers(inquiry.servers).runtime_info(broker=address))[address]
 
-    told, configs = await asyncio.gather(
-        inquiry.ask(requests.GET_BROKER_RUNTIME_INFO, address, info),
-        inquiry.ask(
-            requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-            address,
-            lambda: Groups(servers).configs(broker=address),
-        ),
+    return await inquiry.ask(requests.GET_BROKER_RUNTIME_INFO, address, info)
+
+
+async def _of_broker(
+    inquiry: Inquiry, place: Place, told: Told[Mapping[str, str]] | None
+) -> RestartFacts:
+    servers, address = inquiry.servers, place.address
+    configs = await inquiry.ask(
+        requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        address,
+        lambda: Groups(servers).configs(broker=address),
     )
     if configs is None:
         return RestartFacts(place, told, None)
@@ -148,11 +157,13 @@ def cost(facts: RestartFacts) -> RestartCost:
     )
 
 
-def judge(facts: RestartFacts, everywhere: list[Place]) -> list[Reason]:
+def judge(
+    facts: RestartFacts, everywhere: list[Place], unasked: tuple[Unasked, ...] = ()
+) -> list[Reason]:
     """Say what the restart of one broker costs, by what it told."""
     place = facts.place
     if facts.info is None:
-        return [away(place)]
+        return [away(place, unasked)]
     found = cost(facts)
     evidence = _evidence(facts)
     producers = found.producer_count
@@ -231,8 +242,8 @@ def _rate(info: Mapping[str, str]) -> tuple[int, bool]:
 
 
 def _figure(info: Mapping[str, str], key: str) -> int | None:
-    text = info.get(key, "")
-    return int(text) if text.isdecimal() else None
+    found = number(info.get(key), -1)
+    return found if found >= 0 else None
 
 
 def _mib(count: int) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 from cometmq.admin.explain.disk import explain_disk
 from cometmq.admin.explain.group_causes import judge
-from cometmq.admin.explain.group_facts import collect
+from cometmq.admin.explain.group_facts import collect, unknown_group
 from cometmq.admin.explain.inquiry import Inquiry, Step
 from cometmq.admin.explain.message_causes import judge as judge_message
 from cometmq.admin.explain.message_facts import follow
@@ -21,11 +21,9 @@ from cometmq.admin.explain.restart import explain_restart
 from cometmq.admin.explain.write import explain_write
 from cometmq.admin.room import Room
 from cometmq.admin.servers import Servers
-from cometmq.errors import IllegalArgumentError, RemoteError
+from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_group, check_topic
-from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
-from cometmq.runtime.spelling import did_you_mean
 
 # How long all answers to one question may take together.
 DEADLINE_S: Final = 30.0
@@ -58,12 +56,8 @@ class Explanations(Room):
         check_group(group)
         inquiry = self._inquiry(deadline_s, on_step)
         facts = await collect(inquiry, group, topic, cluster)
-        if not facts.configs and not facts.online and not facts.queues():
-            raise RemoteError(
-                f"no broker that answered knows the group {group!r}; check its name "
-                f"(groups.names() has all){did_you_mean(group, facts.known_groups)}",
-                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            )
+        if facts.is_unknown:
+            raise unknown_group(facts)
         return GroupExplanation(
             question=f"why is group {group} behind{f' in topic {topic}' if topic else ''}?",
             reasons=tuple(judge(facts)),
@@ -86,7 +80,8 @@ class Explanations(Room):
         """Say where a message is, and what became of it in each group of its topic or in one.
 
         `message_id` is an offset id or, with the topic, a unique id. Raises IllegalArgumentError for
-        an id that no broker of the cluster has made, if no topic is named.
+        an id that no broker of the cluster has made, if no topic is named, and RemoteError
+        (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker that answers knows the group.
         """
         if group is not None:
             check_group(group)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.admin.brokers import Brokers
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, shortened
+from cometmq.admin.explain.disk import away
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason, Unasked, WriteExplanation
 from cometmq.admin.servers import Servers
 from cometmq.model.finding import Severity
@@ -165,16 +166,7 @@ def judge_each(facts: WriteFacts, unasked: tuple[Unasked, ...] = ()) -> dict[str
     for broker in facts.brokers:
         address = broker.place.address
         if broker.away:
-            errors = [each.error for each in unasked if each.address == address]
-            found[address] = [
-                Reason(
-                    Cause.BROKER_AWAY,
-                    Severity.ERROR,
-                    f"broker {broker.place.name} does not answer at {address}: "
-                    f"{errors[0] if errors else 'no answer'}",
-                    remedy="start it, or open its port; meanwhile producers use other brokers",
-                )
-            ]
+            found[address] = [away(broker.place, unasked)]
             continue
         found[address] = [
             *_of_topic(facts, broker),
@@ -343,7 +335,7 @@ def _of_store(broker: BrokerFacts) -> Iterator[Reason]:
 
 def _of_size(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
     text = broker.setting("maxMessageSize", _MAX_MESSAGE_SIZE)
-    if facts.size is None or not text.isdecimal() or facts.size <= int(text):
+    if facts.size is None or facts.size <= number(text, facts.size):
         return
     evidence = () if broker.settings is None else (broker.settings.shows("maxMessageSize", text),)
     yield Reason(
@@ -359,7 +351,7 @@ def _of_size(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
 
 def _of_permission(broker: BrokerFacts) -> Iterator[Reason]:
     text = broker.setting("brokerPermission", "6")
-    if broker.settings is None or not text.isdecimal() or int(text) & PERM_WRITE:
+    if broker.settings is None or number(text, PERM_WRITE) & PERM_WRITE:
         return
     yield Reason(
         Cause.BROKER_UNWRITABLE,
@@ -377,7 +369,7 @@ def _of_route(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
         return
     config, name = broker.topic.value, broker.place.name
     text = broker.setting("brokerPermission", "6")
-    writable = config.writable and (not text.isdecimal() or int(text) & PERM_WRITE)
+    writable = config.writable and number(text, PERM_WRITE) & PERM_WRITE
     data = facts.queue_data(name)
     if data is None and ":" not in name:
         yield Reason(
