@@ -113,9 +113,7 @@ class BrokerState:
         out.one(m.HALF_MESSAGES, self._transactions.unresolved_count)
         timers = self._delayed.timers
         out.one(m.TIMING_MESSAGES, timers.pending)
-        due_ms = timers.next_due_ms()
-        late_ms = parts.clock.now_ms() - due_ms if due_ms > 0 else 0
-        out.one(m.TIMER_DEQUEUE_LATENCY, max(0, late_ms) / 1000)
+        out.one(m.TIMER_DEQUEUE_LATENCY, timers.late_ms(parts.clock.now_ms()) / 1000)
         out.begin(m.DELAYED_MESSAGES)
         for level, count in self._delayed.levels.pending().items():
             out.sample(count, str(level))
