@@ -205,7 +205,9 @@ async def test_clients_cannot_choose_by_what_codes_refused_requests_are_counted(
     line = Line(handlers, server_side=True)
     twice = b'{"code":%d,"code":%d,"opaque":1,"extFields":{"number":"%b"}}'
     for code in range(5_000, 5_010):
-        line.feed(encode_frame(twice % (ECHO, code, b"1")), encode_frame(twice % (ECHO, code, b"x")))
+        line.feed(
+            encode_frame(twice % (ECHO, code, b"1")), encode_frame(twice % (ECHO, code, b"x"))
+        )
         line.feed(encode_command(request(code)))
     assert len(line.received()) == 30
     assert sum(handlers.refused.values()) == 30
