@@ -303,7 +303,7 @@ async def test_looks_at_messages_that_are_on_disk_take_a_bounded_time() -> None:
             broker.store.append(queue, b"x", b"", 0, 1, b"\x7f\0\0\1\0\0\0\1")
             broker.offsets.keep("billing", "orders", queue_id, 0)
         lags = Lags(dataclasses.replace(broker.parts, clock=SlowDisk()), broker.traffic)
-        unlooked = []
+        unlooked: list[int] = []
         while not unlooked or unlooked[-1]:
             lags.begin(1_000, 4.5 * SlowDisk.LOOK_S)
             lag = Lag()

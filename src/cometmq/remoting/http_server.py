@@ -414,7 +414,9 @@ class _HttpConnection(asyncio.Protocol):
         # h11 leaves the body out where the request was HEAD.
         is_head = self._request is not None and self._request.method == b"HEAD"
         if answer.body and not is_head:
-            pieces += protocol.send_with_data_passthrough(h11.Data(data=answer.body)) or []
+            # h11 passes on whatever has a length.
+            data = h11.Data(data=cast("bytes", answer.body))
+            pieces += protocol.send_with_data_passthrough(data) or []
         if not is_head:
             pieces.append(protocol.send(h11.EndOfMessage()) or b"")
         else:
