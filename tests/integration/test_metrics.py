@@ -19,7 +19,7 @@ from cometmq.broker.metrics.lags import Lag, Lags
 from cometmq.broker.metrics.messages import GroupLags, GroupMessages, TopicMessages
 from cometmq.broker.metrics.series import PairSlots
 from cometmq.broker.server import Broker
-from cometmq.errors import ConfigError, StoreClosedError
+from cometmq.errors import ConfigError, StoreClosedError, StoreError
 from cometmq.model.topic import TopicConfig
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.metric_catalogue import (
@@ -112,6 +112,7 @@ async def test_a_broker_tells_what_goes_in_and_out_and_how_far_groups_are_behind
 
     async with Cluster(properties=ON) as cluster:
         broker = cluster.brokers[0]
+        broker.monitoring.machine_s = WAIT_S
         address = broker.metrics_address
         async with Producer("producers", namesrv=cluster.namesrv) as producer:
             for number in range(100):
@@ -209,6 +210,19 @@ async def test_scrapers_that_ask_at_once_share_a_scrape() -> None:
         texts = await asyncio.gather(*(monitoring.scrape() for _ in range(8)))
         assert all(text is texts[0] for text in texts)
         assert value(parsed(texts[0].decode()), "cometmq_scrapes_total") == 1
+
+
+async def test_a_disk_that_fails_leaves_the_other_figures() -> None:
+    def fail() -> None:
+        raise StoreError("statvfs: I/O error")
+
+    async with Cluster(properties=ON) as cluster:
+        monitoring = cluster.brokers[0].monitoring
+        monitoring.machine_s = WAIT_S
+        monitoring.machine.insert(0, fail)
+        told = parsed((await monitoring.scrape()).decode())
+        assert value(told, "process_cpu_seconds_total") > 0
+        assert value(told, "cometmq_disk_free_bytes") > 0
 
 
 async def test_an_error_is_counted_by_request_and_answer() -> None:
@@ -328,6 +342,8 @@ def most_lines_in_a_step(collect: Any, broker: Broker) -> int:
 async def test_a_name_server_tells_of_its_brokers() -> None:
     async with Cluster(properties=ON) as cluster:
         server = cluster.name_servers[0]
+        assert server._monitoring is not None
+        server._monitoring.machine_s = WAIT_S
         status, text = await get(server.metrics_address, "/metrics")
         assert status == 200
         check_catalogue(text, Server.NAMESRV)

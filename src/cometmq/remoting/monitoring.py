@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cometmq._version import __version__
+from cometmq.errors import CometMQError
 from cometmq.model.histogram import LATENCY_BITS, bounds, latencies
 from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.remoting import connection
@@ -88,6 +89,7 @@ class Monitoring:
         self._scraped_s: float | None = None
         self._scrape_count = 0
         self.took_s = self.longest_slice_s = 0.0
+        self.machine_s = _MACHINE_S
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the port is taken."""
@@ -155,13 +157,13 @@ class Monitoring:
         if self._looking is None or self._looking.done():
             loop = asyncio.get_running_loop()
             self._looking = loop.run_in_executor(None, self._look_at_machine)
-        await asyncio.wait([self._looking], timeout=_MACHINE_S)
+        await asyncio.wait([self._looking], timeout=self.machine_s)
 
     def _look_at_machine(self) -> None:
         for look in self.machine:
             try:
                 look()
-            except OSError as error:
+            except (OSError, CometMQError) as error:
                 log.warning("no figures of the machine", reason=str(error))
 
     # -- what every server has --

@@ -53,10 +53,10 @@ class BrokerState:
 
     def look_at_disk(self) -> None:
         """Ask the disk how full it is. Blocks; for any thread."""
-        store = self._parts.store
-        disks = store.cleaner.explain().disks
-        space = self._parts.disk.usage(store.config.store_path_root_dir)
-        self._disk = _Disk(disks.log_ratio, disks.queue_ratio, space.free_bytes)
+        config, disk = self._parts.store.config, self._parts.disk
+        of_log = disk.usage(config.commit_log_path)
+        of_queues = disk.usage(config.store_path_root_dir)
+        self._disk = _Disk(of_log.used_ratio, of_queues.used_ratio, of_queues.free_bytes)
 
     def collect(self, out: Exposition) -> Iterator[None]:
         self._tables(out)
