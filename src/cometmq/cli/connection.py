@@ -163,7 +163,7 @@ def _keys_of(file: Path) -> tuple[str, str]:
 
     try:
         # Every value is the text that is written there: 0123 is no number in a key.
-        given = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506
+        given = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - texts only
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"credentials file {file} cannot be read: {error}") from error
     except yaml.YAMLError as error:
