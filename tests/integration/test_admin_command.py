@@ -28,6 +28,7 @@ from tests.waits import WAIT_S, eventually
 from typer.testing import CliRunner
 
 import cometmq
+from cometmq.cli.admin import completion
 from cometmq.cli.main import app
 from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.register_body import body_crc, encode_register_body
@@ -164,7 +165,8 @@ def test_an_ordered_topic_has_an_order_configuration(
     assert commands.json("updateOrderConf", "-m", "get", "-t", name)["orderConf"] == text
     commands.run("updateOrderConf", "-m", "put", "-t", name, "-v", "broker-x:4")
     assert commands.json("updateOrderConf", "-m", "get", "-t", name)["orderConf"] == "broker-x:4"
-    commands.run("updateOrderConf", "-m", "delete", "-t", name)
+    assert "--yes" in commands.refused("updateOrderConf", "-m", "delete", "-t", name, status=2)
+    commands.run("updateOrderConf", "-m", "delete", "-t", name, "-y")
     assert "no order configuration" in commands.refused("updateOrderConf", "-m", "get", "-t", name)
     assert "--orderConf" in commands.refused("updateOrderConf", "-m", "put", "-t", name, status=2)
 
@@ -269,6 +271,9 @@ def test_a_cluster_is_listed_in_every_form(
 
 
 def test_sends_to_each_broker_are_timed(commands: Commands, masters: dict[str, str]) -> None:
+    planned = commands.json("clusterRT", "-a", "3", "--dry-run")
+    assert {row["server"] for row in planned} == set(masters.values())
+    assert all(row["result"].startswith("would send 3 messages") for row in planned)
     rows = commands.json("clusterRT", "-a", "3")
     assert [(row["broker"], row["success"], row["failed"]) for row in rows] == [
         (name, 3, 0) for name in sorted(masters)
@@ -286,7 +291,8 @@ def test_name_servers_keep_entries(commands: Commands, namesrv: str, name: str) 
     assert results(commands.json("updateKvConfig", *entry, "-v", "here")) == {namesrv: "done"}
     with cometmq.AdminClient(namesrv) as admin:
         assert admin.name_servers.entry("PLACES", name) == "here"
-        commands.run("deleteKvConfig", *entry)
+        assert "--yes" in commands.refused("deleteKvConfig", *entry, status=2)
+        commands.run("deleteKvConfig", *entry, "-y")
         assert admin.name_servers.entry("PLACES", name) is None
     settings = commands.json("getNamesrvConfig")
     assert (
@@ -412,8 +418,13 @@ def complete(words: str, namesrv: str) -> list[str]:
 
 
 def test_names_that_the_cluster_knows_are_completed(
-    namesrv: str, masters: dict[str, str], cluster_name: str, topic: str
+    namesrv: str,
+    masters: dict[str, str],
+    cluster_name: str,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(completion, "_DEADLINE_MS", int(WAIT_S * 1000))
     assert complete(f"cometmq admin topicRoute -t {topic[:-2]}", namesrv) == [topic]
     assert complete("cometmq admin clusterList -c ", namesrv) == [cluster_name]
     assert complete("cometmq admin wipeWritePerm -b ", namesrv) == sorted(masters)

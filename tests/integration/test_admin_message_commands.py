@@ -294,7 +294,10 @@ def test_messages_are_sent_and_measured(
     assert "would send 7 bytes" in commands.run(*message, *to, "--dry-run").out
     [result] = commands.json(*message, *to)
     assert (result["sendResult"], result["queueId"]) == ("SEND_OK", queue.queue_id)
-    [shown] = commands.json("queryMsgByOffset", "-t", name, *to, "-o", "2")
+    [shown] = eventually(  # brokers enter it into the queue a little later
+        lambda: commands.json("queryMsgByOffset", "-t", name, *to, "-o", "2"),
+        passing=(AssertionError,),
+    )
     assert (shown["msgId"], shown["body"]) == (result["msgId"], "grüße")
     assert (shown["tags"], shown["keys"]) == ("tag", ["a", "b"])
     assert "needs --broker" in commands.refused(*message, "-i", "0", status=2)
@@ -483,7 +486,11 @@ def test_halves_that_were_given_up_are_listed_and_resumed(
 
 
 def test_a_terminal_is_asked_and_sees_the_progress(
-    namesrv: str, name: str, sent: list[SendResult], tmp_path: Path
+    namesrv: str,
+    admin: cometmq.AdminClient,
+    name: str,
+    sent: list[SendResult],
+    tmp_path: Path,
 ) -> None:
     def on_a_terminal(answer: bytes, *arguments: str) -> tuple[int, str, str]:
         """Run a command whose stdin and stderr are a terminal; return what it printed there, too."""
@@ -513,6 +520,7 @@ def test_a_terminal_is_asked_and_sees_the_progress(
     assert "This will send the message to" in shown
     status, out, shown = on_a_terminal(b"y\n", *again)
     assert (status, json.loads(out)[0]["sendStatus"]) == (0, "SEND_OK")
+    eventually(lambda: sum(at.max_offset for at in admin.offsets.of_topic(name)) == 5)
     status, out, shown = on_a_terminal(b"", "printMsg", "-t", name, "-o", "json")
     assert (status, len(json.loads(out))) == (0, 5)
     assert "messages: 5 of 5" in shown

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,10 +15,11 @@ from tests.waits import WAIT_S, until
 from cometmq import ConsumeFromWhere, ConsumeResult, Message
 from cometmq.aio import Producer, PushConsumer
 from cometmq.broker.config import broker_configs
+from cometmq.broker.metrics.lags import Lag, Lags
 from cometmq.broker.metrics.messages import GroupLags, GroupMessages, TopicMessages
 from cometmq.broker.metrics.series import PairSlots
 from cometmq.broker.server import Broker
-from cometmq.errors import ConfigError, StoreClosedError
+from cometmq.errors import ConfigError, StoreClosedError, StoreError
 from cometmq.model.topic import TopicConfig
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.metric_catalogue import (
@@ -38,18 +38,19 @@ ON = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
-def _get(address: str, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=WAIT_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
 async def get(address: str | None, path: str) -> tuple[int, str]:
+    # Without a thread: the server's own look at the machine takes its turn among the loop's threads.
     assert address is not None
-    return await asyncio.to_thread(_get, address, path)
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        async with asyncio.timeout(WAIT_S):
+            answer = await reader.read()
+    finally:
+        writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body.decode()
 
 
 def parsed(text: str) -> Samples:
@@ -111,6 +112,7 @@ async def test_a_broker_tells_what_goes_in_and_out_and_how_far_groups_are_behind
 
     async with Cluster(properties=ON) as cluster:
         broker = cluster.brokers[0]
+        broker.monitoring.machine_s = WAIT_S
         address = broker.metrics_address
         async with Producer("producers", namesrv=cluster.namesrv) as producer:
             for number in range(100):
@@ -204,10 +206,23 @@ async def test_a_broker_says_that_it_starts_while_its_store_is_read(
 
 async def test_scrapers_that_ask_at_once_share_a_scrape() -> None:
     async with Cluster(properties=ON) as cluster:
-        address = cluster.brokers[0].metrics_address
-        texts = await asyncio.gather(*(get(address, "/metrics") for _ in range(8)))
-        assert len(set(texts)) == 1
-        assert value(parsed(texts[0][1]), "cometmq_scrapes_total") == 1
+        monitoring = cluster.brokers[0].monitoring
+        texts = await asyncio.gather(*(monitoring.scrape() for _ in range(8)))
+        assert all(text is texts[0] for text in texts)
+        assert value(parsed(texts[0].decode()), "cometmq_scrapes_total") == 1
+
+
+async def test_a_disk_that_fails_leaves_the_other_figures() -> None:
+    def fail() -> None:
+        raise StoreError("statvfs: I/O error")
+
+    async with Cluster(properties=ON) as cluster:
+        monitoring = cluster.brokers[0].monitoring
+        monitoring.machine_s = WAIT_S
+        monitoring.machine.insert(0, fail)
+        told = parsed((await monitoring.scrape()).decode())
+        assert value(told, "process_cpu_seconds_total") > 0
+        assert value(told, "cometmq_disk_free_bytes") > 0
 
 
 async def test_an_error_is_counted_by_request_and_answer() -> None:
@@ -277,6 +292,43 @@ async def test_a_scrape_of_many_topics_and_groups_is_bounded_and_made_in_small_s
             assert most_lines_in_a_step(collector.collect, broker) <= 20
 
 
+class SlowDisk:
+    """A clock by which each look at a message takes LOOK_S."""
+
+    LOOK_S = 0.01
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def monotonic(self) -> float:
+        self.asked += 1
+        return self.asked * self.LOOK_S
+
+    def now_ms(self) -> int:
+        return 0
+
+
+async def test_looks_at_messages_that_are_on_disk_take_a_bounded_time() -> None:
+    async with Cluster(properties=ON) as cluster:
+        broker = cluster.brokers[0]
+        broker.topics.put(TopicConfig("orders", read_queue_nums=20, write_queue_nums=20))
+        for queue_id in range(20):
+            queue = broker.store.queue("orders", queue_id)
+            broker.store.append(queue, b"x", b"", 0, 1, b"\x7f\0\0\1\0\0\0\1")
+            broker.offsets.keep("billing", "orders", queue_id, 0)
+        lags = Lags(dataclasses.replace(broker.parts, clock=SlowDisk()), broker.traffic)
+        unlooked: list[int] = []
+        while not unlooked or unlooked[-1]:
+            lags.begin(1_000, 4.5 * SlowDisk.LOOK_S)
+            lag = Lag()
+            for _ in lags.look("billing", "orders", lag):
+                pass
+            assert lag.messages == 20
+            unlooked.append(lags.unlooked)
+        # What was found is remembered, so every look brought something new.
+        assert unlooked == [15, 10, 5, 0]
+
+
 def most_lines_in_a_step(collect: Any, broker: Broker) -> int:
     out = Exposition(dict.fromkeys(BASE_LABELS, "x"))
     steps: Iterator[None] = collect(out)
@@ -290,6 +342,8 @@ def most_lines_in_a_step(collect: Any, broker: Broker) -> int:
 async def test_a_name_server_tells_of_its_brokers() -> None:
     async with Cluster(properties=ON) as cluster:
         server = cluster.name_servers[0]
+        assert server._monitoring is not None
+        server._monitoring.machine_s = WAIT_S
         status, text = await get(server.metrics_address, "/metrics")
         assert status == 200
         check_catalogue(text, Server.NAMESRV)

@@ -146,7 +146,9 @@ def _credentials(
                 f"credentials need an access key and a secret key: give {missing}, too"
             )
         if file is not None:
-            raise ConfigError("--accessKey and --credentials: give one of them")
+            raise ConfigError(
+                "--accessKey (or COMETMQ_ACCESS_KEY) and --credentials: give one of them"
+            )
         return Credentials(access_key, secret_key)
     if file is None:
         home = os.environ.get("ROCKETMQ_HOME")
@@ -160,13 +162,21 @@ def _keys_of(file: Path) -> tuple[str, str]:
     import yaml
 
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        # Every value is the text that is written there: 0123 is no number in a key.
+        given = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - texts only
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"credentials file {file} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        # Its own text shows the line, which has a key.
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        raise ConfigError(
+            f"credentials file {file} is no YAML{where}; put the keys into quotation marks"
+        ) from None
     keys = given if isinstance(given, dict) else {}
     access_key, secret_key = keys.get("accessKey"), keys.get("secretKey")
-    if access_key is None or secret_key is None:
-        raise ConfigError(
-            f"credentials file {file} must have the lines 'accessKey: ...' and 'secretKey: ...'"
-        )
-    return str(access_key), str(secret_key)
+    if isinstance(access_key, str) and isinstance(secret_key, str) and access_key and secret_key:
+        return access_key, secret_key
+    raise ConfigError(
+        f"credentials file {file} must have the lines 'accessKey: ...' and 'secretKey: ...'"
+    )

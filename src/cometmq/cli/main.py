@@ -17,6 +17,7 @@ import typer
 from cometmq import _compiled
 from cometmq._version import __version__
 from cometmq.cli.help import Command, Group
+from cometmq.cli.plain import plain
 from cometmq.errors import (
     CometMQError,
     ConfigError,
@@ -126,5 +127,5 @@ def main() -> None:
     except CometMQError as error:
         # Not through `sys.stderr`: its buffer would fail again at the end, and change the status.
         with suppress(OSError):
-            os.write(2, f"cometmq: {error}\n".encode(errors="backslashreplace"))
+            os.write(2, f"cometmq: {plain(str(error), keep=chr(10))}\n".encode())
         sys.exit(2 if isinstance(error, _GIVEN_WRONG) else 1)

@@ -595,7 +595,8 @@ class Connection(asyncio.Protocol):
         return response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def _count_refused(self, code: int, answer: int) -> None:
-        pair = (code, int(answer))
+        # A header may have a second code, which its sender chooses freely.
+        pair = (UNSERVED if self._handler_of(code) is None else code, int(answer))
         self._refused[pair] = self._refused.get(pair, 0) + 1
 
     def _take_opaque(self) -> int:

@@ -4,7 +4,9 @@ h11 reads and writes the protocol; this module bounds what a peer can make it do
 body and is GET or HEAD; its line and headers take at most MAX_HEAD_BYTES and arrive within
 REQUEST_TIMEOUT_S; an answer must be read within ANSWER_TIMEOUT_S; a connection may rest for
 IDLE_TIMEOUT_S between two requests. Of more than MAX_CONNECTIONS, the one that has rested for
-longest is closed, or the new one is refused. Each refusal is a status and one sentence.
+longest is closed, or else the one whose request has been on its way for longest, so that peers that
+never ask do not keep out those that do; if all wait for answers, the new one is refused. Each refusal
+is a status and one sentence.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class HttpAnswer:
     """The answer to a request."""
 
     status: HTTPStatus
-    body: bytes
+    body: bytes | bytearray
     content_type: str = _TEXT
 
 
@@ -110,6 +112,8 @@ class HttpServer:
         self.tasks = TaskOwner("http-server")
         # In the order in which they began to rest; a busy one stands anywhere.
         self._connections: dict[_HttpConnection, None] = {}
+        # Connections that came when there were too many, until they have read so.
+        self._turned_away: set[_HttpConnection] = set()
 
     @property
     def port(self) -> int:
@@ -148,7 +152,7 @@ class HttpServer:
         if self._listener is not None:
             self._listener.close()
         await self.tasks.close()
-        for connection in list(self._connections):
+        for connection in [*self._connections, *self._turned_away]:
             connection.abort()
         if self._listener is not None:
             await self._listener.wait_closed()
@@ -166,14 +170,24 @@ class HttpServer:
         )
 
     def admit(self, connection: _HttpConnection) -> bool:
-        """Take a new connection in, in the place of one that rests if need be; say whether."""
+        """Take a new connection in, if need be in the place of another; say whether."""
         if len(self._connections) >= self._max_connections:
-            resting = next((other for other in self._connections if other.rests), None)
-            if resting is None:
+            others = self._connections
+            idle = next((other for other in others if other.rests), None)
+            if idle is None:
+                idle = next((other for other in others if not other.is_served), None)
+            if idle is None:
                 return False
-            resting.abort()
-            self.forget(resting)
+            idle.abort()
+            self.forget(idle)
         self._connections[connection] = None
+        return True
+
+    def turn_away(self, connection: _HttpConnection) -> bool:
+        """Note that a connection is refused; say whether it may stay to read why."""
+        if len(self._turned_away) >= self._max_connections:
+            return False
+        self._turned_away.add(connection)
         return True
 
     def begins_to_rest(self, connection: _HttpConnection) -> None:
@@ -184,6 +198,7 @@ class HttpServer:
 
     def forget(self, connection: _HttpConnection) -> None:
         self._connections.pop(connection, None)
+        self._turned_away.discard(connection)
 
     @property
     def connection_count(self) -> int:
@@ -211,6 +226,8 @@ class _HttpConnection(asyncio.Protocol):
         self._request: h11.Request | None = None
         # Whether it has answered at least one request and no byte of the next has come.
         self.rests = False
+        # Whether the peer has closed its side.
+        self._ended = False
         # How many bytes have come of the request that is read now.
         self._received = 0
         # How many bytes of a refused request were dropped; None while nothing was refused.
@@ -224,7 +241,10 @@ class _HttpConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=0)
         if not self._server.admit(self):
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, self._server.too_many)
+            if self._server.turn_away(self):
+                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, self._server.too_many)
+            else:
+                self.abort()
             return
         self._expect(self._server.request_timeout_s, self._request_too_slow)
 
@@ -242,9 +262,12 @@ class _HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._dropped is not None:
             return False
+        self._ended = True
+        if self._request is not None:
+            # A peer that has closed its side still gets the answer to what it has asked.
+            return True
         self._feed(b"")
-        # A peer that has closed its side still gets the answer to what it has asked.
-        return self._request is not None
+        return False
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -260,6 +283,11 @@ class _HttpConnection(asyncio.Protocol):
         self._server.forget(self)
 
     # Inside
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it has asked and has not read its answer yet."""
+        return self._request is not None
 
     def abort(self) -> None:
         """Close at once."""
@@ -386,7 +414,9 @@ class _HttpConnection(asyncio.Protocol):
         # h11 leaves the body out where the request was HEAD.
         is_head = self._request is not None and self._request.method == b"HEAD"
         if answer.body and not is_head:
-            pieces += protocol.send_with_data_passthrough(h11.Data(data=answer.body)) or []
+            # h11 passes on whatever has a length.
+            data = h11.Data(data=cast("bytes", answer.body))
+            pieces += protocol.send_with_data_passthrough(data) or []
         if not is_head:
             pieces.append(protocol.send(h11.EndOfMessage()) or b"")
         else:
@@ -404,7 +434,7 @@ class _HttpConnection(asyncio.Protocol):
         if protocol.our_state is not h11.DONE or protocol.their_state is not h11.DONE:
             self._close()
             return
-        if protocol.trailing_data[0]:  # it has asked ahead, as above
+        if self._ended or protocol.trailing_data[0]:  # or it has asked ahead, as above
             self._close()
             return
         protocol.start_next_cycle()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cometmq._version import __version__
+from cometmq.errors import CometMQError
 from cometmq.model.histogram import LATENCY_BITS, bounds, latencies
 from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.remoting import connection
@@ -83,11 +84,12 @@ class Monitoring:
         self._sampled_s: float | None = None
         self._process: list[Family] = []
         self._looking: asyncio.Future[None] | None = None
-        self._scraping: asyncio.Task[bytes] | None = None
-        self._scrape = b""
+        self._scraping: asyncio.Task[bytearray] | None = None
+        self._scrape = bytearray()
         self._scraped_s: float | None = None
         self._scrape_count = 0
         self.took_s = self.longest_slice_s = 0.0
+        self.machine_s = _MACHINE_S
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the port is taken."""
@@ -111,7 +113,7 @@ class Monitoring:
     async def _metrics(self, _request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(HTTPStatus.OK, await self.scrape(), CONTENT_TYPE)
 
-    async def scrape(self) -> bytes:
+    async def scrape(self) -> bytearray:
         """Return all metrics, put together now or within the last SHARED_FOR_S."""
         age_s = self._monotonic() - self._scraped_s if self._scraped_s is not None else SHARED_FOR_S
         if age_s < SHARED_FOR_S:
@@ -127,7 +129,7 @@ class Monitoring:
         """Have the next scraper get new figures, also within SHARED_FOR_S."""
         self._scraped_s = None
 
-    async def _put_together(self) -> bytes:
+    async def _put_together(self) -> bytearray:
         began_s = self._monotonic()
         await self._ask_machine()
         out = Exposition(self.base)
@@ -135,10 +137,9 @@ class Monitoring:
         slice_s = self._monotonic()
         for collect in self.collectors:
             for _ in collect(out):
-                held_s = self._monotonic() - slice_s
-                if held_s >= SLICE_S:
+                if self._monotonic() - slice_s >= SLICE_S:
                     out.pack()
-                    longest_s = max(longest_s, held_s)
+                    longest_s = max(longest_s, self._monotonic() - slice_s)
                     await asyncio.sleep(0)
                     slice_s = self._monotonic()
         # Of the scrape before this one.
@@ -156,13 +157,13 @@ class Monitoring:
         if self._looking is None or self._looking.done():
             loop = asyncio.get_running_loop()
             self._looking = loop.run_in_executor(None, self._look_at_machine)
-        await asyncio.wait([self._looking], timeout=_MACHINE_S)
+        await asyncio.wait([self._looking], timeout=self.machine_s)
 
     def _look_at_machine(self) -> None:
         for look in self.machine:
             try:
                 look()
-            except OSError as error:
+            except (OSError, CometMQError) as error:
                 log.warning("no figures of the machine", reason=str(error))
 
     # -- what every server has --
@@ -195,13 +196,14 @@ class Monitoring:
         out.histogram(self._loop_delays.counts, self._loop_delays.total / 1e6)
         yield
         yield from self._requests(out)
-        out.families(self._process)
+        if self._process:
+            out.families(self._process)
         yield
 
     def _requests(self, out: Exposition) -> Iterator[None]:
         out.begin(m.RPC_LATENCY, _LATENCY_BOUNDS_MS)
         times = self._handlers.meter.times if self._handlers.meter is not None else {}
-        for code, histogram in times.items():
+        for code, histogram in list(times.items()):
             if histogram.total or any(histogram.counts):
                 out.histogram(
                     histogram.counts, histogram.total / 1e3, "remoting", request_name(code)

@@ -24,7 +24,7 @@ class Exposition:
     def __init__(self, base: Mapping[str, str]) -> None:
         self._base = ",".join(f'{name}="{_escaped(base[name])}"' for name in BASE_LABELS)
         self._lines: list[str] = []
-        self._pieces: list[bytes] = []
+        self._packed = bytearray()
         self._metric: Metric | None = None
         # Up to the values of a histogram's bounds, by them: each is written for many series.
         self._bounds: list[str] = []
@@ -68,17 +68,17 @@ class Exposition:
     @property
     def line_count(self) -> int:
         """How many lines were written."""
-        return sum(piece.count(b"\n") for piece in self._pieces) + len(self._lines)
+        return self._packed.count(b"\n") + len(self._lines)
 
     def pack(self) -> None:
         """Encode what was written since the last call, so that `text` has less to do at once."""
-        self._pieces.append("".join(self._lines).encode())
+        self._packed += "".join(self._lines).encode()
         self._lines.clear()
 
-    def text(self) -> bytes:
-        """Return all that was written."""
+    def text(self) -> bytearray:
+        """Return all that was written. It is not copied, because it may have megabytes."""
         self.pack()
-        return b"".join(self._pieces)
+        return self._packed
 
     def _labels(self, values: tuple[str, ...]) -> str:
         assert self._metric is not None

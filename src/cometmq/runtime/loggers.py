@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _configurations: list[Callable[[], None]] = []
@@ -21,8 +22,9 @@ class _Logger:
     def __getattr__(self, method: str) -> Any:
         import structlog
 
-        while _configurations:
-            _configurations.pop(0)()
+        with suppress(IndexError):  # another thread may take the last one
+            while _configurations:
+                _configurations.pop(0)()
         return getattr(structlog.get_logger(self._name), method)
 
 

@@ -54,6 +54,18 @@ def test_there_are_at_most_twice_as_many_series_of_pairs_as_the_limit_and_one() 
     assert list(reversed(again)) == found
 
 
+def test_a_pair_that_is_asked_for_several_times_counts_once_in_its_groups_share() -> None:
+    slots = PairSlots()
+    own = [("g", "a"), ("g", "b")]
+    for _ in range(2):
+        assert set(places(slots, own * 3, 40)) == set(own)
+    assert places(slots, [*own, ("g", "c"), ("g", "d"), ("g", "e")], 40)[2:] == [
+        ("g", "c"),
+        ("g", "d"),
+        ("g", REST),
+    ]
+
+
 def test_one_group_with_many_topics_leaves_series_for_others() -> None:
     slots = PairSlots()
     found = places(slots, [("greedy", f"t{n}") for n in range(1000)] + [("other", "t")], 40)
@@ -69,7 +81,7 @@ def test_a_sum_does_not_fall_when_a_topic_is_deleted() -> None:
         sums.begin()
         for count in counts:
             sums.add((REST, ""), [count])
-        sums.end()
+        list(sums.end())
         return sums.rows[REST, ""][0]
 
     assert total(10, 20) == 30
@@ -83,5 +95,5 @@ def test_a_series_of_its_own_begins_anew_with_its_topic() -> None:
     for count in (10, 3):
         sums.begin()
         sums.add(("t", ""), [count])
-        sums.end()
+        list(sums.end())
         assert sums.rows["t", ""] == [count]

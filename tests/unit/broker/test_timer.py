@@ -136,6 +136,26 @@ def test_timers_can_be_switched_off(tmp_path: Path) -> None:
     delays.box.close()
 
 
+def test_how_late_timers_are_is_no_time_since_1970_while_they_scan_or_deliver(
+    delays: DelayBox,
+) -> None:
+    delays.store.close()
+    delays.open(None, window_ms=60_000)
+    for after_ms in (1_000, 1_000, 3_600_000):
+        delays.put(at(delays, after_ms))
+    later_ms = delays.start_ms + 5_000
+    timers = delays.delayed.timers
+    assert timers.late_ms(delays.start_ms) == 0
+    assert timers.late_ms(later_ms) == 4_000
+    timers.run(later_ms, 1)
+    assert (timers.pending, timers.late_ms(later_ms)) == (2, 4_000)
+    delays.run_at(5_000)
+    assert (timers.pending, timers.late_ms(later_ms)) == (1, 0)
+    timers.window.move(delays.start_ms + 3_590_000)
+    assert timers.next_due_ms() == 0
+    assert timers.late_ms(delays.start_ms + 3_590_000) == 0
+
+
 # -- the window --
 
 

@@ -32,7 +32,7 @@ from cometmq.protocol.command import (
 )
 from cometmq.protocol.frame import encode_frame
 from cometmq.remoting.connection import Connection, ConnectionLimits
-from cometmq.remoting.dispatch import AsyncHandler, Handler, Handlers
+from cometmq.remoting.dispatch import UNSERVED, AsyncHandler, Handler, Handlers
 
 EchoRequest = Request[EchoHeader]
 Handle = Handler[EchoHeader] | AsyncHandler[EchoHeader]
@@ -197,6 +197,21 @@ async def test_a_header_that_does_not_fit_is_refused_by_name(
     assert len(lines) == 1
     assert served.code == 0
     assert not line.connection.closed
+
+
+async def test_clients_cannot_choose_by_what_codes_refused_requests_are_counted() -> None:
+    """A header may have a second code. The counts are labels of metrics and are never dropped."""
+    handlers = handlers_with(raising(RemoteError("not today", code=14)))
+    line = Line(handlers, server_side=True)
+    twice = b'{"code":%d,"code":%d,"opaque":1,"extFields":{"number":"%b"}}'
+    for code in range(5_000, 5_010):
+        line.feed(
+            encode_frame(twice % (ECHO, code, b"1")), encode_frame(twice % (ECHO, code, b"x"))
+        )
+        line.feed(encode_command(request(code)))
+    assert len(line.received()) == 30
+    assert sum(handlers.refused.values()) == 30
+    assert {code for code, _ in handlers.refused} <= {ECHO, UNSERVED}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.waits import WAIT_S
+from tests.waits import WAIT_S, until
 
 from cometmq.errors import ConfigError
 from cometmq.remoting.http_server import (
@@ -27,9 +27,18 @@ HOST = "127.0.0.1"
 SOON_S = 0.2
 
 
+class Served(HttpServer):
+    """A server with a page that answers when it may."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.may_answer = asyncio.Event()
+        self.waiting_count = 0
+
+
 @asynccontextmanager
-async def serving(**options: Any) -> AsyncIterator[HttpServer]:
-    server = HttpServer(HOST, 0, port_key="thePort", **options)
+async def serving(**options: Any) -> AsyncIterator[Served]:
+    server = Served(HOST, 0, port_key="thePort", **options)
 
     async def hello(request: HttpRequest) -> HttpAnswer:
         return text(f"hello {request.rest} {request.query.get('topic', '')}".strip())
@@ -40,6 +49,11 @@ async def serving(**options: Any) -> AsyncIterator[HttpServer]:
     async def broken(_request: HttpRequest) -> HttpAnswer:
         raise ValueError("a mistake")
 
+    async def waits(_request: HttpRequest) -> HttpAnswer:
+        server.waiting_count += 1
+        await server.may_answer.wait()
+        return text("at last")
+
     async def table(_request: HttpRequest) -> HttpAnswer:
         return json_answer({"lag": 3})
 
@@ -47,6 +61,7 @@ async def serving(**options: Any) -> AsyncIterator[HttpServer]:
     server.add("/hello/", hello)
     server.add("/large", large)
     server.add("/broken", broken)
+    server.add("/waits", waits)
     server.add("/table", table)
     await server.start()
     try:
@@ -173,8 +188,9 @@ async def test_a_request_that_comes_byte_by_byte_is_cut_after_its_time() -> None
 
 
 async def test_a_silent_connection_is_closed_after_its_time() -> None:
-    async with serving(request_timeout_s=SOON_S, idle_timeout_s=SOON_S) as server:
+    async with serving(request_timeout_s=SOON_S) as server:
         assert (await (await Peer.of(server)).answer())[0] == 408
+    async with serving(idle_timeout_s=SOON_S) as server:
         resting = await Peer.of(server)
         assert (await resting.ask(request()))[0] == 200
         assert await resting.is_closed()
@@ -191,22 +207,46 @@ async def test_a_peer_that_does_not_read_its_answer_is_cut() -> None:
         peer.close()
 
 
-async def test_beyond_the_limit_a_connection_that_rests_makes_room_or_the_new_one_is_refused() -> (
-    None
-):
-    async with serving(max_connections=3) as server:
+async def test_beyond_the_limit_whoever_rests_or_never_asks_makes_room() -> None:
+    """Peers that never ask kept a probe from its answer, and it had the broker restarted."""
+    async with serving(max_connections=3, request_timeout_s=WAIT_S) as server:
         resting = await Peer.of(server)
         assert (await resting.ask(request()))[0] == 200
-        busy = [await Peer.of(server) for _ in range(2)]
-        for peer in busy:
+        slow = [await Peer.of(server) for _ in range(2)]
+        for peer in slow:
             peer.writer.write(b"GET /hel")
-        assert (await ask(server, request()))[0] == 200
+        probe = await Peer.of(server)
+        assert (await probe.ask(request()))[0] == 200
         assert await resting.is_closed()
-        busy.append(await Peer.of(server))
-        status, _, body = await (await Peer.of(server)).answer()
+        slow += [await Peer.of(server) for _ in range(50)]
+        assert (await ask(server, request()))[0] == 200
+        assert await slow[0].is_closed()
+        assert server.connection_count <= 3
+
+
+async def test_if_all_wait_for_answers_a_new_connection_is_refused() -> None:
+    async with serving(max_connections=3) as server:
+        served = [await Peer.of(server) for _ in range(3)]
+        answers = [asyncio.ensure_future(peer.ask(request("/waits"))) for peer in served]
+        await until(lambda: server.waiting_count == 3)
+        refused = [await Peer.of(server) for _ in range(5)]
+        status, _, body = await refused[0].answer()
         assert (status, b"3 connections" in body) == (503, True)
-        for peer in busy:
-            peer.close()
+        # No more of them are told why than may be served.
+        assert len(server._turned_away) <= 3
+        server.may_answer.set()
+        assert [status for status, _, _ in await asyncio.gather(*answers)] == [200] * 3
+
+
+async def test_a_peer_that_closes_its_side_gets_its_answer() -> None:
+    async with serving() as server:
+        peer = await Peer.of(server)
+        peer.writer.write(request("/waits"))
+        peer.writer.write_eof()
+        await until(lambda: server.waiting_count == 1)
+        server.may_answer.set()
+        assert (await peer.answer())[2] == b"at last\n"
+        assert await peer.is_closed()
 
 
 async def test_requests_that_are_sent_ahead_are_not_kept() -> None:

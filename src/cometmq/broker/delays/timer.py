@@ -152,6 +152,11 @@ class TimerQueue:
             return first + self._precision_ms
         return self.window.known_to if self.pending else NEVER_MS
 
+    def late_ms(self, now_ms: int) -> int:
+        """Return how overdue the next message is; 0 also while a scan looks for it."""
+        slot = self.window.first_slot if self._current is None else self._current.slot
+        return 0 if slot is None else max(0, now_ms - slot - self._precision_ms)
+
     def run(self, now_ms: int, limit: int) -> int:
         """Deliver up to `limit` messages that are due at `now_ms`, and scan a little further ahead.
 

@@ -9,6 +9,7 @@ stands still costs no further look, however cold its messages are.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -23,6 +24,8 @@ _SHARED_FOR_S: Final = 1.0
 _MAX_SHARED: Final = 1_000
 # For so many queues of groups the time of the oldest message is remembered.
 _MAX_REMEMBERED: Final = 100_000
+# An answer spends so much time on looks into the log, some of whose pages may be on disk only.
+_LOOK_FOR_S: Final = 1.0
 
 
 class QueueLag(NamedTuple):
@@ -68,23 +71,27 @@ class Lags:
     def __init__(self, parts: Parts, traffic: Traffic) -> None:
         self._parts = parts
         self._traffic = traffic
-        # By group, topic, queue and which of the two: the offset and what is stored there.
-        self._remembered: dict[tuple[str, str, int, bool], tuple[int, int]] = {}
+        self._monotonic = parts.clock.monotonic
+        # By group, topic, queue and which of the two: the offset and what is stored there. Those
+        # that were asked for longest ago first.
+        self._remembered: OrderedDict[tuple[str, str, int, bool], tuple[int, int]] = OrderedDict()
         self._looks_left = 0
+        self._left_s = 0.0
         self.unlooked = 0
 
-    def begin(self, looks: int) -> None:
-        """Allow so many looks into the log until the next call; `unlooked` counts those beyond."""
+    def begin(self, looks: int, within_s: float) -> None:
+        """Allow so many looks into the log until the next call, and so much time for all of them,
+        because each may wait for a disk; `unlooked` counts those beyond.
+        """
         self._looks_left = looks
+        self._left_s = within_s
         self.unlooked = 0
-        if len(self._remembered) > _MAX_REMEMBERED:
-            self._remembered.clear()
 
-    def groups(self) -> list[str]:
+    def groups(self) -> dict[str, None]:
         """Return the groups that have offsets or members."""
         found = dict.fromkeys(self._parts.offsets.groups())
         found.update(dict.fromkeys(self._parts.clients.consumer_groups()))
-        return list(found)
+        return found
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics that a group consumes: of a group that is online those that it
@@ -142,16 +149,21 @@ class Lags:
         key = (group, topic, queue_id, ready)
         known = self._remembered.get(key)
         if known is not None and known[0] == offset:
+            self._remembered.move_to_end(key)
             return known[1]
-        if self._looks_left <= 0:
+        if self._looks_left <= 0 or self._left_s <= 0:
             self.unlooked += 1
             return -1 if known is None else known[1]
         self._looks_left -= 1
+        began_s = self._monotonic()
         store = self._parts.store
         # What has left the log is not consumed any more.
         there = max(offset, store.min_offset(topic, queue_id))
         found = store.store_timestamp(topic, queue_id, there)
+        self._left_s -= self._monotonic() - began_s
         self._remembered[key] = (offset, found)
+        if len(self._remembered) > _MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
         return found
 
 
@@ -199,8 +211,9 @@ class LagPage:
     async def _find(self, group: str, topic: str) -> HttpAnswer:
         topics = [topic] if topic else self._lags.topics_of(group)
         lag = Lag()
-        # A queue takes two looks at most, and as many queues as there are can be asked for.
-        self._lags.begin(_MAX_REMEMBERED)
+        # A queue takes two looks at most, and as many queues as there are can be asked for. What
+        # there is no time for is looked at for the next answer.
+        self._lags.begin(_MAX_REMEMBERED, _LOOK_FOR_S)
 
         def steps() -> Iterator[None]:
             for name in topics:

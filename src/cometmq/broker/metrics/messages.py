@@ -22,8 +22,10 @@ from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.metric_catalogue import REST
 
 # Looks into the log for the ages of messages in one scrape, 10 to 20 µs each where its pages are in
-# memory. Beyond them an age is that of the last scrape.
+# memory, and the time that they may take where these are on disk only. Beyond them an age is that of
+# the last scrape.
 MAX_LOOKS: Final = 5_000
+_LOOK_FOR_S: Final = 0.25
 # Queues of groups that one scrape compares with the offsets there, about 2 µs each.
 MAX_QUEUES: Final = 20_000
 # So many queues of one group may have series of their own.
@@ -91,7 +93,7 @@ class TopicMessages:
         self._slots.end()
         self._histogram_slots.end()
         for sums in (self._counts, self._histograms, self._dead):
-            sums.end()
+            yield from sums.end()
         self.left_out = self._slots.left_out
         self.histograms_left_out = self._histogram_slots.left_out
 
@@ -146,8 +148,8 @@ class GroupMessages:
                     self._histograms.add(labels, [*pair.latencies.counts, pair.latency_us])
                 yield
         self._histogram_slots.end()
-        self._counts.end()
-        self._histograms.end()
+        yield from self._counts.end()
+        yield from self._histograms.end()
         self.histograms_left_out = self._histogram_slots.left_out
 
 
@@ -214,12 +216,19 @@ class GroupLags:
     def _look(self) -> Iterator[None]:
         """Look at groups, those of whom nothing is known yet first, until MAX_QUEUES are done."""
         groups = self._lags.groups()
-        known = set(groups)
-        order = [group for group in groups if group not in self._found]
-        order += [group for group in list(self._found) if group in known]
-        self._found = {group: self._found[group] for group in self._found if group in known}
         yield
-        self._lags.begin(MAX_LOOKS)
+        order = []
+        for group in groups:
+            if group not in self._found:
+                order.append(group)
+            yield
+        for group in list(self._found):
+            if group in groups:
+                order.append(group)
+            else:
+                del self._found[group]
+            yield
+        self._lags.begin(MAX_LOOKS, _LOOK_FOR_S)
         left = MAX_QUEUES
         unlooked = len(order)
         self.pairs_left_out = 0

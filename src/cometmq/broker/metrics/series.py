@@ -6,7 +6,7 @@ series into a sum and back.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import islice
 
 from cometmq.model.names import is_system_group, is_system_topic
@@ -38,6 +38,10 @@ class Slots:
     def keeps(self, key: Hashable) -> bool:
         """Say whether a key had a slot in the last scrape."""
         return key in self._kept
+
+    def was_taken(self, key: Hashable) -> bool:
+        """Say whether a key has its slot since `begin`."""
+        return key in self._seen
 
     def take(self, key: Hashable) -> bool:
         """Return whether the key has a slot, now or since an earlier scrape."""
@@ -85,10 +89,12 @@ class PairSlots:
             return REST, REST
         pair = (group, topic)
         known = self._pairs.keeps(pair)
+        first = not self._pairs.was_taken(pair)
         if (known or self._own.get(group, 0) < self._share) and self._pairs.take(pair):
             if not known:
                 self._own[group] = self._own.get(group, 0) + 1
-            self._seen[group] = self._seen.get(group, 0) + 1
+            if first:  # a scrape asks for a pair several times
+                self._seen[group] = self._seen.get(group, 0) + 1
             return pair
         self.left_out += 1
         return group, REST
@@ -119,12 +125,14 @@ class Sums:
             list(counts) if row is None else [a + b for a, b in zip(row, counts, strict=True)]
         )
 
-    def end(self) -> None:
+    def end(self) -> Iterator[None]:
+        """Hold the sums where they were, one row at each step."""
         highest: dict[Pair, list[int]] = {}
         for labels, row in self.rows.items():
             if REST in labels:
                 before = self._highest.get(labels, row)
                 highest[labels] = [max(a, b) for a, b in zip(row, before, strict=True)]
+            yield
         self.rows.update(highest)
         self._highest = highest
 

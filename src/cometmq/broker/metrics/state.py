@@ -53,10 +53,10 @@ class BrokerState:
 
     def look_at_disk(self) -> None:
         """Ask the disk how full it is. Blocks; for any thread."""
-        store = self._parts.store
-        disks = store.cleaner.explain().disks
-        space = self._parts.disk.usage(store.config.store_path_root_dir)
-        self._disk = _Disk(disks.log_ratio, disks.queue_ratio, space.free_bytes)
+        config, disk = self._parts.store.config, self._parts.disk
+        of_log = disk.usage(config.commit_log_path)
+        of_queues = disk.usage(config.store_path_root_dir)
+        self._disk = _Disk(of_log.used_ratio, of_queues.used_ratio, of_queues.free_bytes)
 
     def collect(self, out: Exposition) -> Iterator[None]:
         self._tables(out)
@@ -113,9 +113,7 @@ class BrokerState:
         out.one(m.HALF_MESSAGES, self._transactions.unresolved_count)
         timers = self._delayed.timers
         out.one(m.TIMING_MESSAGES, timers.pending)
-        due_ms = timers.next_due_ms()
-        late_ms = parts.clock.now_ms() - due_ms if due_ms > 0 else 0
-        out.one(m.TIMER_DEQUEUE_LATENCY, max(0, late_ms) / 1000)
+        out.one(m.TIMER_DEQUEUE_LATENCY, timers.late_ms(parts.clock.now_ms()) / 1000)
         out.begin(m.DELAYED_MESSAGES)
         for level, count in self._delayed.levels.pending().items():
             out.sample(count, str(level))

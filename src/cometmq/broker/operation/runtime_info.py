@@ -187,11 +187,11 @@ class RuntimeInfo:
 
     def _of_what_waits(self) -> dict[str, str]:
         levels, timers = self._delayed.levels, self._delayed.timers
-        late_ms = self._clock.now_ms() - timers.next_due_ms()
+        late_s = timers.late_ms(self._clock.now_ms()) // 1000
         enqueue_tps, dequeue_tps = self._traffic.timer_rates()
         table = {
             # Java: seconds behind, messages not yet read from the timer topic, and how many wait.
-            "timerReadBehind": str(max(0, late_ms // 1000)),
+            "timerReadBehind": str(late_s),
             "timerOffsetBehind": "0",
             "timerCongestNum": str(timers.pending),
             "timerEnqueueTps": str(enqueue_tps),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Annotated, Final
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from cometmq.admin.access_records import Acl, AclEntry, User
 from cometmq.cli.admin.command import Broker, Cluster, Run, command, exactly_one
 from cometmq.cli.admin.output import Column, as_text
+from cometmq.errors import ServersFailedError
 
 app = typer.Typer()
 
@@ -164,10 +166,14 @@ async def delete_user(
     run: Run, name: UserName, cluster: Cluster = None, broker: Broker = None
 ) -> None:
     """Delete a user."""
+    asked = await servers(run, cluster, broker)
+    with suppress(ServersFailedError):  # they fail again below, where each is told of
+        # Or say that there is none.
+        await run.admin.access.user(name, cluster=cluster, broker=broker)
     await run.change(
         f"delete user {name}",
-        await servers(run, cluster, broker),
-        lambda: run.admin.access.delete_user(name, cluster=cluster, broker=broker),
+        asked,
+        lambda: run.admin.access.delete_user(name, cluster=cluster, broker=broker, missing_ok=True),
         destroys=True,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cometmq.cli.admin.command import TRUTH, Cluster, Run, command, truth
+from cometmq.cli.admin.command import DONE, TRUTH, Cluster, Run, command, truth
 from cometmq.cli.admin.output import Column, Form, as_text, as_time
 from cometmq.errors import CometMQError
 
@@ -101,7 +101,7 @@ async def cluster_list(
         await asyncio.sleep(interval_s)
 
 
-@command(app, "clusterRT")
+@command(app, "clusterRT", changes=True)
 async def cluster_rt(
     run: Run,
     amount: Annotated[
@@ -144,6 +144,12 @@ async def cluster_rt(
 
     while True:
         masters = await run.admin.brokers.addresses(cluster=cluster, slaves=False)
+        if run.dry_run:
+            would = (
+                f"would send {amount} messages of {size} bytes to the topic of the broker's name"
+            )
+            run.out.table(DONE, [(at.address, would) for at in masters])
+            return
         async with run.producer("PID_CLUSTER_RT") as producer:
             rows = [
                 (at.cluster, *await _measured(run, producer, at, amount, size)) for at in masters
@@ -152,7 +158,7 @@ async def cluster_rt(
             now = as_time(SYSTEM_CLOCK.now_ms()).partition(",")[0]
             for name, broker, rt, *_ in rows:
                 if rt is not None:
-                    typer.echo(f"{now}|{room}|{name}|{broker}|{round(rt)}")
+                    typer.echo(as_text(f"{now}|{room}|{name}|{broker}|{round(rt)}"))
         else:
             run.out.table(_RT, rows)
         if interval_s is None:

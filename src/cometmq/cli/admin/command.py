@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import (
@@ -39,6 +40,7 @@ from cometmq.cli.admin.output import Column, Form, Output
 from cometmq.cli.admin.remedies import in_commands
 from cometmq.cli.connection import Connection
 from cometmq.cli.help import Command
+from cometmq.cli.plain import plain
 from cometmq.errors import CometMQError, ConfigError, ServersFailedError
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ T = TypeVar("T")
 
 _TIMEOUT_MS: Final = 5_000  # as mqadmin's
 _BROKEN_PIPE: Final = 128 + signal.SIGPIPE  # as shells tell of a program that SIGPIPE ended
-_DONE: Final = (Column("server", "Server"), Column("result", "Result"))
+DONE: Final = (Column("server", "Server"), Column("result", "Result"))
 
 
 def truth(text: str) -> bool:
@@ -175,15 +177,17 @@ class Run:
         call: Callable[[], Awaitable[T]],
         *,
         destroys: bool = False,
+        in_steps: bool = False,
     ) -> T | None:
         """Make a change and print what came of it at each of `servers`.
 
         `what` says what is done, with a verb first: "delete topic orders". Return what the call
         returned, or None if nothing was changed (`--dry-run`) or some servers failed. With
-        `destroys` the user is asked first.
+        `destroys` the user is asked first. A change `in_steps` begins no step before all servers have
+        done the one before: if one fails, the change may be done nowhere.
         """
         if self.dry_run:
-            self.out.table(_DONE, [(server, f"would {what}") for server in servers])
+            self.out.table(DONE, [(server, f"would {what}") for server in servers])
             return None
         if destroys:
             self.confirm(what, servers)
@@ -191,14 +195,17 @@ class Run:
             result = await call()
         except ServersFailedError as error:
             self.failures += len(error.errors)
-            done = [(server, f"done: {what}") for server in servers if server not in error.errors]
+            came_to = "unfinished, repeat it" if in_steps else "done"
+            done = [
+                (server, f"{came_to}: {what}") for server in servers if server not in error.errors
+            ]
             failed = [
                 (server, f"failed: {in_commands(str(reason))}")
                 for server, reason in error.errors.items()
             ]
-            self.out.table(_DONE, [*done, *failed])
+            self.out.table(DONE, [*done, *failed])
             return None
-        self.out.table(_DONE, [(server, f"done: {what}") for server in servers])
+        self.out.table(DONE, [(server, f"done: {what}") for server in servers])
         return result
 
     def confirm(self, what: str, servers: Sequence[str], *, for_good: bool = True) -> None:
@@ -214,9 +221,9 @@ class Run:
                 "or with --dry-run to see what it does"
             )
         # Not by typer.confirm, which takes Ctrl-C for a no, and writes a blank to stdout.
-        sys.stderr.write(f"This will {sentence}. Go on? [y/N]: ")
-        sys.stderr.flush()
         with _interrupted_at_once():
+            sys.stderr.write(f"This will {plain(sentence)}. Go on? [y/N]: ")
+            sys.stderr.flush()
             answer = sys.stdin.readline()
         if answer.strip().lower() not in ("y", "yes"):
             self.out.note("cometmq: nothing was changed")
@@ -232,7 +239,7 @@ class Run:
             return
 
         def show(done: int, total: int) -> None:
-            sys.stderr.write(f"\r\x1b[K{what}: {done} of {total}")
+            sys.stderr.write(f"\r\x1b[K{plain(what)}: {done} of {total}")
             sys.stderr.flush()
 
         try:
@@ -283,6 +290,7 @@ def command(
                 for key, (annotation, default) in _common(True).items()
             }
             options["output"] = options["output"] or ctx.obj or Form.TABLE
+            _need_text(given.values())
             _execute(lambda run: run_function(run, **given), options)
 
         context = inspect.Parameter(
@@ -357,6 +365,18 @@ def _common(changes: bool) -> dict[str, tuple[Any, object]]:
     return common
 
 
+def _need_text(values: Iterable[object]) -> None:
+    """Raise ConfigError for a value that is no text: the shell passed bytes that are not UTF-8."""
+    for value in values:
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise ConfigError(
+                    f"{plain(value):.80} is no text in UTF-8; names, keys and bodies are"
+                ) from None
+
+
 def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, Any]) -> None:
     # Not on uvloop, nor with the other clients: a command is short, and importing them takes longer.
     import asyncio
@@ -365,6 +385,8 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
 
     connection = Connection.given(**{key: options[key] for key in _CONNECTION})
     out = Output(options["output"])
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of a terminal that knows no UTF-8, say
+        sys.stdout.reconfigure(errors="backslashreplace")
 
     async def with_admin() -> int:
         async with AdminClient(
@@ -383,13 +405,23 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
     try:
         failures = asyncio.run(with_admin())
     except BrokenPipeError:  # who read the output wants no more of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         raise typer.Exit(_BROKEN_PIPE) from None
+    except OSError as error:  # clients and commands pass on their own as a CometMQError
+        _forget_output()
+        raise CometMQError(
+            f"the result cannot be written: {error}; check the disk and the file that it goes to"
+        ) from error
     except CometMQError as error:
         error.args = (in_commands(str(error)), *error.args[1:])
         raise
     if failures:
         raise typer.Exit(1)
+
+
+def _forget_output() -> None:
+    """Have nobody write what the buffer of stdout still has, which would fail again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -116,7 +116,7 @@ async def export_configs(run: Run, cluster: _ClusterToExport, directory: _Direct
 @command(app, "exportMetrics")
 async def export_metrics(run: Run, cluster: _ClusterToExport, directory: _Directory = None) -> None:
     """Export how much a cluster's masters hold and do, and which clients they have."""
-    brokers = await run.admin.brokers.addresses(cluster=cluster)
+    brokers = await run.admin.brokers.addresses(cluster=cluster, slaves=False)
     report: dict[str, object] = {}
     tps = dict.fromkeys(
         ("totalNormalInTps", "totalNormalOutTps", "totalTransInTps", "totalScheduleInTps"), 0.0

@@ -198,6 +198,7 @@ async def delete_sub_group(
             group, clean_offsets=remove_offset, cluster=cluster, broker=broker
         ),
         destroys=True,
+        in_steps=cluster is not None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,8 +14,9 @@ from cometmq.cli.admin.time_range import Begin, End
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
+    from cometmq.admin.letters import Redriven
     from cometmq.model.message import MessageExt
 
 app = typer.Typer()
@@ -113,14 +114,17 @@ async def redrive(
     name = redrive_id or f"admin-{SYSTEM_RANDOMNESS.uuid4().hex}"
     if redrive_id is None:
         run.out.note(f"redrive {name}: if this fails, repeat it with --redriveId {name}")
-    found = await run.admin.messages.redrive(
-        name,
-        group,
-        ids=wanted_ids,
-        keys=wanted_keys,
-        begin_ms=begin or 0,
-        end_ms=end_ms,
-        only_group=only_group,
+    found = await run.reached(
+        run.admin.messages.redrive(
+            name,
+            group,
+            ids=wanted_ids,
+            keys=wanted_keys,
+            begin_ms=begin or 0,
+            end_ms=end_ms,
+            only_group=only_group,
+        ),
+        _redriven,
     )
     run.out.table(_REDRIVEN, [(at.broker_name, at.sent_count, at.skipped_count) for at in found])
     for at in found:
@@ -176,6 +180,17 @@ async def resume_half(
                 run.failed(one, error)
             else:
                 put((one, "resumed"))
+
+
+def _redriven(reports: Mapping[str, Any]) -> list[Redriven]:
+    """Return what the brokers that answered have sent; None stands for one without letters."""
+    from cometmq.admin.letters import Redriven
+
+    return [
+        Redriven(address, report.sent_count, report.skipped_count)
+        for address, report in reports.items()
+        if report is not None
+    ]
 
 
 async def _need_letters(run: Run, group: str) -> None:

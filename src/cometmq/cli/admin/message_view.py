@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import codecs
-import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cometmq.model.message import MessageExt
 
 BASE64: Final = "base64"
-_NO_NAME: Final = frozenset({".", ".."})
+_UNIQUE_ID: Final = re.compile("[0-9A-Fa-f]{32,64}")
 
 
 def _joined(keys: object) -> str:
@@ -171,8 +171,11 @@ def record(
     found["bodyEncoding"], found["body"] = body_of(message, encoding)
     if path is not None:
         found[BODY_PATH.key] = str(path)
-    if tracks is not None:
-        found[TRACKS.key] = [dict(zip(_TRACK_KEYS, _track(it), strict=True)) for it in tracks]
+    found[TRACKS.key] = (
+        None
+        if tracks is None
+        else [dict(zip(_TRACK_KEYS, _track(it), strict=True)) for it in tracks]
+    )
     return found
 
 
@@ -210,10 +213,8 @@ def write_body(message: MessageExt, directory: Path | None) -> Path | None:
     """
     if directory is None:
         return None
-    name = message.msg_id
-    if not name or name in _NO_NAME or os.sep in name or "\0" in name:
-        # An id is what its producer wrote; it must not choose another directory.
-        name = message.offset_msg_id
+    # An id is what its producer wrote: it must not choose another directory, nor .bashrc in this one.
+    name = message.msg_id if _UNIQUE_ID.fullmatch(message.msg_id) else message.offset_msg_id
     path = directory / name
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from cometmq.cli.admin.time_range import Begin, End
 from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
 
 if TYPE_CHECKING:
+    from cometmq.admin.messages import MessageTrack
     from cometmq.model.message import MessageExt
 
 app = typer.Typer()
@@ -281,14 +282,25 @@ async def _show(
     if out.form is Form.TABLE:
         for message in messages:
             path = view.write_body(message, directory)
-            view.show(out, message, encoding, await run.admin.messages.tracks(message), path)
+            view.show(out, message, encoding, await _tracks(run, message), path)
         return
     with out.stream(columns) as put:
         for message in messages:
             path = view.write_body(message, directory)
-            tracks = await run.admin.messages.tracks(message)
+            tracks = await _tracks(run, message)
             record = view.record(message, encoding, tracks, path)
             put([record[column.key] for column in columns])
+
+
+async def _tracks(run: Run, message: MessageExt) -> list[MessageTrack] | None:
+    """Return what became of a message in each group; tell of it if not all brokers can be asked, and
+    return None: the message itself was found.
+    """
+    try:
+        return await run.admin.messages.tracks(message)
+    except CometMQError as error:
+        run.failed(f"consumers of message {message.msg_id}", error)
+        return None
 
 
 async def _resend(run: Run, messages: dict[str, MessageExt]) -> None:

@@ -72,7 +72,12 @@ async def start_monitoring(
     try:
         count = 0
         while True:
-            await _round(run)
+            try:
+                await _round(run)
+            except CometMQError as error:
+                if rounds == 1:
+                    raise
+                run.failed("round", error)  # the servers may be back in the next one
             count += 1
             if count == rounds:
                 return

@@ -52,6 +52,7 @@ async def delete_entry(run: Run, namespace: Namespace, key: Key) -> None:
         f"delete the entry {key} of {namespace}",
         await run.name_servers(),
         lambda: run.admin.name_servers.delete_entry(namespace, key),
+        destroys=True,
     )
 
 

@@ -135,6 +135,7 @@ async def clone_group_offset(
 ) -> None:
     """Give a group the offsets that another one has in a topic."""
     del offline
+    await _need_group(run, target, topic)
     plan: list[tuple[QueueOffsets, int]] = []
     if run.dry_run:
         queues = await run.admin.offsets.of_topic(topic, source)

@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
+from cometmq.cli.plain import plain
+
 GAP: Final = "  "
 # A table that is streamed is as wide as its first rows, which wait no longer than this.
 _FIRST_ROWS: Final = 200
@@ -33,10 +35,7 @@ def as_text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.2f}"
-    text = value if isinstance(value, str) else _in_one_line(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return plain(value if isinstance(value, str) else _in_one_line(value))
 
 
 def as_time(value: object) -> str:
@@ -142,10 +141,10 @@ class Output:
         """Print the values of one thing, each with its name."""
         if self.form is Form.TABLE:
             self._head(section)
-            width = max(map(len, values), default=0)
-            for name, value in values.items():
-                line = f"{as_text(name):<{width}}{GAP}{as_text(value)}"
-                sys.stdout.write(f"{line.rstrip()}\n")
+            texts = [(as_text(name), as_text(value)) for name, value in values.items()]
+            width = max((_width(name) for name, _ in texts), default=0)
+            for line in texts:
+                _print_line(line, (width, 0), (False, False))
         elif self.form is Form.CSV:
             self._gap()
             writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -157,7 +156,7 @@ class Output:
     def note(self, text: str) -> None:
         """Tell people something beside the result."""
         sys.stdout.flush()
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{plain(text, keep=chr(10))}\n")
 
     def finish(self) -> None:
         """Print what JSON and YAML hold back: one document needs all of it.
@@ -190,7 +189,7 @@ class Output:
     def _head(self, section: str) -> None:
         self._gap()
         if section:
-            sys.stdout.write(f"{section}:\n")
+            sys.stdout.write(f"{plain(section)}:\n")
 
     def _gap(self) -> None:
         if self._printed:
@@ -294,7 +293,7 @@ def _print_table(
         [column.form(value) for column, value in zip(columns, row, strict=True)] for row in rows
     ]
     widths = [
-        max([len(column.title), *(len(row[place]) for row in texts)])
+        max([len(column.title), *(_width(row[place]) for row in texts)])
         for place, column in enumerate(columns)
     ]
     right = [
@@ -309,11 +308,23 @@ def _print_table(
 
 
 def _print_line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> None:
-    cells = (
-        text.rjust(width) if to_right else text.ljust(width)
-        for text, width, to_right in zip(texts, widths, right, strict=True)
-    )
+    cells = []
+    for text, width, to_right in zip(texts, widths, right, strict=True):
+        blanks = " " * (width - _width(text))
+        cells.append(f"{blanks}{text}" if to_right else f"{text}{blanks}")
     sys.stdout.write(f"{GAP.join(cells).rstrip()}\n")
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes: ideographs take two, accents none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+_SIGNED: Final = (
+    "pass credentials=Credentials(access_key, secret_key) (in Spark the options accessKey and "
+    "secretKeyFile)"
+)
 # What a text of AdminClient says, and what a command says.
 _SAID: Final = (
     ("(topics.names() has all)", "(topicList has all)"),
@@ -14,7 +18,9 @@ _SAID: Final = (
     ("change it by access.update_user()", "change it by updateUser"),
     ("(access.users() has all)", "(listUser has all)"),
     ("(access.acls() has all)", "(listAcl has all)"),
+    ("by topics.update(permission=6)", "by updateTopicPerm -p 6"),
     ("brokers.addresses()", "clusterList"),
+    (_SIGNED, "give --accessKey and --secretKey, or --credentials"),
     ("give it longer by timeout_ms", "give it longer by --timeoutMillis"),
     ("pass namesrv='host:9876'", "give --namesrvAddr host:9876, or set NAMESRV_ADDR"),
     ("say by cluster or broker which one is meant", "say by --clusterName or --brokerAddr which"),

@@ -372,6 +372,7 @@ async def order_config(
             f"delete the order configuration of topic {topic}",
             await run.name_servers(),
             lambda: topics.delete_order_config(topic),
+            destroys=True,
         )
 
 

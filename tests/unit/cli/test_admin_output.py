@@ -1,0 +1,114 @@
+"""What others wrote cannot move the cursor of an operator, choose files, or show a secret."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from typer.testing import CliRunner
+
+from cometmq.cli.admin.command import Run
+from cometmq.cli.admin.message_view import show, write_body
+from cometmq.cli.admin.output import Column, Form, Output
+from cometmq.cli.connection import Connection
+from cometmq.cli.main import app
+from cometmq.errors import ConfigError, RemoteError, ServersFailedError
+from cometmq.model.message import MessageExt
+
+EVIL = "\x1b]0;title\x07\x9b2J"
+ID = "7F0000010712478430C271216810A175"
+
+
+def message(msg_id: str) -> MessageExt:
+    return MessageExt("orders", b"body", msg_id=msg_id, offset_msg_id="0" * 32)
+
+
+def with_keys(file: Path) -> Connection:
+    return Connection.given(
+        namesrv_addr=None,
+        timeout_ms=1,
+        access_key=None,
+        secret_key=None,
+        credentials_file=file,
+        use_tls=False,
+        tls_file=None,
+    )
+
+
+def test_no_escape_sequence_reaches_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output(Form.TABLE)
+    show(out, message(EVIL), "utf-8", None, None)
+    out.record({EVIL: EVIL}, section=EVIL)
+    run = Run(cast(Any, None), out, cast(Any, None), False, False)
+    run.failed(EVIL, f"{EVIL}\nsecond line")
+    out.finish()
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).replace("\n", "").isprintable()
+    assert "\nsecond line" in printed.err
+
+
+def test_columns_are_as_wide_as_a_terminal_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (Column("name", "Name"), Column("count", "Count"))
+    Output(Form.TABLE).table(columns, [("世界世", 1), ("abc", 2), ("a\u0301", 3)])
+    assert capsys.readouterr().out.splitlines() == [
+        "Name    Count",
+        "世界世      1",
+        "abc         2",
+        "a\u0301           3",
+    ]
+
+
+@pytest.mark.parametrize("msg_id", [".bashrc", "Makefile", "../up", "", ".."])
+def test_a_producer_does_not_choose_the_file_of_a_body(tmp_path: Path, msg_id: str) -> None:
+    directory = tmp_path / "bodies"
+    assert write_body(message(msg_id), directory) == directory / ("0" * 32)
+    assert write_body(message(ID), directory) == directory / ID
+    assert {file.name for file in directory.iterdir()} == {"0" * 32, ID}
+
+
+def test_a_change_in_steps_that_failed_is_not_told_as_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def fail() -> None:
+        raise ServersFailedError("no", results={"a": None}, errors={"b": RemoteError("no", code=1)})
+
+    def change(**options: bool) -> Awaitable[object]:
+        run = Run(cast(Any, None), Output(Form.TABLE), cast(Any, None), False, True)
+        return run.change("delete group g", ["a", "b"], fail, **options)
+
+    asyncio.run(cast(Any, change(in_steps=True)))
+    assert "a       unfinished, repeat it: delete group g" in capsys.readouterr().out
+    asyncio.run(cast(Any, change()))
+    assert "a       done: delete group g" in capsys.readouterr().out
+
+
+def test_a_value_that_is_not_utf_8_is_refused_in_a_sentence() -> None:
+    result = CliRunner().invoke(
+        app, ["admin", "topicRoute", "-t", "\udcff", "-n", "127.0.0.1:1"], env={}
+    )
+    assert isinstance(result.exception, ConfigError)
+    assert "is no text in UTF-8" in str(result.exception)
+
+
+@pytest.mark.parametrize("secret", ["@the-secret", '"the-secret', "[the-secret]", ""])
+def test_a_credentials_file_that_does_not_fit_is_refused_without_its_keys(
+    tmp_path: Path, secret: str
+) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text(f"accessKey: someone\nsecretKey: {secret}\n")
+    with pytest.raises(ConfigError) as refused:
+        with_keys(file)
+    assert "tools.yml" in str(refused.value)
+    assert "the-secret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_keys_are_the_texts_that_are_written(tmp_path: Path) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text("accessKey: 0123\nsecretKey: yes\n")
+    found = with_keys(file).credentials
+    assert found is not None
+    assert (found.access_key, found.secret_key) == ("0123", "yes")
