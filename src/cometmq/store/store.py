@@ -164,6 +164,7 @@ class MessageStore:
         )
         self.cleaner.on_trimmed += [self._trim_index, self._trim_extensions]
         self._lock: DirectoryLock | None = None
+        self._monotonic = clock.monotonic
         # What the last recovery read of the log, and how long it took; both are 0 before `open`.
         self.recovered_bytes = 0
         self.recovery_s = 0.0
