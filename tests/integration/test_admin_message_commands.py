@@ -158,7 +158,7 @@ def test_what_is_not_there_is_told_with_a_remedy(
     gone = commands.run("queryMsgById", "-t", name, "-i", f"nix,{sent[1].msg_id}", status=1)
     assert "message nix: topic" in gone.err
     assert sent[1].msg_id in gone.out
-    assert "it is in DefaultCluster" in commands.refused(
+    assert "is in DefaultCluster" in commands.refused(
         "queryMsgByKey", "-t", name, "-k", "k1", "-c", "Other"
     )
     # What is malformed has another status.
