@@ -32,8 +32,7 @@ GROUP = "storm-group"
 BATCH = 20
 # What an answer may take on a machine that is busy with the members.
 PATIENCE_MS = 60_000
-# Offsets are committed every 5 s, on such a machine somewhat later: besides by as much as the sender
-# fell behind its plan.
+# Offsets are committed every 5 s, on such a machine somewhat later.
 COMMITTED_AFTER_NS = 30 * 10**9
 
 
@@ -95,7 +94,6 @@ class Storm:
         self._acknowledged: dict[int, tuple[int, int]] = {}
         self._sending = threading.Event()
         self._failure: BaseException | None = None
-        self._late_s = 0.0
         self._target = plan.members
 
     def run(self) -> Outcome:
@@ -166,9 +164,7 @@ class Storm:
                 for start in range(0, plan.messages, BATCH):
                     if self._sending.is_set():
                         return
-                    late_s = time.monotonic() - began - start / plan.per_second
-                    self._late_s = max(self._late_s, late_s)
-                    time.sleep(max(0.0, -late_s))
+                    time.sleep(max(0.0, began + start / plan.per_second - time.monotonic()))
                     queue = MessageQueue(TOPIC, "broker-a", start // BATCH % plan.queues)
                     numbers = range(start, min(start + BATCH, plan.messages))
                     result = producer.send_batch(
@@ -289,7 +285,6 @@ class Storm:
     def _check_queue(self, queue: int, events: list[Event], outcome: Outcome) -> list[str]:
         orderly = self._plan.mode == "orderly"
         killed_at = {life.name: life.killed_at for life in self._lives}
-        committed_after_ns = COMMITTED_AFTER_NS + int(self._late_s * 10**9)
         # A member may run so far ahead of the offset that it can commit, and commits every 5 s.
         window = 2000 + 7 * self._plan.per_second // self._plan.queues
         faults: list[str] = []
@@ -306,7 +301,7 @@ class Storm:
             if event.offset in last_by:
                 outcome.longest_step_back = max(outcome.longest_step_back, high - event.offset)
                 before = last_by[event.offset]
-                died = killed_at[before]
+                died = _killed_by(event.moment, killed_at[before])
                 alive = {event.member} if died is not None else {event.member, before}
                 step_back = max(high_of.get(member, -1) for member in alive) - event.offset
                 if step_back > window:
@@ -314,14 +309,13 @@ class Storm:
                 # Who takes over what waited for a dead member's lock may do any number of messages
                 # between two commits: of what the killed did, only the time tells.
                 since = 0 if died is None else died - done_at.get(event.offset, died)
-                if since > committed_after_ns:
+                if since > COMMITTED_AFTER_NS:
                     faults.append(
                         f"{_told(event)} was done {since / 1e9:.0f} s before {before} died"
                     )
             if orderly:
                 for member in list(inside):
-                    died = killed_at[member]
-                    if died is not None and died < event.moment:
+                    if _killed_by(event.moment, killed_at[member]) is not None:
                         del inside[member]
                     elif member != event.member:
                         faults.append(f"{_told(event)} while {member} has {inside[member]}")
@@ -335,6 +329,11 @@ class Storm:
             last_by[event.offset] = event.member
             high = max(high, event.offset)
         return faults[:5]
+
+
+def _killed_by(moment: int, killed_at: int | None) -> int | None:
+    """Return when a member was killed, None if it still lived at `moment`."""
+    return killed_at if killed_at is not None and killed_at < moment else None
 
 
 def _told(event: Event) -> str:

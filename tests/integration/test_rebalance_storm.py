@@ -70,5 +70,8 @@ def test_the_checker_tells_what_is_wrong(tmp_path: Path) -> None:
     early = -40 * 10**9
     (old,) = judged(tmp_path, "concurrent", calls("a", (early, 0)) + calls("b", (60, 0)), 1)
     assert "was done 40 s before a died" in old
+    # `a` gave the queue away long before it was killed.
+    handed_over = calls("a", (early, 0)) + calls("b", (early + 10**9, 0))
+    assert judged(tmp_path, "concurrent", handed_over, 1) == []
     far = calls("a", (10, 0)) + calls("b", (60, 3000), (70, 0))
     assert any("lies 3000 back" in fault for fault in judged(tmp_path, "concurrent", far, 1))
