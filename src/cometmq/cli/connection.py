@@ -12,6 +12,7 @@ import typer
 from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cometmq.admin.client import AdminClient
     from cometmq.remoting.credentials import Credentials
     from cometmq.remoting.tls import Tls
 
@@ -101,6 +102,14 @@ class Connection:
     timeout_ms: int
     credentials: Credentials | None
     tls: bool | Tls | None
+
+    def admin(self) -> AdminClient:
+        """Return an administration client for this connection, to be entered."""
+        from cometmq.admin.client import AdminClient
+
+        return AdminClient(
+            self.namesrv, timeout_ms=self.timeout_ms, credentials=self.credentials, tls=self.tls
+        )
 
     @classmethod
     def given(

@@ -230,15 +230,9 @@ def _explain(
 async def _asked(
     connection: c.Connection, ask: Ask, deadline_s: float, step: Step | None
 ) -> Explanation:
-    from cometmq.admin.client import AdminClient
     from cometmq.protocol.codes import ResponseCode
 
-    async with AdminClient(
-        connection.namesrv,
-        timeout_ms=connection.timeout_ms,
-        credentials=connection.credentials,
-        tls=connection.tls,
-    ) as admin:
+    async with connection.admin() as admin:
         try:
             return await ask(admin, deadline_s, step)
         except RouteNotFoundError as error:

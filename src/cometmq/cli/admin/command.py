@@ -381,20 +381,13 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
     # Not on uvloop, nor with the other clients: a command is short, and importing them takes longer.
     import asyncio
 
-    from cometmq.admin.client import AdminClient
-
     connection = Connection.given(**{key: options[key] for key in _CONNECTION})
     out = Output(options["output"])
     if isinstance(sys.stdout, io.TextIOWrapper):  # of a terminal that knows no UTF-8, say
         sys.stdout.reconfigure(errors="backslashreplace")
 
     async def with_admin() -> int:
-        async with AdminClient(
-            connection.namesrv,
-            timeout_ms=connection.timeout_ms,
-            credentials=connection.credentials,
-            tls=connection.tls,
-        ) as admin:
+        async with connection.admin() as admin:
             run = Run(admin, out, connection, options["dry_run"], options["yes"])
             try:
                 await function(run)

@@ -78,7 +78,6 @@ def _asked(
     """Return the names that the cluster knows, none if it cannot be asked in time."""
     import asyncio
 
-    from cometmq.admin.client import AdminClient
     from cometmq.cli.connection import Connection
     from cometmq.errors import CometMQError
 
@@ -92,12 +91,7 @@ def _asked(
             use_tls=bool(given.get("use_tls")),
             tls_file=given.get("tls_file"),
         )
-        async with AdminClient(
-            connection.namesrv,
-            timeout_ms=connection.timeout_ms,
-            credentials=connection.credentials,
-            tls=connection.tls,
-        ) as admin:
+        async with connection.admin() as admin:
             async with asyncio.timeout(_DEADLINE_MS / 1000):
                 return sorted(await names(admin))
 
