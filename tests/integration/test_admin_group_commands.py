@@ -168,7 +168,8 @@ def test_a_group_that_is_online_is_shown_from_all_sides(
 ) -> None:
     make(admin, face, name)
     sent = send(face, name)
-    consume(admin, face, name, len(sent))
+    # The id of a client becomes the name of a file, of which 255 bytes would be the longest.
+    consume(admin, face, name, len(sent), instance_name="../" * 60)
     [client] = admin.groups.connections(name).clients
     host = client.client_id.partition("@")[0]
 

@@ -17,7 +17,6 @@ import typer
 from cometmq import _compiled
 from cometmq._version import __version__
 from cometmq.cli.help import Command, Group
-from cometmq.cli.plain import plain
 from cometmq.errors import (
     CometMQError,
     ConfigError,
@@ -27,6 +26,7 @@ from cometmq.errors import (
     StoreUnusableError,
 )
 from cometmq.runtime.line_writer import reserve_standard_descriptors
+from cometmq.runtime.plain import plain
 
 _GIVEN_WRONG = (
     ConfigError,

@@ -6,11 +6,12 @@ Logging a line neither raises nor waits (`line_writer`), the lines of one kind a
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import structlog
 
@@ -19,6 +20,10 @@ from cometmq.runtime.line_writer import GuardedStream, LineWriter, line_writer
 from cometmq.runtime.log_file import LogFile
 from cometmq.runtime.log_levels import LevelFilter, parse_levels
 from cometmq.runtime.log_limits import LineLimiter
+from cometmq.runtime.plain import plain
+
+if TYPE_CHECKING:
+    from structlog.typing import ExcInfo
 
 FORMATS: Final = ("text", "json")
 _SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|credential|token|signature", re.I)
@@ -159,10 +164,8 @@ def _rendering(*, json: bool, colors: bool) -> list[Any]:
         return [
             structlog.contextvars.merge_contextvars,
             stamp,
-            # structlog's default prints all local variables, passwords too, and in colours.
-            structlog.dev.ConsoleRenderer(
-                colors=colors, exception_formatter=structlog.dev.plain_traceback
-            ),
+            _escape_event,
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_traceback),
         ]
     return [
         structlog.contextvars.merge_contextvars,
@@ -171,6 +174,24 @@ def _rendering(*, json: bool, colors: bool) -> list[Any]:
         _in_reading_order,
         structlog.processors.JSONRenderer(),
     ]
+
+
+def _escape_event(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Escape the text of a line as the renderer escapes its values: clients may have written it."""
+    event["event"] = plain(str(event.get("event", "")))
+    return event
+
+
+def _write_traceback(sio: TextIO, exc_info: ExcInfo) -> None:
+    """Write a traceback without local variables, where passwords are, and without colours.
+
+    The text of an error can be a client's, so what moves a cursor is escaped.
+    """
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    sio.write(plain(text.getvalue(), keep="\n"))
 
 
 def _in_reading_order(

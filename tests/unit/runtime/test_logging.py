@@ -66,6 +66,23 @@ def test_a_traceback_for_people_shows_no_variables() -> None:
     assert "\x1b" not in text
 
 
+def test_a_client_cannot_move_the_cursor_of_who_reads_the_log() -> None:
+    """Errors quote what clients sent, also in tracebacks."""
+    stream = io.StringIO()
+    configure_logging(json=False, stream=stream)
+    sent = "\x1b]0;owned\x07\x1b[2J\rforged"
+    log = structlog.get_logger("x")
+    log.warning(sent, client=sent)
+    try:
+        raise ValueError(sent)
+    except ValueError:
+        log.exception("handler failed")
+    text = stream.getvalue()
+    assert text.count("forged") == 3
+    assert text.count("Traceback") == 1
+    assert text.replace("\n", "").isprintable()
+
+
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ConfigError, match="loud is none of debug, info, warning, error"):
         configure_logging("loud")

@@ -34,7 +34,7 @@ _STATE: Final[tuple[Column, ...]] = (
     Column("pullWaitMs", "Wait ms"),
     Column("ackQueue", "Ack Queue"),
     Column("ackWaitMs", "Wait ms"),
-    Column("timerReadBehindMs", "Timer Behind ms"),
+    Column("timerReadBehindSeconds", "Timer Behind s"),
     Column("timerOffsetBehind", "Timer Offset Behind"),
     Column("pageCacheLockMs", "PCWait ms"),
     Column("hours", "Hours"),
@@ -237,7 +237,7 @@ def _state_in_short(at: BrokerAddress, info: Mapping[str, str]) -> tuple[object,
     short = {
         "in": "{inTps}({sendQueue},{sendWaitMs}ms)",
         "out": "{outTps}({pullQueue},{pullWaitMs}ms|{ackQueue},{ackWaitMs}ms)",
-        "timer": "{timerReadBehindMs}-{timerOffsetBehind}",
+        "timer": "{timerReadBehindSeconds}-{timerOffsetBehind}",
     }
     return tuple(
         state[column.key]

@@ -40,8 +40,8 @@ from cometmq.cli.admin.output import Column, Form, Output
 from cometmq.cli.admin.remedies import in_commands
 from cometmq.cli.connection import Connection
 from cometmq.cli.help import Command
-from cometmq.cli.plain import plain
 from cometmq.errors import CometMQError, ConfigError, ServersFailedError
+from cometmq.runtime.plain import plain
 
 if TYPE_CHECKING:
     from cometmq.admin.client import AdminClient

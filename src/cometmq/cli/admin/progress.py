@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import quote
+from zlib import crc32
 
 import msgspec
 import typer
@@ -30,6 +31,9 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 app = typer.Typer()
+
+# Most file systems end names at 255 bytes; a quoted id has one byte for each character.
+_LONGEST_NAME: Final = 200
 
 _QUEUE: Final = (
     Column("topic", "Topic"),
@@ -212,7 +216,7 @@ async def consumer_status(
     versions = {each.client_id: each.version for each in group_online.clients}
     rows = []
     for index, (client_id, info) in enumerate(members.told.items(), 1):
-        file = Path(str(now_ms), quote(client_id, safe="@#:%,"))
+        file = Path(str(now_ms), _file_name(client_id))
         _write(file, info)
         rows.append((index, client_id, version_name(versions[client_id]), str(file)))
     run.out.table(
@@ -227,6 +231,19 @@ async def consumer_status(
     )
     findings = judge(group, members.told, now_ms)
     run.out.table(FINDING, findings, section="findings")
+
+
+def _file_name(client_id: str) -> str:
+    """Return a name for the file of a member, which chose its id itself.
+
+    An id that is too long for a name is cut and has its checksum at the end.
+    """
+    name = quote(client_id, safe="@#:%,")
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    if len(name) > _LONGEST_NAME:
+        return f"{name[: _LONGEST_NAME - 9]}-{crc32(client_id.encode()):08x}"
+    return name
 
 
 def _write(file: Path, info: RunningInfo) -> None:
