@@ -1,0 +1,1 @@
+"""Run a cluster in simulated time: one thread, one loop, and everything drawn from one seed."""
