@@ -81,7 +81,6 @@ class Node:
     def kill(self) -> None:
         """End this node: nothing of it runs any more, not even a `finally`."""
         self.is_killed = True
-        self.world.network.kill(self.name)
 
     def skew_clock(self, ms: int) -> None:
         """Set the wall clock forward by `ms`, back if that is negative."""
