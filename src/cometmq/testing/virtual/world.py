@@ -36,7 +36,9 @@ class World:
         self.loop = VirtualLoop()
         self.history: list[Event] = []
         self._randomness: dict[str, Randomness] = {}
-        self.network = VirtualNetwork(self.randomness_of("network"))
+        self.network = VirtualNetwork(
+            self.randomness_of("network"), record=lambda node, event: self.record(event, node)
+        )
         # By name, the last process of each. `_processes` has those before it, too.
         self.nodes: dict[str, Node] = {}
         self._processes: list[Node] = []
@@ -66,7 +68,9 @@ class World:
         """Return the node called `name`; make it, with the next free address, if there is none."""
         if name not in self.nodes:
             number = len(self.nodes)
-            self._begin(name, f"10.0.{number // 250}.{number % 250 + 1}")
+            host = f"10.0.{number // 250}.{number % 250 + 1}"
+            self.network.add(name, host)
+            self._begin(name, host)
         return self.nodes[name]
 
     def restart(self, name: str) -> Node:
