@@ -132,6 +132,16 @@ async def test_a_node_tells_its_own_address() -> None:
 
 
 @in_virtual_time
+async def test_a_name_is_resolved_without_the_machine() -> None:
+    net = Net()
+    assert await net.a.resolve("b") == B
+    assert await net.a.resolve("10.9.9.9") == "10.9.9.9"
+    assert await net.a.resolve("localhost") == "127.0.0.1"
+    with pytest.raises(socket.gaierror):
+        await net.a.resolve("nobody")
+
+
+@in_virtual_time
 async def test_tls_is_refused_in_a_sentence() -> None:
     net, context = Net(), ssl.create_default_context()
     with pytest.raises(ValueError, match="leave tls out"):
