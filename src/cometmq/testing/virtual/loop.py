@@ -132,7 +132,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def _schedule(self, timer: Timer) -> None:
-        if not timer.wakes_task:
+        if timer.node is not None and not timer.wakes_task:
             timer.made_at = made_at()
         self._timers_set += 1
         heapq.heappush(self._scheduled, (timer.when(), self._timers_set, timer))
@@ -191,7 +191,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return [
             timer
             for _, _, timer in sorted(self._scheduled, key=lambda entry: entry[1])
-            if timer.node is not None and timer.made_at is not None and not timer.cancelled()
+            if timer.made_at is not None and not timer.cancelled()
         ]
 
     def run_again(self, handles: Iterable[Handle]) -> None:
