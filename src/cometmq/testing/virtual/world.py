@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.runtime.randomness import Randomness
+from cometmq.testing.virtual.clock import NodeClock
+from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
 from cometmq.testing.virtual.node import Node
@@ -32,6 +35,7 @@ class World:
         self._randomness: dict[str, Randomness] = {}
         self.network = VirtualNetwork(self.randomness_of("network"))
         self.nodes: dict[str, Node] = {}
+        self._disks: dict[str, VirtualDisk] = {}
 
     @staticmethod
     def current() -> World:
@@ -60,6 +64,16 @@ class World:
             number = len(self.nodes)
             self.nodes[name] = Node(self, name, f"10.0.{number // 250}.{number % 250 + 1}")
         return self.nodes[name]
+
+    def disk(self, name: str) -> VirtualDisk:
+        """Return the disk of the node called `name`, which outlives the node."""
+        if name not in self._disks:
+            self._disks[name] = VirtualDisk(
+                self.randomness_of(f"disk of {name}"),
+                NodeClock(self.loop),
+                record=partial(self.record, node=name),
+            )
+        return self._disks[name]
 
     def record(self, event: str, node: Node | str | None = None) -> None:
         """Add to `history` what happened to `node` (default: the running code's) now."""
