@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import mmap
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,8 @@ from cometmq.errors import StoreLockedError
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import (
-    Disk,
     DirectoryLock,
+    Disk,
     DiskUsage,
     locked_error,
     named_errors,
@@ -121,6 +122,10 @@ class VirtualDisk(Disk):
         self.free()
         self.slow(0.0)
 
+    def at_peace(self) -> AbstractContextManager[None]:
+        """Let nothing fail by `fail` inside of a `with` block, and count no call there."""
+        return self.faults.suspended()
+
     def fill(self, left_bytes: int = 0) -> None:
         """Leave only so much room, as if somebody else had filled the disk."""
         self._foreign_bytes = max(0, self.capacity_bytes - self._used_bytes() - left_bytes)
@@ -152,6 +157,19 @@ class VirtualDisk(Disk):
             raise ValueError(f"a byte has the bits 0 to 7, not {number}")
         file.flip(offset, 1 << number)
         self._record(f"disk: bit {number} of byte {offset} of {path} flipped")
+
+    def damage(self, path: Path, change: Callable[[bytearray], bytearray]) -> None:
+        """Give a file the bytes that `change` makes of its own, in cache and on the platter.
+
+        Meant for a store that is not open: what was mapped before does not change.
+        """
+        with named_errors(path):
+            file = self.system.file(path)
+        data = change(bytearray(file.read(0, file.size)))
+        file.resize(0)
+        file.write(0, bytes(data))
+        file.sync()
+        self._record(f"disk: {path} damaged")
 
     def wipe(self) -> None:
         """Remove everything, durably, as if the node came back with an empty disk."""
