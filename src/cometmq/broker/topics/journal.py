@@ -253,7 +253,7 @@ class TopicJournal:
                 log.info("topics are written again", path=str(self.path))
             self._failures = 0
             self._journaled = max(self._journaled, position)
-            if self._folds_at_once:
+            if self._folds_at_once and not self._closed:
                 self._advance_later(position)
             else:
                 self._advance(position)
