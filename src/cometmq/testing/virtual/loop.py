@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple, U
 from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
 from cometmq.testing.virtual.errors import BlockingCallError, DeadlockError, LeftBehindError
 from cometmq.testing.virtual.handles import NODE, Callback, Handle, Timer, VirtualTask, made_at
+from cometmq.testing.virtual.ticks import Ticks
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.node import Node
@@ -63,6 +65,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks: list[VirtualTask[Any]] = []
         self._tasks_until_look = _TASKS_AT_LEAST
         self._failure: BaseException | None = None
+        self.ticks = Ticks(self)
 
     def run_forever(self) -> None:
         with refuse_blocking_calls(self.fail):
@@ -198,6 +201,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks = [task for task in self.tasks() if task.node is not node]
         return tasks, dropped
 
+    # Periodic work
+
+    def sleep_between_calls(
+        self, period_s: float, quiet_s: Callable[[], float]
+    ) -> asyncio.Future[None]:
+        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
+
+        Within the next `quiet_s()` seconds calls may be left out as long as nothing happens.
+        """
+        node = NODE.get()
+        rate = 1.0 if node is None else node.clock.rate
+        return self.ticks.sleep(period_s / rate, self.now_s + quiet_s() / rate)
+
+    def newest_context(self) -> Context:
+        """Return the context of the callback that was made ready last."""
+        return self._ready[-1].context
+
     # What a loop does beside
 
     def run_in_executor(  # type: ignore[override]  # typeshed's variadic generics say the same
@@ -249,6 +269,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return  # a node was killed, and what was its is gone
             handle = ready.popleft()
             if not handle.cancelled():
+                if self.ticks.is_event(handle.context):
+                    self.ticks.events += 1
                 handle.run()
             if self._failure is not None:
                 failure, self._failure = self._failure, None
@@ -262,6 +284,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         scheduled = self._scheduled
         while scheduled and scheduled[0][2].cancelled():
             self._unschedule()
+        if self.ticks.wake_next(scheduled[0][0] if scheduled else math.inf):
+            return
         if not scheduled:
             raise DeadlockError("everybody waits, and no timer is set:" + self._waits())
         self.now_s = max(self.now_s, scheduled[0][0])
