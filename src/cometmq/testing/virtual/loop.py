@@ -61,11 +61,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_s = 0.0
         self._timers_set = 0
+        self.ticks = Ticks(self)
         self._run_since = 0
         self._tasks: list[VirtualTask[Any]] = []
         self._tasks_until_look = _TASKS_AT_LEAST
         self._failure: BaseException | None = None
-        self.ticks = Ticks(self)
 
     def run_forever(self) -> None:
         with refuse_blocking_calls(self.fail):
@@ -131,7 +131,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def _schedule(self, timer: Timer) -> None:
-        if not timer.wakes_task:
+        if timer.node is not None and not timer.wakes_task:
             timer.made_at = made_at()
         self._timers_set += 1
         heapq.heappush(self._scheduled, (timer.when(), self._timers_set, timer))
@@ -148,6 +148,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             moved.append((timer.when(), number, timer))
         heapq.heapify(moved)
         self._scheduled[:] = moved
+
+    def sleep_between_calls(
+        self, period_s: float, quiet_s: Callable[[], float]
+    ) -> asyncio.Future[None]:
+        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
+
+        For the next `quiet_s()` seconds there is nothing to do as things are when that is called.
+        """
+        return self.ticks.sleep(period_s, quiet_s)
 
     # Tasks
 
@@ -175,7 +184,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return [
             timer
             for _, _, timer in sorted(self._scheduled, key=lambda entry: entry[1])
-            if timer.node is not None and timer.made_at is not None and not timer.cancelled()
+            if timer.made_at is not None and not timer.cancelled()
         ]
 
     def run_again(self, handles: Iterable[Handle]) -> None:
@@ -200,23 +209,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             task.forget()
         self._tasks = [task for task in self.tasks() if task.node is not node]
         return tasks, dropped
-
-    # Periodic work
-
-    def sleep_between_calls(
-        self, period_s: float, quiet_s: Callable[[], float]
-    ) -> asyncio.Future[None]:
-        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
-
-        Within the next `quiet_s()` seconds calls may be left out as long as nothing happens.
-        """
-        node = NODE.get()
-        rate = 1.0 if node is None else node.clock.rate
-        return self.ticks.sleep(period_s / rate, self.now_s + quiet_s() / rate)
-
-    def newest_context(self) -> Context:
-        """Return the context of the callback that was made ready last."""
-        return self._ready[-1].context
 
     # What a loop does beside
 
@@ -269,8 +261,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return  # a node was killed, and what was its is gone
             handle = ready.popleft()
             if not handle.cancelled():
-                if self.ticks.is_event(handle.context):
-                    self.ticks.events += 1
                 handle.run()
             if self._failure is not None:
                 failure, self._failure = self._failure, None
