@@ -141,7 +141,7 @@ def test_few_dirty_pages_wait_for_the_thorough_interval() -> None:
 
 def test_a_log_that_does_not_grow_is_not_flushed_again() -> None:
     async def play(store: NotedStore) -> None:
-        await asyncio.sleep(3.01)
+        await asyncio.sleep(4.01)
         store.grows = store.checkpoint_is_due = False
         await asyncio.sleep(60)
         store.grows = True
@@ -155,9 +155,9 @@ def test_a_log_that_does_not_grow_is_not_flushed_again() -> None:
     )
     calls = list(zip(store.times(LOG), store.pages(LOG), strict=True))
     # What was there when the log stopped is flushed whole, and then nothing until it grows again.
-    assert [call for call in calls if 3 < call[0] <= 63] == [(4.0, 4), (5.0, 4), (6.0, 0)]
-    assert [at for at, _ in calls if at > 63] == [64.0, 65.0, 66.0]
-    assert [at for at in store.times(CHECKPOINT) if at > 3] == []
+    assert [call for call in calls if 4 < call[0] <= 64] == [(5.0, 4), (6.0, 0)]
+    assert [at for at, _ in calls if at > 64] == [65.0, 66.0, 67.0]
+    assert [at for at in store.times(CHECKPOINT) if 4 < at <= 64] == []
 
 
 def test_a_changed_setting_counts_from_the_next_flush() -> None:
