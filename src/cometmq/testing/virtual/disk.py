@@ -33,6 +33,7 @@ from cometmq.testing.virtual.state_files import VirtualFiles
 
 __all__ = ["OPERATIONS", "VirtualDisk"]
 
+_PROCESS_ID: Final = 1
 _USER: Final = "cometmq"
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
@@ -371,6 +372,10 @@ class VirtualDisk(Disk):
                     f"{path.parent} is in use by a broker: stop it first, or work on a copy"
                 )
             return _VirtualLock(self._locks, path, "shared")
+
+    def process_id(self) -> int:
+        # The machine's would make each run write other bytes.
+        return _PROCESS_ID
 
     def user(self) -> str:
         return _USER
