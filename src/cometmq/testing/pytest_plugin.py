@@ -1,0 +1,1 @@
+"""Holds what the fixtures of `pytest_cometmq` do."""
