@@ -10,6 +10,7 @@ a number. Nothing of this module is needed to write such a class, so every room 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 import typing
@@ -245,6 +246,7 @@ class _Setting:
     optional: bool
 
 
+@functools.cache
 def _settings(cls: type) -> dict[str, _Setting]:
     assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
     hints = typing.get_type_hints(cls)
