@@ -1,11 +1,247 @@
-"""Gives pytest the fixtures of CometMQ: pytest loads this package by its entry point.
+"""Gives pytest the fixtures of CometMQ; pytest finds this package by its entry point.
 
-It lies beside `cometmq`, and imports it when a fixture is first used: tests that use none of the
-fixtures pay nothing for them, and coverage of `cometmq` itself begins before its first import.
+It lies beside `cometmq` and imports it when a fixture is first used. So tests that use none of the
+fixtures pay nothing for them, and who measures the coverage of `cometmq` sees its import (decision
+110).
 
-cometmq_cluster   a cluster in virtual time; an `async def` test with it runs on the virtual loop
-cometmq_broker    a broker over real sockets, with a store of its own for each test
-cometmq_producer  a started producer, and
-cometmq_consumer  a started lite pull consumer, of `cometmq_cluster` (asyncio) if the test has it, of
-                  `cometmq_broker` (blocking) else
+`cometmq_cluster`   is a cluster in virtual time; an `async def` test with it runs on its loop.
+`cometmq_broker`    is a broker over real sockets, with a store of its own for each test.
+`cometmq_producer`  is a started producer, `cometmq_consumer` a started lite pull consumer: asyncio
+                    clients of `cometmq_cluster` if the test has that, else blocking clients of
+                    `cometmq_broker`.
 """
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncConsumer
+    from cometmq.client.producing.producer import Producer as AsyncProducer
+    from cometmq.client.sync import LitePullConsumer, Producer
+    from cometmq.testing.cluster import Cluster
+    from cometmq.testing.local_broker import LocalBroker, LocalBrokers
+
+_CLUSTER: Final = "cometmq_cluster"
+_BROKER: Final = "cometmq_broker"
+_SEED: Final = "--cometmq-seed"
+_EVENTS_SHOWN: Final = 30
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("cometmq").addoption(
+        _SEED,
+        type=int,
+        metavar="N",
+        help="the seed of clusters in virtual time (default: that of the test's marker, else 0)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{_CLUSTER}(seed=0, name_servers=1, brokers=1, properties=None): how the fixture of this name "
+        "is set up",
+    )
+    config.addinivalue_line(
+        "markers", f"{_BROKER}(properties=None): how the fixture of this name is set up"
+    )
+
+
+# The fixtures
+
+
+@pytest.fixture
+def cometmq_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Run a cluster in virtual time, the same way in every run of one seed.
+
+    An `async def` test with this fixture runs on the cluster's loop, and so do its async fixtures;
+    any other test calls `cometmq_cluster.run(coroutine)`. The marker `cometmq_cluster` takes the
+    arguments of `Cluster`; `--cometmq-seed` overrides its seed.
+    """
+    from cometmq.testing import Cluster
+
+    options = _marked(request, _CLUSTER)
+    seed = request.config.getoption(_SEED)
+    with Cluster(
+        **{"seed": 0, **options, **({} if seed is None else {"seed": seed})}, clock="virtual"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _cometmq_brokers() -> Iterator[LocalBrokers]:
+    from cometmq.testing.local_broker import LocalBrokers
+
+    with LocalBrokers() as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def cometmq_broker(
+    request: pytest.FixtureRequest, _cometmq_brokers: LocalBrokers
+) -> Iterator[LocalBroker]:
+    """Run a broker over real sockets, with an empty store, in this process.
+
+    The marker `cometmq_broker(properties={...})` sets keys of its configuration.
+    """
+    with _cometmq_brokers.fresh(**_marked(request, _BROKER)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def cometmq_producer(request: pytest.FixtureRequest) -> Iterator[Producer | AsyncProducer]:
+    """Start a producer, close it after the test: asyncio with `cometmq_cluster`, else blocking."""
+    yield from _client(request, "Producer", "cometmq-producer")
+
+
+@pytest.fixture
+def cometmq_consumer(request: pytest.FixtureRequest) -> Iterator[LitePullConsumer | AsyncConsumer]:
+    """Start a lite pull consumer that reads topics from their first message, close it afterwards.
+
+    Subscribe and poll in the test: `cometmq_consumer.subscribe("orders")`. It is an asyncio client
+    with `cometmq_cluster`, else a blocking one.
+    """
+    yield from _client(
+        request, "LitePullConsumer", "cometmq-consumer", consume_from="CONSUME_FROM_FIRST_OFFSET"
+    )
+
+
+def _client(
+    request: pytest.FixtureRequest, kind: str, group: str, **options: Any
+) -> Generator[Any, None, None]:
+    if _CLUSTER in request.fixturenames:
+        from cometmq import aio
+
+        cluster: Cluster = request.getfixturevalue(_CLUSTER)
+
+        async def started() -> Any:
+            client = getattr(aio, kind)(group, namesrv=cluster.namesrv, **options)
+            await client.start()
+            return client
+
+        client = cluster.run(started())
+        yield client
+        cluster.run(client.close())
+        return
+    import cometmq
+
+    broker: LocalBroker = request.getfixturevalue(_BROKER)
+    with getattr(cometmq, kind)(group, namesrv=broker.namesrv, **options) as client:
+        yield client
+
+
+def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    """Return the options of the closest marker of that name."""
+    marker = request.node.get_closest_marker(name)
+    if marker is None:
+        return {}
+    if marker.args:
+        raise pytest.UsageError(f"the marker {name} takes no positional arguments: {marker.args}")
+    return dict(marker.kwargs)
+
+
+# Async tests and fixtures on the cluster's loop
+
+
+@pytest.hookimpl(hookwrapper=True, trylast=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, None]:
+    """Make async tests that use `cometmq_cluster` plain functions, which run them on its loop.
+
+    As the innermost wrapper it does so before pytest-asyncio looks for coroutine functions.
+    """
+    outcome = yield
+    made = outcome.get_result()
+    for item in made if isinstance(made, list) else [made]:
+        if (
+            isinstance(item, pytest.Function)
+            and _CLUSTER in item.fixturenames
+            and inspect.iscoroutinefunction(item.obj)
+        ):
+            item.obj = _on_cluster(item, item.obj)
+
+
+def _on_cluster(item: pytest.Function, test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        cluster: Cluster = item.funcargs[_CLUSTER]  # type: ignore[assignment]
+        cluster.run(test(*args, **kwargs))
+
+    return run
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, None]:
+    """Run the async fixtures of a test with `cometmq_cluster` on its loop, too."""
+    function = fixturedef.func
+    is_generator = inspect.isasyncgenfunction(function)
+    if (
+        not (is_generator or inspect.iscoroutinefunction(function))
+        or request.scope != "function"
+        or _CLUSTER not in request.fixturenames
+    ):
+        yield
+        return
+    cluster: Cluster = request.getfixturevalue(_CLUSTER)
+    if request.instance is not None and inspect.ismethod(function):
+        function = function.__func__.__get__(request.instance)
+    setup: Callable[..., Any] = _generator_fixture if is_generator else _coroutine_fixture
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fixturedef, "func", setup(cluster, function))
+        yield
+
+
+def _coroutine_fixture(cluster: Cluster, function: Callable[..., Any]) -> Callable[..., object]:
+    def setup(**kwargs: Any) -> object:
+        return cluster.run(function(**kwargs))
+
+    return setup
+
+
+def _generator_fixture(
+    cluster: Cluster, function: Callable[..., AsyncIterator[object]]
+) -> Callable[..., Iterator[object]]:
+    def setup(**kwargs: Any) -> Iterator[object]:
+        generator = function(**kwargs)
+
+        async def advance() -> object:
+            return await anext(generator)
+
+        yield cluster.run(advance())
+        try:
+            cluster.run(advance())
+        except StopAsyncIteration:
+            return
+        raise RuntimeError(f"the async fixture {function.__name__} yields more than once")
+
+    return setup
+
+
+# What a failure shows
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, None]:
+    """Add the seed, the virtual time and the last events to the report of a test that failed."""
+    outcome = yield
+    cluster = getattr(item, "funcargs", {}).get(_CLUSTER)
+    if cluster is None or call.when != "call" or not outcome.get_result().failed:
+        return
+    world = cluster.world
+    events = [f"{at:14.3f} s  {node:12} {event}" for at, node, event in world.history]
+    outcome.get_result().sections.append(
+        (
+            "cometmq cluster in virtual time",
+            f"failed {world.loop.now_s:.3f} s after the start; {_SEED}={world.seed} replays it\n"
+            + "\n".join(events[-_EVENTS_SHOWN:]),
+        )
+    )

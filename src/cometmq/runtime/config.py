@@ -277,12 +277,13 @@ def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], l
 
 def _new_values(config: object, changes: Mapping[str, str], source: str) -> dict[str, Any]:
     """Return what `changes` would set in `config` that differs now. Raises ConfigError."""
-    given, mistakes = _values(type(config), changes)
+    cls: type = type(config)
+    given, mistakes = _values(cls, changes)
     if mistakes:
         raise ConfigError(f"{source}: {'; '.join(text for _, text in mistakes)}")
     values = {name: value for name, value in given.items() if getattr(config, name) != value}
-    if values and type(config).__dataclass_params__.frozen:  # type: ignore[attr-defined]  # dataclasses do not declare it
-        keys = [key for key, setting in _settings(type(config)).items() if setting.name in values]
+    if values and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # dataclasses do not declare it
+        keys = [key for key, setting in _settings(cls).items() if setting.name in values]
         raise ConfigError(f"{source}: {', '.join(keys)} cannot be changed without a restart")
     return values
 

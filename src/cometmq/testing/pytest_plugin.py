@@ -1,1 +1,0 @@
-"""Holds what the fixtures of `pytest_cometmq` do."""
