@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncConsumer
     from cometmq.client.producing.producer import Producer as AsyncProducer
     from cometmq.client.sync import LitePullConsumer, Producer
@@ -166,13 +168,27 @@ def pytest_pycollect_makeitem() -> Generator[None, Any, None]:
             item.obj = _on_cluster(item, item.obj)
 
 
-def _on_cluster(item: pytest.Function, test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+def _on_cluster(
+    item: pytest.Function, test: Callable[..., Coroutine[Any, Any, None]]
+) -> Callable[..., None]:
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
         cluster: Cluster = item.funcargs[_CLUSTER]  # type: ignore[assignment]
-        cluster.run(test(*args, **kwargs))
+        try:
+            cluster.run(test(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
+            raise error.with_traceback(_below_loop(error.__traceback__)) from error.__cause__
 
     return run
+
+
+def _below_loop(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the traceback from the test's own frame on, without the frames of the loop."""
+    frame = traceback
+    while frame is not None and not frame.tb_frame.f_code.co_flags & inspect.CO_COROUTINE:
+        frame = frame.tb_next
+    return frame or traceback
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -237,7 +253,11 @@ def pytest_runtest_makereport(
     if cluster is None or call.when != "call" or not outcome.get_result().failed:
         return
     world = cluster.world
-    events = [f"{at:14.3f} s  {node:12} {event}" for at, node, event in world.history]
+    events = [
+        f"{at:14.3f} s  {node:12} {event}"
+        for at, node, event in world.history
+        if not event.startswith("worker ")
+    ]
     outcome.get_result().sections.append(
         (
             "cometmq cluster in virtual time",

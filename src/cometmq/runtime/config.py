@@ -166,7 +166,8 @@ def new_config(cls: type[T], properties: Mapping[str, str]) -> tuple[T | None, l
 def to_properties(config: object) -> dict[str, str]:
     """Return the texts of a config's fields by key; leave out fields that are None."""
     texts = {}
-    for key, setting in _settings(type(config)).items():
+    cls: type = type(config)
+    for key, setting in _settings(cls).items():
         value = getattr(config, setting.name)
         if value is not None:
             texts[key] = _text(value)

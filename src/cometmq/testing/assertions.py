@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from cometmq.admin.client import AdminClient
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.message import MessageExt
-from cometmq.model.names import dlq_topic, is_system_topic
+from cometmq.model.names import REPLY_TOPIC_POSTFIX, dlq_topic, is_system_topic
 from cometmq.testing.group_state import GroupState, group_state
 
 T = TypeVar("T")
@@ -48,6 +48,7 @@ class Assertions:
         messages, when there are more, or still fewer after `within_s` seconds. A delayed message is
         there when it is delivered, one of a transaction when that is committed.
         """
+        __tracebackhide__ = True  # pytest shows the test's line, not these
 
         async def look(admin: AdminClient) -> list[MessageExt]:
             try:
@@ -75,6 +76,7 @@ class Assertions:
         self, group: str, count: int | None = None, *, within_s: float = WITHIN_S
     ) -> list[MessageExt]:
         """Return the dead letters of a group like `messages`."""
+        __tracebackhide__ = True
         return await self.messages(dlq_topic(group), count, within_s=within_s)
 
     async def lag(self, group: str, topic: str | None = None) -> int:
@@ -83,6 +85,7 @@ class Assertions:
         Retries count, too, also while they wait for their delay; dead letters do not. Raises
         AssertionError if the group is not known or does not consume `topic`.
         """
+        __tracebackhide__ = True
         async with self._admin() as admin:
             state = await group_state(admin, group, topic)
             if state.fault:
@@ -98,6 +101,7 @@ class Assertions:
         letter; a message whose retry is still to come is not. Raises AssertionError after `within_s`
         seconds, which says what is left in which queue.
         """
+        __tracebackhide__ = True
 
         def is_consumed(state: GroupState) -> bool:
             return not state.fault and state.lag == 0
@@ -146,9 +150,18 @@ async def _wait(
 
 async def _topics(admin: AdminClient) -> str:
     """Return the users' topics in one text, dead letters and retries included."""
-    names = [name for name in await admin.topics.names() if not is_system_topic(name)]
-    shown = ", ".join(sorted(names)[:_MOST_LISTED])
-    return (shown + ", …" if len(names) > _MOST_LISTED else shown) or "none"
+    brokers = await admin.brokers.addresses()
+    # Every cluster and every broker has a topic of its name.
+    of_servers = {at.cluster for at in brokers} | {at.broker_name for at in brokers}
+    names = sorted(
+        name
+        for name in await admin.topics.names()
+        if name not in of_servers
+        and not is_system_topic(name)
+        and not name.endswith(REPLY_TOPIC_POSTFIX)
+    )
+    shown = ", ".join(names[:_MOST_LISTED])
+    return (f"{shown}, …" if len(names) > _MOST_LISTED else shown) or "none"
 
 
 def _line(message: MessageExt) -> str:

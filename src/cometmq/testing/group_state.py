@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -134,24 +133,28 @@ async def _waiting_retries(admin: AdminClient, group: str) -> tuple[MessageExt, 
     """Return the messages of the group that the brokers hold back until their next delivery."""
     try:
         route = await admin.topics.route(SCHEDULE_TOPIC)
+        ends = (await admin.topics.stats(SCHEDULE_TOPIC)).queues
     except RouteNotFoundError:
         return ()
-    offsets = await admin.brokers.delay_offsets()
-    wanted = retry_topic(group)
-
-    async def waiting(queue: MessageQueue, delivered: int) -> list[MessageExt]:
-        return [
-            message
-            async for message in admin.messages.stored_in(queue, begin_offset=delivered)
-            if message.properties.get(p.REAL_TOPIC) == wanted
-        ]
-
-    looks = [
-        # The queue of a delay level has the number before the level's.
-        waiting(queue, offsets.get(address, {}).get(queue.queue_id + 1, 0))
+    names = {
+        address: broker.broker_name
         for broker in route.broker_datas
-        for address in [broker.broker_addrs.get(0, "")]
-        for queue in route.subscribe_queues(SCHEDULE_TOPIC)
-        if queue.broker_name == broker.broker_name
-    ]
-    return tuple(message for found in await asyncio.gather(*looks) for message in found)
+        for address in broker.broker_addrs.values()
+    }
+    # The queue of a delay level has the number before the level's.
+    delivered = {
+        MessageQueue(SCHEDULE_TOPIC, names.get(address, ""), level - 1): offset
+        for address, offsets in (await admin.brokers.delay_offsets()).items()
+        for level, offset in offsets.items()
+    }
+    return tuple(
+        [
+            message
+            for at in ends
+            if delivered.get(at.queue, 0) < at.max_offset
+            async for message in admin.messages.stored_in(
+                at.queue, begin_offset=delivered.get(at.queue, 0)
+            )
+            if message.properties.get(p.REAL_TOPIC) == retry_topic(group)
+        ]
+    )

@@ -71,6 +71,7 @@ class LocalBroker:
         self._call(self._cluster.restart_broker(0))
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        __tracebackhide__ = True  # pytest shows the test's line, not this one
         return self._thread.call(coroutine)
 
 

@@ -13,15 +13,65 @@ class Sending(BrokerTestCase):
 
 from __future__ import annotations
 
+import functools
+import inspect
 import unittest
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from cometmq.testing.cluster import Cluster
+from cometmq.testing.local_broker import LocalBroker, LocalBrokers
 
 
 class VirtualTestCase(unittest.TestCase):
     """Gives each test a cluster in virtual time as `self.cluster`, and runs `async def` tests on it.
 
-    `asyncSetUp` and `asyncTearDown` run there, too. `cluster_options` are those of `Cluster`.
+    `asyncSetUp` and `asyncTearDown` run on its loop, too. `cluster_options` are those of `Cluster`,
+    such as `{"brokers": 2, "seed": 7}`. Subclasses that have a `setUp` call this one first.
     """
+
+    cluster_options: ClassVar[Mapping[str, Any]] = {}
+
+    cluster: Cluster
+
+    def __init__(self, methodName: str = "runTest") -> None:  # noqa: N803 - unittest's name
+        super().__init__(methodName)
+        test = getattr(self, methodName, None)
+        if inspect.iscoroutinefunction(test):
+
+            @functools.wraps(test)
+            def run() -> None:
+                self.cluster.run(test())
+
+            setattr(self, methodName, run)
+
+    def setUp(self) -> None:
+        self.cluster = self.enterContext(Cluster(clock="virtual", **self.cluster_options))
+        self.addCleanup(lambda: self.cluster.run(self.asyncTearDown()))
+        self.cluster.run(self.asyncSetUp())
+
+    async def asyncSetUp(self) -> None:  # noqa: N802 - unittest's name
+        """Prepare a test on the cluster's loop."""
+
+    async def asyncTearDown(self) -> None:  # noqa: N802 - unittest's name
+        """Clean up on the cluster's loop, also after an `asyncSetUp` that failed."""
 
 
 class BrokerTestCase(unittest.TestCase):
-    """Gives each test a broker over real sockets, with a fresh store, as `self.broker`."""
+    """Gives each test a broker over real sockets, with an empty store, as `self.broker`.
+
+    `broker_properties` are entries of its configuration. Subclasses that have a `setUp` call this one
+    first; those that have a `setUpClass`, too.
+    """
+
+    broker_properties: ClassVar[Mapping[str, str]] = {}
+
+    broker: LocalBroker
+    _brokers: ClassVar[LocalBrokers]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls._brokers = cls.enterClassContext(LocalBrokers())
+
+    def setUp(self) -> None:
+        self.broker = self.enterContext(self._brokers.fresh(self.broker_properties))
