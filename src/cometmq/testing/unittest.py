@@ -17,10 +17,13 @@ import functools
 import inspect
 import unittest
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar, TypeVar
 
 from cometmq.testing.cluster import Cluster
 from cometmq.testing.local_broker import LocalBroker, LocalBrokers
+
+T = TypeVar("T")
 
 
 class VirtualTestCase(unittest.TestCase):
@@ -47,14 +50,26 @@ class VirtualTestCase(unittest.TestCase):
 
     def setUp(self) -> None:
         self.cluster = self.enterContext(Cluster(clock="virtual", **self.cluster_options))
-        self.addCleanup(lambda: self.cluster.run(self.asyncTearDown()))
         self.cluster.run(self.asyncSetUp())
+        self.addCleanup(lambda: self.cluster.run(self.asyncTearDown()))
 
-    async def asyncSetUp(self) -> None:  # noqa: N802 - unittest's name
+    async def asyncSetUp(self) -> None:
         """Prepare a test on the cluster's loop."""
 
-    async def asyncTearDown(self) -> None:  # noqa: N802 - unittest's name
-        """Clean up on the cluster's loop, also after an `asyncSetUp` that failed."""
+    async def asyncTearDown(self) -> None:
+        """Clean up on the cluster's loop, if `asyncSetUp` has succeeded."""
+
+    async def enterAsyncContext(  # noqa: N802 - the name in unittest
+        self, context: AbstractAsyncContextManager[T]
+    ) -> T:
+        """Enter `context` in a test or in `asyncSetUp`, and leave it after the test."""
+        entered = await context.__aenter__()
+
+        async def leave() -> None:
+            await context.__aexit__(None, None, None)
+
+        self.addCleanup(lambda: self.cluster.run(leave()))
+        return entered
 
 
 class BrokerTestCase(unittest.TestCase):
