@@ -30,7 +30,9 @@ class World:
         self.loop = VirtualLoop()
         self.history: list[Event] = []
         self._randomness: dict[str, Randomness] = {}
-        self.network = VirtualNetwork(self.randomness_of("network"))
+        self.network = VirtualNetwork(
+            self.randomness_of("network"), record=lambda node, event: self.record(event, node)
+        )
         self.nodes: dict[str, Node] = {}
 
     @staticmethod
@@ -58,7 +60,9 @@ class World:
         """Return the node called `name`; make it, with the next free address, if there is none."""
         if name not in self.nodes:
             number = len(self.nodes)
-            self.nodes[name] = Node(self, name, f"10.0.{number // 250}.{number % 250 + 1}")
+            host = f"10.0.{number // 250}.{number % 250 + 1}"
+            self.network.add(name, host)
+            self.nodes[name] = Node(self, name, host)
         return self.nodes[name]
 
     def record(self, event: str, node: Node | str | None = None) -> None:
