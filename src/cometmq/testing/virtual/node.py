@@ -23,7 +23,7 @@ class NodeKilledError(RuntimeError):
 
 
 class Node:
-    """Has an address, a clock, workers and surroundings of its own. `World.node` makes it.
+    """Has an address, a clock, a disk, workers and surroundings of its own. `World.node` makes it.
 
     What is made inside of `with node:` belongs to it: tasks, timers, clients, servers.
     """
@@ -33,12 +33,14 @@ class Node:
         self.name = name
         self.host = host
         self.clock = NodeClock(world.loop)
+        self.disk = world.disk(name)
         self.workers = NodeWorkers(self, world.randomness_of(f"workers of {name}"))
         self.surroundings = Surroundings(
             clock=self.clock,
             randomness=world.randomness_of(name),
             network=world.network.of(host),
             workers=self.workers,
+            files=self.disk.files,
             is_virtual=True,
         )
         self.is_paused = False

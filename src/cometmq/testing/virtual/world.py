@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.runtime.randomness import Randomness
+from cometmq.testing.virtual.clock import NodeClock
+from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
 from cometmq.testing.virtual.node import Node
@@ -34,6 +37,7 @@ class World:
             self.randomness_of("network"), record=lambda node, event: self.record(event, node)
         )
         self.nodes: dict[str, Node] = {}
+        self._disks: dict[str, VirtualDisk] = {}
 
     @staticmethod
     def current() -> World:
@@ -64,6 +68,16 @@ class World:
             self.network.add(name, host)
             self.nodes[name] = Node(self, name, host)
         return self.nodes[name]
+
+    def disk(self, name: str) -> VirtualDisk:
+        """Return the disk of the node called `name`, which outlives the node."""
+        if name not in self._disks:
+            self._disks[name] = VirtualDisk(
+                self.randomness_of(f"disk of {name}"),
+                NodeClock(self.loop),
+                record=partial(self.record, node=name),
+            )
+        return self._disks[name]
 
     def record(self, event: str, node: Node | str | None = None) -> None:
         """Add to `history` what happened to `node` (default: the running code's) now."""
