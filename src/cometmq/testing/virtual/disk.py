@@ -240,8 +240,7 @@ class VirtualDisk(Disk):
             self.take_room("allocate", path, file, size if reserved is None else reserved)
             if file is None:
                 file = self.create(path, _FILE_MODE)
-            if file.size < size:
-                file.resize(size)
+            self.system.grow(path, size)
             file.room = max(file.room, size if reserved is None else reserved)
 
     def reserve(self, path: Path, start: int, end: int) -> None:
@@ -298,7 +297,7 @@ class VirtualDisk(Disk):
         with named_errors(path):
             self.faults.strike("sync_directory", path)
             if self.system.find(path) is not None:
-                self.system.directory(path).sync()
+                self.system.sync_directory(path)
 
     def write(self, path: Path, data: bytes) -> None:
         with named_errors(path):
@@ -311,8 +310,7 @@ class VirtualDisk(Disk):
             self.take_room("overwrite", path, file, size)
             if file is None:
                 file = self.create(path, _FILE_MODE)
-            if file.size < size:
-                file.resize(size)
+            self.system.grow(path, size)
             file.room = max(file.room, size)
             self._write(file, 0, data)
             try:

@@ -50,7 +50,9 @@ class File(Node):
         self.modified_ms = 0
         self._cache: bytearray | mmap.mmap = _blank(size)
         self._durable: dict[int, bytes] = {}
-        self._durable_size = 0
+        self.durable_size = 0
+        # The journal of the file system has the size, or will have it in its order.
+        self.is_size_journaled = False
         # What the kernel takes for written after a sync that failed, by page.
         self._believed: dict[int, bytes] = {}
 
@@ -93,14 +95,15 @@ class File(Node):
 
     def sync(self) -> bool:
         """Make all bytes durable but those that a failed sync lost. Return if any were not yet."""
-        changed = self._durable_size != self.size
+        changed = self.durable_size != self.size
         for number, page in self._dirty():
             if self._believed.get(number) == page:
                 continue
             self._believed.pop(number, None)
             self._keep(number, page)
             changed = True
-        self._durable_size = self.size
+        self.durable_size = self.size
+        self.is_size_journaled = False
         return changed
 
     def fail_sync(self, randomness: Randomness) -> None:
@@ -120,11 +123,9 @@ class File(Node):
         self.restore(size)
 
     def _size_after(self, randomness: Randomness) -> int:
-        if self._durable_size == self.size or randomness.random() < 0.5:
-            return self.size
-        if self._durable_size > self.size or randomness.random() < 0.5:
-            return self._durable_size
-        return randomness.randrange(self._durable_size, self.size)
+        if self.durable_size == self.size or self.is_size_journaled:
+            return self.durable_size
+        return randomness.randint(*sorted((self.durable_size, self.size)))
 
     def restore(self, size: int) -> None:
         """Let running code see the durable bytes of a file of `size` bytes, as after a start."""
@@ -135,7 +136,8 @@ class File(Node):
         tail = size % PAGE
         if tail and (last := self._durable.get(size // PAGE)) is not None:
             self._keep(size // PAGE, last[:tail].ljust(PAGE, b"\0"))
-        self.size = self._durable_size = size
+        self.size = self.durable_size = size
+        self.is_size_journaled = False
         self.room = min(self.room, size)
         self._cache = _blank(size)
         for number, page in self._durable.items():
@@ -169,15 +171,31 @@ class File(Node):
 
 
 class _Change:
-    """One change of names, in one directory or in two, that happens as a whole or not at all."""
+    """One change in a file system's journal: of names, in one directory or in two, that happens as
+    a whole or not at all; or of the size of a file, which is kept by its directory.
+    """
 
-    def __init__(self, names: list[tuple[Directory, str, Node | None]]) -> None:
+    def __init__(
+        self,
+        names: list[tuple[Directory, str, Node | None]],
+        sized: tuple[File, int] | None = None,
+    ) -> None:
         self._names = names
+        self._sized = sized
         for directory in self.directories():
             directory.pending.append(self)
 
+    def keep_partly(self, randomness: Randomness) -> None:
+        """Let a file grow to a part of its size, as when its room was being reserved."""
+        if self._sized is not None:
+            file, size = self._sized
+            file.durable_size = randomness.randint(file.durable_size, size)
+
     def directories(self) -> list[Directory]:
         return list(dict.fromkeys(directory for directory, _, _ in self._names))
+
+    def has(self, directory: Directory, name: str) -> bool:
+        return any(where is directory and which == name for where, which, _ in self._names)
 
     def happen(self) -> None:
         for directory, name, node in self._names:
@@ -196,6 +214,9 @@ class _Change:
                 directory.durable.pop(name, None)
             else:
                 directory.durable[name] = node
+        if self._sized is not None:
+            file, size = self._sized
+            file.durable_size = max(file.durable_size, size)
         for directory in self.directories():
             directory.pending.remove(self)
 
@@ -211,10 +232,21 @@ class Directory(Node):
         while self.pending:
             self.pending[0].keep()
 
+    def keep_name(self, name: str) -> None:
+        """Make durable what one name stands for, and what was changed before it."""
+        for change in [change for change in self.pending if change.has(self, name)]:
+            change.keep()
+
     def lose_power(self, randomness: Randomness) -> None:
-        for change in self.pending[: randomness.randrange(len(self.pending) + 1)]:
+        if not self.pending:
+            return
+        changes = list(self.pending)
+        kept = randomness.randrange(len(changes) + 1)
+        for change in changes[:kept]:
             if change in self.pending:
                 change.keep()
+        if kept < len(changes):
+            changes[kept].keep_partly(randomness)
 
 
 class FileSystem:
@@ -284,6 +316,14 @@ class FileSystem:
         self._enter(path, file)
         return file
 
+    def grow(self, path: Path, size: int) -> None:
+        """Give a file more bytes, in the order of the journal."""
+        file, directory = self.file(path), self.directory(path.parent)
+        if file.size < size:
+            file.resize(size)
+            file.is_size_journaled = True
+            _Change([(directory, path.name, file)], (file, size))
+
     def link(self, path: Path, second: Path) -> None:
         file = self.file(path)
         if self.find(second) is not None:
@@ -320,6 +360,17 @@ class FileSystem:
 
     def _enter(self, path: Path, node: Node | None) -> None:
         _Change([(self.directory(path.parent), path.name, node)]).happen()
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable, and those of the directories above it on its path.
+
+        POSIX leaves the latter open. No file system with a journal lets a directory go that it was
+        told to keep the names of.
+        """
+        parts = _names(path)
+        for depth, name in enumerate(parts):
+            self.directory(Path("/", *parts[:depth])).keep_name(name)
+        self.directory(path).sync()
 
     # The ends of machines
 

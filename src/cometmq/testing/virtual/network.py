@@ -21,6 +21,7 @@ from cometmq.runtime.randomness import Randomness
 from cometmq.testing.virtual.flow import Flow, os_error
 from cometmq.testing.virtual.host import ANY, LOOPBACK, Host, VirtualListener
 from cometmq.testing.virtual.link import Link
+from cometmq.testing.virtual.origins import Line
 from cometmq.testing.virtual.transport import VirtualTransport, outside
 
 P = TypeVar("P", bound=asyncio.Protocol)
@@ -168,8 +169,11 @@ class VirtualNetwork:
         found = []
         for host in self._hosts.values():
             name = self.name_of(host.address)
-            found += [f"{name}: listener on port {each.port}" for each in host.listeners]
-            found += [f"{name}: {each.description}" for each in host.transports]
+            ends: list[tuple[str, Line | None]] = [
+                *((f"listener on port {each.port}", each.made_at) for each in host.listeners),
+                *((each.description, each.made_at) for each in host.transports),
+            ]
+            found += [f"{name}: {what}{f'; made at {at}' if at else ''}" for what, at in ends]
         return found
 
     # For the networks of hosts
@@ -354,6 +358,10 @@ class HostNetwork:
     def __init__(self, whole: VirtualNetwork, host: Host) -> None:
         self._whole = whole
         self._host = host
+
+    async def resolve(self, host: str) -> str:
+        """Return the IP address of a node by its name, or `host` if it is an address."""
+        return self._whole.resolve(host)
 
     def own_address(self, host: str, port: int) -> str:  # noqa: ARG002 - the Network's signature
         """Return the address of this host, loopback if `host` is this host by that or has no address."""

@@ -52,7 +52,7 @@ class VirtualFiles:
             return
         self._disk.faults.strike("make_directory", path)
         for made in self._disk.system.make_directory(path, PRIVATE_DIRECTORY):
-            self._disk.system.directory(made.parent).sync()
+            self._disk.system.sync_directory(made.parent)
 
     def write_new(self, path: Path, pieces: Iterable[bytes], mode: int = PRIVATE_FILE) -> None:
         self._disk.system.remove(path)
@@ -81,6 +81,6 @@ class VirtualFiles:
         system = self._disk.system
         if isinstance(system.find(path), Directory):
             self._disk.faults.strike("sync_directory", path)
-            system.directory(path).sync()
+            system.sync_directory(path)
         else:
             self._disk.sync_file(system.file(path), path)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cometmq.runtime.randomness import Randomness
 from cometmq.testing.virtual.flow import CAPACITY_BYTES, End, Flow, Item
+from cometmq.testing.virtual.loop import made_at
 
 # As asyncio has them.
 _HIGH_BYTES: Final = 64 * 1024
@@ -39,6 +40,7 @@ class VirtualTransport(asyncio.Transport):
         on_lost: Callable[[VirtualTransport, Exception | None], None],
     ) -> None:
         self.sockname, self.peername = names
+        self.made_at = made_at()
         super().__init__({"sockname": self.sockname, "peername": self.peername})
         self.flow: Flow
         self.far_flow: Flow
@@ -90,8 +92,9 @@ class VirtualTransport(asyncio.Transport):
             raise RuntimeError("cannot write after write_eof()")
         if not data or self._lost:
             return
-        if self._error is not None:
-            self._force_close(self._error)
+        if self.is_gone:
+            if self._error is not None:
+                self._force_close(self._error)
             return
         kept = bytes(data)
         self.flow.unread_bytes += len(kept)
@@ -108,7 +111,8 @@ class VirtualTransport(asyncio.Transport):
         if self._closing or self._eof_written:
             return
         self._eof_written = True
-        outside(self.flow.send, End.OF_STREAM)
+        if not self.is_gone:
+            outside(self.flow.send, End.OF_STREAM)
 
     def get_write_buffer_size(self) -> int:
         return max(0, self.flow.unread_bytes - CAPACITY_BYTES)
