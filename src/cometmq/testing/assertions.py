@@ -144,7 +144,7 @@ async def _wait(
             if failure is not None:
                 raise AssertionError(f"no answer after {within_s:g} s: {failure}") from failure
             return found
-        pause_s = max(_FIRST_PAUSE_S, min(elapsed_s / 10, within_s / 100))
+        pause_s = max(_FIRST_PAUSE_S, min(elapsed_s / 5, within_s / 10))
         await asyncio.sleep(min(pause_s, within_s - elapsed_s))
 
 
