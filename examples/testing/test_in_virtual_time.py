@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cometmq import LocalTransactionState, Message
+from cometmq.aio import AdminClient
 from cometmq.testing import Cluster
 
 from .billing import TRIES_AFTER_THE_FIRST, Billing, Shop
@@ -102,6 +103,11 @@ async def test_the_broker_asks_for_what_it_did_not_hear(
 async def test_no_order_is_lost_with_a_broker(
     cometmq_cluster: Cluster, shop: Shop, billing: Billing
 ) -> None:
+    async with AdminClient(cometmq_cluster.namesrv) as admin:
+        for topic in ("orders", "reminders", "invoices"):
+            await admin.topics.create(
+                topic
+            )  # at both brokers; else it is made where it is first sent
     numbers = [f"O-{number}" for number in range(20)]
     for number in numbers[:10]:
         await shop.order(number)
