@@ -35,13 +35,26 @@ _SEED: Final = "--cometmq-seed"
 _EVENTS_SHOWN: Final = 30
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     parser.getgroup("cometmq").addoption(
         _SEED,
         type=int,
         metavar="N",
         help="the seed of clusters in virtual time (default: that of the test's marker, else 0)",
     )
+    _import_as_it_is(pluginmanager)
+
+
+def _import_as_it_is(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Have pytest import `cometmq` without rewriting its assertions.
+
+    pytest rewrites all packages of a distribution that has a plugin. That may take longer than the
+    tests, in every run where no bytecode is written, and a broker under test would not be the one in
+    production. pytest has no call for it; where its attribute is missing, it rewrites.
+    """
+    names = getattr(pluginmanager.rewrite_hook, "_must_rewrite", None)
+    if isinstance(names, set):
+        names -= {"cometmq", "pyspark_cometmq", "pyspark_cometmq_store"}
 
 
 def pytest_configure(config: pytest.Config) -> None:

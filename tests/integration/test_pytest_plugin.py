@@ -182,6 +182,26 @@ def test_a_run_without_the_fixtures_does_not_import_cometmq(run: Run) -> None:
     assert "1 passed" in done.stdout, done.stdout
 
 
+def test_pytest_does_not_rewrite_cometmq(run: Run, tmp_path: Path) -> None:
+    """It would in an installed package: of one with a plugin it rewrites all modules."""
+    installed = tmp_path / "installed-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: installed\nVersion: 1.0\n")
+    (installed / "RECORD").write_text("cometmq/__init__.py,,\nfake_plugin.py,,\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nfake = fake_plugin\n")
+    (tmp_path / "fake_plugin.py").write_text("")
+    code = """
+        import cometmq.errors
+        import fake_plugin
+
+        def test_it():
+            assert type(fake_plugin.__loader__).__name__ == "AssertionRewritingHook"
+            assert type(cometmq.errors.__loader__).__name__ == "SourceFileLoader"
+    """
+    done = run(code, *pytest_arguments("-p", "no:asyncio"), PYTHONPATH=str(tmp_path))
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_coverage_of_cometmq_is_measured_from_its_first_import(run: Run) -> None:
     code = """
         def test_it():
