@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -184,16 +185,19 @@ def pytest_pycollect_makeitem() -> Generator[None, Any, None]:
 def _on_cluster(
     item: pytest.Function, test: Callable[..., Coroutine[Any, Any, None]]
 ) -> Callable[..., None]:
-    @functools.wraps(test)
+    function = getattr(test, "__func__", test)
+
+    @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
         cluster: Cluster = item.funcargs[_CLUSTER]  # type: ignore[assignment]
         try:
-            cluster.run(test(*args, **kwargs))
+            cluster.run(function(*args, **kwargs))
         except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
             raise error.with_traceback(_below_loop(error.__traceback__)) from error.__cause__
 
-    return run
+    # pytest 7 takes a test's instance from the method.
+    return MethodType(run, test.__self__) if inspect.ismethod(test) else run
 
 
 def _below_loop(traceback: TracebackType | None) -> TracebackType | None:
@@ -209,7 +213,7 @@ def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, None]:
     """Run the async fixtures of a test with `cometmq_cluster` on its loop, too."""
-    function = fixturedef.func
+    function = _as_written(fixturedef.func)
     is_generator = inspect.isasyncgenfunction(function)
     if (
         not (is_generator or inspect.iscoroutinefunction(function))
@@ -227,9 +231,24 @@ def pytest_fixture_setup(
         yield
 
 
+def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the fixture's own function. pytest-asyncio before 1.0 wraps those that it will run."""
+    if getattr(function, "_force_asyncio_fixture", False) and not (
+        inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    ):
+        return getattr(function, "__wrapped__", function)
+    return function
+
+
+def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a fixture's function without the arguments that only pytest-asyncio's wrapper takes."""
+    known = inspect.signature(function).parameters
+    return function(**{name: value for name, value in arguments.items() if name in known})
+
+
 def _coroutine_fixture(cluster: Cluster, function: Callable[..., Any]) -> Callable[..., object]:
     def setup(**kwargs: Any) -> object:
-        return cluster.run(function(**kwargs))
+        return cluster.run(_call(function, kwargs))
 
     return setup
 
@@ -238,7 +257,7 @@ def _generator_fixture(
     cluster: Cluster, function: Callable[..., AsyncIterator[object]]
 ) -> Callable[..., Iterator[object]]:
     def setup(**kwargs: Any) -> Iterator[object]:
-        generator = function(**kwargs)
+        generator: AsyncIterator[object] = _call(function, kwargs)
 
         async def advance() -> object:
             return await anext(generator)
