@@ -34,6 +34,7 @@ settings.load_profile("unhurried")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
+    config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

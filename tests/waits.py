@@ -1,5 +1,7 @@
 """Wait until something is the case: `eventually` on a thread, `until` on an event loop.
 
+A test tells the time and pauses by `CLOCK`, so that it runs in real and in virtual time alike.
+
 Both ask again and again, for what tests wait for rarely announces itself. A deadline is for what never
 comes, so it is long: a busy machine may take all of it. Who waits in vain is told what was waited for,
 as the test has it in its source, what was seen last, and what the names stood for.
@@ -11,9 +13,11 @@ import asyncio
 import inspect
 import reprlib
 import textwrap
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, overload
+
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 
 # What must come has all the time that a busy machine may need.
 WAIT_S = 60.0
@@ -32,6 +36,36 @@ _SHOWN.maxstring = _SHOWN.maxother = 300
 _SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxset = _SHOWN.maxdict = 20
 
 T = TypeVar("T")
+
+
+class RunningClock:
+    """Tells the time of the test that runs: the machine's, or its virtual cluster's.
+
+    In virtual time `sleep` has the cluster run for so long.
+    """
+
+    def __init__(self) -> None:
+        self._clock: BlockingClock = SYSTEM_CLOCK
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float, /) -> None:
+        self._clock.sleep(seconds)
+
+    @contextmanager
+    def of(self, clock: BlockingClock) -> Iterator[None]:
+        before, self._clock = self._clock, clock
+        try:
+            yield
+        finally:
+            self._clock = before
+
+
+CLOCK = RunningClock()
 
 
 @overload
@@ -67,7 +101,7 @@ def eventually(
     AssertionError after `wait_s`. What `look` raises ends the wait, but for errors that are `passing`:
     of servers that are away for a while, for example. A failure tells of `note`, such as a seed.
     """
-    deadline = time.monotonic() + wait_s
+    deadline = CLOCK.monotonic() + wait_s
     while True:
         try:
             seen = look()
@@ -76,9 +110,9 @@ def eventually(
         else:
             if fits(seen):
                 return seen
-        if time.monotonic() >= deadline:
+        if CLOCK.monotonic() >= deadline:
             raise AssertionError(_in_vain(look, fits, wait_s, seen) + (note and f"\n{note}"))
-        time.sleep(pause_s)
+        CLOCK.sleep(pause_s)
 
 
 async def until(

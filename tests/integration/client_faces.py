@@ -1,7 +1,8 @@
 """Drive both faces of the client in one way, so that a scenario is written once.
 
 The blocking face is used as it is. The asyncio face runs on a loop thread of its own: its methods
-are awaited there, and its listeners are coroutines.
+are awaited there, and its listeners are coroutines. The virtual face is the asyncio face in a
+virtual cluster: each of its calls has the cluster run until the call is done.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import pytest
 from tests.integration.patience import be_patient
 from tests.integration.raw_client import RawClient, wait_until_readable
+from tests.integration.virtual import Driver
 from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
 
 import cometmq
@@ -128,22 +130,23 @@ class BlockingFace:
 
 
 class AsyncFace(BlockingFace):
-    def __init__(self, namesrv: str) -> None:
+    """Calls asyncio clients by `driver`: a loop thread, or what drives a virtual cluster."""
+
+    def __init__(self, namesrv: str, driver: LoopThread | Driver) -> None:
         super().__init__(namesrv)
-        self._thread = LoopThread("aio-face")
-        self._thread.start()
+        self.driver = driver
 
     def new_producer(self, group: str, **options: Any) -> Any:
         options = {"namesrv": self._namesrv, **PATIENT, **options}
-        return OnLoop(cometmq.aio.Producer(group, **options), self._thread)
+        return self.on_loop(cometmq.aio.Producer, group, **options)
 
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
         options = {"namesrv": self._namesrv, **options}
-        return OnLoop(cometmq.aio.PushConsumer(group, *args, **options), self._thread)
+        return self.on_loop(cometmq.aio.PushConsumer, group, *args, **options)
 
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
         options = {"namesrv": self._namesrv, **options}
-        return OnLoop(cometmq.aio.LitePullConsumer(group, **options), self._thread)
+        return self.on_loop(cometmq.aio.LitePullConsumer, group, **options)
 
     def listener(self, handle: Handle) -> Any:
         async def listen(messages: list[MessageExt]) -> ConsumeResult | None:
@@ -151,17 +154,22 @@ class AsyncFace(BlockingFace):
 
         return listen
 
-    def close(self) -> None:
-        super().close()
-        self._thread.stop()
+    def on_loop(self, new: Callable[..., Any], *args: Any, **options: Any) -> OnLoop:
+        """Make an asyncio client whose methods are called like those of a blocking one."""
+        if isinstance(self.driver, LoopThread):
+            return OnLoop(new(*args, **options), self.driver)
+        with self.driver.node as node:
+            s = node.surroundings
+            options |= {"clock": s.clock, "network": s.network, "randomness": s.randomness}
+            return OnLoop(new(*args, **options), self.driver)
 
 
 class OnLoop:
-    """Calls the methods of an asyncio client on a loop thread and waits for what they await."""
+    """Calls the methods of an asyncio client on its loop and waits for what they await."""
 
-    def __init__(self, client: Any, thread: LoopThread) -> None:
+    def __init__(self, client: Any, driver: LoopThread | Driver) -> None:
         self._client = client
-        self._thread = thread
+        self._driver = driver
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._client, name)
@@ -172,16 +180,23 @@ class OnLoop:
             outcome = method(*args, **kwargs)
             return await outcome if inspect.isawaitable(outcome) else outcome
 
-        return lambda *args, **kwargs: self._thread.call(call(*args, **kwargs))
+        return lambda *args, **kwargs: self._driver.call(call(*args, **kwargs))
 
 
 @contextmanager
-def open_face(name: str, namesrv: str) -> Iterator[Face]:
-    face = AsyncFace(namesrv) if name == "asyncio" else BlockingFace(namesrv)
-    try:
+def open_face(name: str, namesrv: str, driver: Driver | None = None) -> Iterator[BlockingFace]:
+    """Provide the blocking or the asyncio face, the latter in virtual time if there is a `driver`."""
+    with ExitStack() as stack:
+        face = BlockingFace(namesrv)
+        if driver is not None:
+            face = AsyncFace(namesrv, driver)
+        elif name == "asyncio":
+            thread = LoopThread("aio-face")
+            thread.start()
+            stack.callback(thread.stop)
+            face = AsyncFace(namesrv, thread)
+        stack.callback(face.close)
         yield face
-    finally:
-        face.close()
 
 
 class Received:
@@ -190,24 +205,22 @@ class Received:
     def __init__(self, answer: ConsumeResult | None = ConsumeResult.SUCCESS) -> None:
         self.messages: list[MessageExt] = []
         self.answer = answer
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
 
     def handle(self, messages: list[MessageExt]) -> ConsumeResult | None:
-        with self._changed:
+        with self._lock:
             # Copies, because a message that is retried here is the same object with its count
             # raised.
             self.messages += [message.copy() for message in messages]
-            self._changed.notify_all()
         return self.answer
 
     @property
     def bodies(self) -> list[bytes]:
-        with self._changed:
+        with self._lock:
             return [message.body for message in self.messages]
 
     def wait_for(self, count: int, wait_s: float = WAIT_S) -> list[MessageExt]:
         """Wait until `count` messages came; if they do not, fail and show what came."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self.messages) >= count, wait_s):
-                raise AssertionError(f"{len(self.messages)} of {count} messages came in {wait_s} s")
+        eventually(lambda: len(self.messages) >= count, wait_s=wait_s, pause_s=0.002)
+        with self._lock:
             return list(self.messages)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from tests.integration.client_faces import BlockingFace, Face, Received
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
 from tests.integration.test_cli import running
-from tests.waits import CLOCKS_APART_MS, eventually
+from tests.waits import CLOCK, CLOCKS_APART_MS, eventually
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.errors import IllegalArgumentError, RemoteError
@@ -26,12 +25,15 @@ SEND, PULL, RECALL = 10, 11, 370
 LEVELS = "1s 2s 3s 1h"
 
 
-pytestmark = [pytest.mark.cluster(properties={"messageDelayLevel": LEVELS})]
+pytestmark = [
+    pytest.mark.faces("virtual", seeds=3),
+    pytest.mark.cluster(properties={"messageDelayLevel": LEVELS}),
+]
 
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[RawClient]:
-    with RawClient(f"127.0.0.1:{cluster.brokers[0].port}") as client:
+    with RawClient(cluster.brokers[0].address) as client:
         yield client
 
 
@@ -52,7 +54,7 @@ def test_levels_and_times_are_kept(face: Face, name: str) -> None:
         b"level-1": {"DELAY": "1"},
         b"in-1500-ms": {"TIMER_DELAY_MS": "1500"},
         b"in-2-s": {"TIMER_DELAY_SEC": "2"},
-        b"at-a-time": {"TIMER_DELIVER_MS": str(int(time.time() * 1000) + 1200)},
+        b"at-a-time": {"TIMER_DELIVER_MS": str(CLOCK.now_ms() + 1200)},
         b"now": {},
     }
     sent = {
@@ -75,7 +77,7 @@ def test_levels_and_times_are_kept(face: Face, name: str) -> None:
 
 def test_delivered_delayed_messages_carry_no_prepared_flag(client: RawClient, name: str) -> None:
     """Java stores 0 in the field in which a committed transaction names its half message."""
-    at_ms = str(int(time.time() * 1000) + 1200)
+    at_ms = str(CLOCK.now_ms() + 1200)
     for extra in (
         *[{"DELAY": "1"}] * 3,
         *[{"TIMER_DELIVER_MS": at_ms}] * 3,
@@ -83,7 +85,7 @@ def test_delivered_delayed_messages_carry_no_prepared_flag(client: RawClient, na
         {"TIMER_DELAY_SEC": "1"},
     ):
         text = properties({"UNIQ_KEY": "U", **extra})
-        now_ms = int(time.time() * 1000)
+        now_ms = CLOCK.now_ms()
         answer = client.ask(10, send_ext(name, properties=text, bornTimestamp=now_ms), b"body")
         assert answer.code == 0, answer.remark
 
@@ -142,7 +144,7 @@ def test_a_sender_takes_a_timed_message_back(face: Face, name: str) -> None:
     assert producer.send(Message(name, b"now")).recall_handle is None
     assert producer.send(Message(name, b"level", delay_level=1)).recall_handle is None
     # The recalls must come before the messages are due.
-    due_ms = int(time.time() * 1000) + 4_000
+    due_ms = CLOCK.now_ms() + 4_000
     taken = producer.send(Message(name, b"taken back", deliver_at_ms=due_ms))
     kept = producer.send(Message(name, b"kept", deliver_at_ms=due_ms))
     soon = producer.send(Message(name, b"soon", delay_ms=1))
@@ -238,7 +240,7 @@ def send_many(client: RawClient, first: int, count: int) -> None:
     for number in range(first, first + count):
         extra = {"TIMER_DELAY_MS": "1000"} if number % 2 else {"DELAY": "1"}
         text = properties({"UNIQ_KEY": f"{number:032X}", **extra})
-        now_ms = int(time.time() * 1000)
+        now_ms = CLOCK.now_ms()
         ext = send_ext("killed", properties=text, bornTimestamp=now_ms)
         answer = client.ask(SEND, ext, b"%d" % number)
         assert answer.code == 0, answer.remark
