@@ -158,9 +158,7 @@ class AsyncFace(BlockingFace):
         """Make an asyncio client whose methods are called like those of a blocking one."""
         if isinstance(self.driver, LoopThread):
             return OnLoop(new(*args, **options), self.driver)
-        with self.driver.node as node:
-            s = node.surroundings
-            options |= {"clock": s.clock, "network": s.network, "randomness": s.randomness}
+        with self.driver.node:
             return OnLoop(new(*args, **options), self.driver)
 
 
