@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import pytest
 from tests.integration.client_faces import BlockingFace, Face, open_face
 from tests.integration.patience import be_prompt
-from tests.integration.stand_in import StandIn
 from tests.integration.virtual import Driver, driven
 
 from cometmq.testing import Cluster
@@ -79,7 +78,8 @@ def driver(request: pytest.FixtureRequest, chosen_face: ChosenFace) -> Iterator[
     if not chosen_face.is_virtual:
         yield None
         return
-    with driven(StandIn(seed=chosen_face.seed, **_options(request))) as driver:
+    cluster = Cluster(clock="virtual", seed=chosen_face.seed, **_options(request))
+    with driven(cluster) as driver:
         yield driver
 
 
