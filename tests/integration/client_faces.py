@@ -7,10 +7,12 @@ virtual cluster: each of its calls has the cluster run until the call is done.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -29,7 +31,9 @@ from cometmq.runtime.portal import LoopThread
 # holds for the answer to a producer's send, too.
 PATIENT = {"send_timeout_ms": SEND_WAIT_MS}
 
-Handle = Callable[[list[MessageExt]], ConsumeResult | None]
+# What a listener does, for both faces. A generator that yields seconds takes so long in between: its
+# thread sleeps, or its coroutine does.
+Handle = Callable[[list[MessageExt]], ConsumeResult | Generator[float, None, Any] | None]
 _GET_ROUTE = 105
 
 
@@ -75,17 +79,17 @@ class Face(Protocol):
 
 class BlockingFace:
     def __init__(self, namesrv: str) -> None:
-        self._namesrv = namesrv
+        self.namesrv = namesrv
         self._open: list[Any] = []
 
     def new_producer(self, group: str, **options: Any) -> Any:
-        return cometmq.Producer(group, **{"namesrv": self._namesrv, **PATIENT, **options})
+        return cometmq.Producer(group, **{"namesrv": self.namesrv, **PATIENT, **options})
 
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
-        return cometmq.PushConsumer(group, *args, **{"namesrv": self._namesrv, **options})
+        return cometmq.PushConsumer(group, *args, **{"namesrv": self.namesrv, **options})
 
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
-        return cometmq.LitePullConsumer(group, **{"namesrv": self._namesrv, **options})
+        return cometmq.LitePullConsumer(group, **{"namesrv": self.namesrv, **options})
 
     def producer(self, group: str, **options: Any) -> Any:
         return self.started(self.new_producer(group, **options))
@@ -98,19 +102,29 @@ class BlockingFace:
         return self.started(consumer)
 
     def listener(self, handle: Handle) -> Any:
-        return handle
+        def listen(messages: list[MessageExt]) -> Any:
+            outcome = handle(messages)
+            if not isinstance(outcome, Generator):
+                return outcome
+            try:
+                while True:
+                    time.sleep(next(outcome))
+            except StopIteration as end:
+                return end.value
+
+        return listen
 
     def until_readable(self, result: SendResult) -> None:
         queue = result.queue
         assert queue is not None
         wait_until_readable(
-            self._namesrv, queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
+            self.namesrv, queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
         )
 
     def until_routed(self, topic: str, broker: str, *more: str) -> None:
         # A producer of ours would not do: for a topic that does not exist it returns what would be
         # made.
-        with RawClient(self._namesrv.split(";", maxsplit=1)[0]) as client:
+        with RawClient(self.namesrv.split(";", maxsplit=1)[0]) as client:
 
             def known() -> bool:
                 answer = client.ask(_GET_ROUTE, {"topic": topic})
@@ -137,20 +151,27 @@ class AsyncFace(BlockingFace):
         self.driver = driver
 
     def new_producer(self, group: str, **options: Any) -> Any:
-        options = {"namesrv": self._namesrv, **PATIENT, **options}
+        options = {"namesrv": self.namesrv, **PATIENT, **options}
         return self.on_loop(cometmq.aio.Producer, group, **options)
 
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
-        options = {"namesrv": self._namesrv, **options}
+        options = {"namesrv": self.namesrv, **options}
         return self.on_loop(cometmq.aio.PushConsumer, group, *args, **options)
 
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
-        options = {"namesrv": self._namesrv, **options}
+        options = {"namesrv": self.namesrv, **options}
         return self.on_loop(cometmq.aio.LitePullConsumer, group, **options)
 
     def listener(self, handle: Handle) -> Any:
-        async def listen(messages: list[MessageExt]) -> ConsumeResult | None:
-            return handle(messages)
+        async def listen(messages: list[MessageExt]) -> Any:
+            outcome = handle(messages)
+            if not isinstance(outcome, Generator):
+                return outcome
+            try:
+                while True:  # noqa: ASYNC110 - the generator decides how long
+                    await asyncio.sleep(next(outcome))
+            except StopIteration as end:
+                return end.value
 
         return listen
 
@@ -166,11 +187,11 @@ class OnLoop:
     """Calls the methods of an asyncio client on its loop and waits for what they await."""
 
     def __init__(self, client: Any, driver: LoopThread | Driver) -> None:
-        self._client = client
+        self.client = client
         self._driver = driver
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._client, name)
+        value = getattr(self.client, name)
         return self._caller(value) if callable(value) else value
 
     def _caller(self, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from tests.integration.fixtures import (
     face_name,
     name,
     namesrv,
+    own_cluster,
     parametrize_faces,
     real_cluster,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "face_name",
     "name",
     "namesrv",
+    "own_cluster",
     "patient_starts",
     "real_cluster",
 ]

@@ -14,7 +14,8 @@ time, or in both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 from tests.integration.client_faces import BlockingFace, Face, open_face
@@ -111,6 +112,28 @@ def face(request: pytest.FixtureRequest, face_name: str, namesrv: str) -> Iterat
     driver = request.getfixturevalue("driver") if face_name == "virtual" else None
     with open_face(face_name, namesrv, driver) as face:
         yield face
+
+
+class OwnCluster(Protocol):
+    def __call__(self, **options: Any) -> AbstractContextManager[tuple[Cluster, BlockingFace]]:
+        """Run a cluster of these options, and give it and the test's face to it."""
+
+
+@pytest.fixture
+def own_cluster(chosen_face: ChosenFace, face_name: str) -> OwnCluster:
+    """Return what runs a cluster of the test's own, for tests that need it in another way."""
+
+    @contextmanager
+    def run(**options: Any) -> Iterator[tuple[Cluster, BlockingFace]]:
+        if not chosen_face.is_virtual:
+            with Cluster(**options) as cluster, open_face(face_name, cluster.namesrv) as face:
+                yield cluster, face
+            return
+        cluster = Cluster(clock="virtual", seed=chosen_face.seed, **options)
+        with driven(cluster) as driver, open_face(face_name, cluster.namesrv, driver) as face:
+            yield cluster, face
+
+    return run
 
 
 @pytest.fixture

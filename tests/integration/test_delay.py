@@ -26,9 +26,10 @@ LEVELS = "1s 2s 3s 1h"
 
 
 pytestmark = [
-    pytest.mark.faces("virtual", seeds=3),
+    pytest.mark.faces("virtual"),
     pytest.mark.cluster(properties={"messageDelayLevel": LEVELS}),
 ]
+with_seeds = pytest.mark.faces("virtual", seeds=3)
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ def waits_ms(received: Received) -> dict[bytes, int]:
     }
 
 
+@with_seeds
 def test_levels_and_times_are_kept(face: Face, name: str) -> None:
     received = Received()
     producer = face.producer(name)
@@ -115,6 +117,7 @@ def test_tags_select_among_delayed_messages(face: Face, name: str) -> None:
     assert received.bodies == [b"paid", b"paid"]
 
 
+@with_seeds
 def test_a_recalled_message_never_comes(client: RawClient, face: Face, name: str) -> None:
     received = Received()
     face.consumer(name, name, received.handle, consume_from=FIRST)
@@ -137,6 +140,7 @@ def test_a_recalled_message_never_comes(client: RawClient, face: Face, name: str
     assert client.ask(RECALL, {"topic": name, "recallHandle": handles[1]}).code == 604
 
 
+@with_seeds
 def test_a_sender_takes_a_timed_message_back(face: Face, name: str) -> None:
     received = Received()
     face.consumer(name, name, received.handle, consume_from=FIRST)
