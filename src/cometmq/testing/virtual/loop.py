@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+from cometmq.testing.virtual.ticks import Ticks
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.node import Node
@@ -85,6 +88,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_s = 0.0
         self._timers_set = 0
+        self.ticks = Ticks(self)
 
     def time(self) -> float:
         """Return the time of the running code's node."""
@@ -115,6 +119,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
+    def sleep_between_calls(
+        self, period_s: float, quiet_s: Callable[[], float]
+    ) -> asyncio.Future[None]:
+        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
+
+        Within the next `quiet_s()` seconds calls may be left out as long as nothing happens.
+        """
+        node = NODE.get()
+        rate = 1.0 if node is None else node.clock.rate
+        return self.ticks.sleep(period_s / rate, self.now_s + quiet_s() / rate)
+
+    def newest_context(self) -> Context:
+        """Return the context of the callback that was made ready last."""
+        context: Context = self._ready[-1]._context  # type: ignore[attr-defined]
+        return context
+
     def run_in_executor(  # type: ignore[override]  # typeshed's variadic generics say the same
         self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
@@ -139,6 +159,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for _ in range(len(self._ready)):
             handle = self._ready.popleft()
             if not handle.cancelled():
+                if self.ticks.is_event(handle._context):
+                    self.ticks.events += 1
                 handle._run()
 
     def _advance(self) -> None:
@@ -147,6 +169,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while scheduled and scheduled[0][2].cancelled():
             heapq.heappop(scheduled)[2]._scheduled = False  # type: ignore[attr-defined]
             self._timer_cancelled_count -= 1
+        if self.ticks.wake_next(scheduled[0][0] if scheduled else math.inf):
+            return
         if not scheduled:
             raise DeadlockError("everybody waits, and no timer is set")
         self.now_s = max(self.now_s, scheduled[0][0])
