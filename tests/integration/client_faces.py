@@ -203,7 +203,7 @@ class OnLoop:
 
 
 @contextmanager
-def open_face(name: str, namesrv: str, driver: Driver | None = None) -> Iterator[BlockingFace]:
+def open_face(name: str, namesrv: str, driver: Driver | None = None) -> Iterator[Face]:
     """Provide the blocking or the asyncio face, the latter in virtual time if there is a `driver`."""
     with ExitStack() as stack:
         face = BlockingFace(namesrv)

@@ -115,7 +115,7 @@ def face(request: pytest.FixtureRequest, face_name: str, namesrv: str) -> Iterat
 
 
 class OwnCluster(Protocol):
-    def __call__(self, **options: Any) -> AbstractContextManager[tuple[Cluster, BlockingFace]]:
+    def __call__(self, **options: Any) -> AbstractContextManager[tuple[Cluster, Face]]:
         """Run a cluster of these options, and give it and the test's face to it."""
 
 
@@ -124,7 +124,7 @@ def own_cluster(chosen_face: ChosenFace, face_name: str) -> OwnCluster:
     """Return what runs a cluster of the test's own, for tests that need it in another way."""
 
     @contextmanager
-    def run(**options: Any) -> Iterator[tuple[Cluster, BlockingFace]]:
+    def run(**options: Any) -> Iterator[tuple[Cluster, Face]]:
         if not chosen_face.is_virtual:
             with Cluster(**options) as cluster, open_face(face_name, cluster.namesrv) as face:
                 yield cluster, face
@@ -143,8 +143,9 @@ def prompt_face(namesrv: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Block
     Its consumers commit, and its traces leave, in a moment.
     """
     be_prompt(monkeypatch.setattr)
-    with open_face("blocking", namesrv) as face:
-        yield face
+    face = BlockingFace(namesrv)
+    yield face
+    face.close()
 
 
 @pytest.fixture

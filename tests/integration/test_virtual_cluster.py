@@ -12,7 +12,7 @@ import pytest
 import cometmq
 from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
 from cometmq.aio import AdminClient, Producer, PushConsumer, TransactionProducer
-from cometmq.errors import ClientStateError, RouteNotFoundError
+from cometmq.errors import ClientStateError
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster, run
 
