@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
+from tests.real_sleeps import check_sleep
+
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 
 # What must come has all the time that a busy machine may need.
@@ -54,6 +56,8 @@ class RunningClock:
         return self._clock.monotonic()
 
     def sleep(self, seconds: float, /) -> None:
+        if self._clock is SYSTEM_CLOCK:
+            check_sleep(seconds)
         self._clock.sleep(seconds)
 
     @contextmanager
