@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple, U
 from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
 from cometmq.testing.virtual.errors import BlockingCallError, DeadlockError, LeftBehindError
 from cometmq.testing.virtual.handles import NODE, Callback, Handle, Timer, VirtualTask, made_at
+
 from cometmq.testing.virtual.ticks import Ticks
 
 if TYPE_CHECKING:
@@ -116,22 +117,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._schedule(timer)
         return timer
 
-    def sleep_between_calls(
-        self, period_s: float, quiet_s: Callable[[], float]
-    ) -> asyncio.Future[None]:
-        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
-
-        Within the next `quiet_s()` seconds calls may be left out as long as nothing happens.
-        """
-        node = NODE.get()
-        rate = 1.0 if node is None else node.clock.rate
-        return self.ticks.sleep(period_s / rate, self.now_s + quiet_s() / rate)
-
-    def newest_context(self) -> Context:
-        """Return the context of the callback that was made ready last."""
-        context: Context = self._ready[-1]._context  # noqa: SLF001 - a context of our own handles
-        return context
-
     def call_later(
         self,
         delay: float,
@@ -164,6 +149,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
             moved.append((timer.when(), number, timer))
         heapq.heapify(moved)
         self._scheduled[:] = moved
+
+    def sleep_between_calls(
+        self, period_s: float, quiet_s: Callable[[], float]
+    ) -> asyncio.Future[None]:
+        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
+
+        Within the next `quiet_s()` seconds calls may be left out as long as nothing happens.
+        """
+        node = NODE.get()
+        rate = 1.0 if node is None else node.clock.rate
+        return self.ticks.sleep(period_s / rate, self.now_s + quiet_s() / rate)
+
+    def newest_context(self) -> Context:
+        """Return the context of the callback that was made ready last."""
+        return self._ready[-1].context
 
     # Tasks
 
@@ -268,7 +268,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return  # a node was killed, and what was its is gone
             handle = ready.popleft()
             if not handle.cancelled():
-                if self.ticks.is_event(handle._context):  # noqa: SLF001 - a handle of ours
+                if self.ticks.is_event(handle.context):
                     self.ticks.events += 1
                 handle.run()
             if self._failure is not None:
