@@ -28,8 +28,8 @@ JVM_WAIT_S = 600.0
 # What an answer to a send may take. Clients wait for three seconds unless they are told otherwise.
 SEND_WAIT_MS = int(WAIT_S * 1000)
 
-# How rarely something is looked at in virtual time that does not come soon.
-_RARE_S = 0.2
+# How often about, at most, something is looked at in virtual time that does not come soon.
+_LOOKS = 400
 
 # What a test or a client reads from the machine's clock and what a broker says may differ by so much:
 # both cut a time to whole milliseconds, and the broker looks at that clock only now and then. A wait of
@@ -63,14 +63,14 @@ class RunningClock:
             check_sleep(seconds)
         self._clock.sleep(seconds)
 
-    def next_pause(self, pause_s: float) -> float:
-        """Return how long to wait after a look that followed a pause of `pause_s`.
+    def next_pause(self, pause_s: float, wait_s: float) -> float:
+        """Return how long to wait after the next look of a wait for up to `wait_s`.
 
         In virtual time each look costs more than the wait, so they become rarer.
         """
         if self._clock is SYSTEM_CLOCK:
             return pause_s
-        return max(pause_s, min(1.2 * pause_s, _RARE_S))
+        return max(pause_s, min(1.2 * pause_s, wait_s / _LOOKS))
 
     @contextmanager
     def of(self, clock: BlockingClock) -> Iterator[None]:
@@ -129,7 +129,7 @@ def eventually(
         if CLOCK.monotonic() >= deadline:
             raise AssertionError(_in_vain(look, fits, wait_s, seen) + (note and f"\n{note}"))
         CLOCK.sleep(pause_s)
-        pause_s = CLOCK.next_pause(pause_s)
+        pause_s = CLOCK.next_pause(pause_s, wait_s)
 
 
 async def until(
