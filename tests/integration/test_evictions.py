@@ -84,7 +84,9 @@ def test_queues_of_members_that_died_are_consumed_by_the_others(seed: int, order
 
     async def main() -> None:
         group = Group(cluster, orderly=orderly)
-        async with Producer("shop", namesrv=cluster.namesrv) as producer:
+        async with Producer(
+            "shop", namesrv=cluster.namesrv, default_topic_queue_nums=QUEUES
+        ) as producer:
 
             async def send(count: int) -> None:
                 for _ in range(count):
@@ -95,7 +97,7 @@ def test_queues_of_members_that_died_are_consumed_by_the_others(seed: int, order
             await producer.send(Message(TOPIC, b"makes the topic"))
             for number in range(4):
                 await group.join(f"app-{number}")
-            await until(lambda: group.shares() == [2] * 4)
+            await until(shared(group, [2] * 4))
             for number in range(4, 8):
                 await send(20)
                 group.die(chance.choice(sorted(group.members)))
@@ -108,9 +110,7 @@ def test_queues_of_members_that_died_are_consumed_by_the_others(seed: int, order
             await group.leave()
         assert group.overlaps == []
 
-    with Cluster(
-        clock="virtual", seed=seed, properties={"defaultTopicQueueNums": f"{QUEUES}"}
-    ) as cluster:
+    with Cluster(clock="virtual", seed=seed) as cluster:
         cluster.run(main())
 
 
