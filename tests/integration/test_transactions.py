@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -233,17 +234,12 @@ def drain(raw: RawClient) -> list[Any]:
 
 @pytest.fixture
 def restartable() -> Iterator[Callable[..., Cluster]]:
-    clusters: list[Cluster] = []
+    with ExitStack() as clusters:
 
-    def make(**properties: str) -> Cluster:
-        cluster = Cluster(properties={**QUICK, **properties})
-        cluster.__enter__()
-        clusters.append(cluster)
-        return cluster
+        def make(**properties: str) -> Cluster:
+            return clusters.enter_context(Cluster(properties={**QUICK, **properties}))
 
-    yield make
-    for cluster in clusters:
-        cluster.__exit__()
+        yield make
 
 
 def test_a_restart_forgets_no_transaction(restartable: Callable[..., Cluster]) -> None:

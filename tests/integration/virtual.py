@@ -65,10 +65,12 @@ class VirtualSocket(asyncio.Protocol):
         self._timeout_s = timeout_s
 
     def getsockname(self) -> tuple[str, int]:
-        return self._open().get_extra_info("sockname")[:2]  # type: ignore[no-any-return]
+        address: tuple[str, int] = self._open().get_extra_info("sockname")[:2]
+        return address
 
     def getpeername(self) -> tuple[str, int]:
-        return self._open().get_extra_info("peername")[:2]  # type: ignore[no-any-return]
+        address: tuple[str, int] = self._open().get_extra_info("peername")[:2]
+        return address
 
     def sendall(self, data: bytes) -> None:
         if self._is_ended:
