@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from tests.integration.raw_client import send_ext
-from tests.simulated import LoopClock, SimulatedWorkers, simulate
+from tests.simulated import LoopClock, SimulatedWorkers
 from tests.unit.broker.broker_box import HOST, Client, running
 from tests.unit.store.store_box import LOG_FILE, Box, put
 
@@ -28,6 +28,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.files.disk import Disk, DiskUsage
+from cometmq.testing import virtual
 
 SEND = 10
 DELETE_EXPIRED, CLEAN_QUEUES, CLEAN_TOPICS = 329, 306, 316
@@ -113,7 +114,7 @@ def scene(root: Path, play: Callable[[Site], Coroutine[Any, Any, None]], **setti
             site.timer.close()
             site.box.close()
 
-    simulate(run())
+    virtual.run(run())
 
 
 def test_expired_files_go_when_the_hour_of_deletion_comes(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def refuse_blocking_calls(fail: Callable[[BlockingCallError], None]) -> Iterator
         def refuse(*args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != thread or (real is _LOOK_UP and _is_address(args[0])):
                 return real(*args, **kwargs)
+            if args and isinstance(args[0], socket.socket):
+                args[0].close()  # nobody else will: its maker expects an OSError
             error = refusal(name, remedy)
             fail(error)
             raise error
@@ -106,8 +108,8 @@ def _is_address(host: object) -> bool:
     return True
 
 
-# The modules looked at, and those that have `time.sleep`, also by `from time import sleep`.
-_known: set[str] = set()
+# The modules looked at (not this one, which must keep the real function), and those that have `time.sleep`, also by `from time import sleep`.
+_known: set[str] = {__name__}
 _holders_of_sleep: list[tuple[Any, str]] = []
 
 
