@@ -30,6 +30,8 @@ class Surroundings:
     workers: Workers = THREADS
     files: Files = SYSTEM_FILES
     process_id: Callable[[], int] = os.getpid
+    # Says whether the process was killed while others of its world go on: nobody closes its clients.
+    is_killed: Callable[[], bool] = lambda: False
     is_virtual: bool = False
 
 

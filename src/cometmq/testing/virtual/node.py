@@ -53,6 +53,7 @@ class Node:
             workers=self.workers,
             files=self.disk.files,
             process_id=lambda: number,
+            is_killed=lambda: self.is_killed,
             is_virtual=True,
         )
         self.is_paused = False
