@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 from cometmq.testing import virtual
-from cometmq.testing.virtual.clock import EPOCH_MS, NodeClock
+from cometmq.testing.virtual.clock import EPOCH_MS
 from cometmq.testing.virtual.workers import VirtualWorker
 
 __all__ = ["EPOCH_MS", "LoopClock", "MemoryNetwork", "SimulatedWorkers", "in_simulated_time"]
@@ -31,13 +31,17 @@ def in_simulated_time(test: Callable[Q, Coroutine[Any, Any, None]]) -> Callable[
     return run
 
 
-class LoopClock(NodeClock):
-    """The virtual loop's time, also as the wall's."""
+class LoopClock:
+    """The running loop's time, also as the wall's."""
 
     def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, virtual.VirtualLoop), "run this test by `virtual.run`"
-        super().__init__(loop)
+        self.monotonic = asyncio.get_running_loop().time
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(self.monotonic() * 1000)
+
+    def sleep(self, seconds: float, /) -> None:
+        """Hold up nobody: there is one thread."""
 
 
 class SimulatedWorkers:
