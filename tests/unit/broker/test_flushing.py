@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
-from tests.simulated import LoopClock, SimulatedWorkers, simulate
+from tests.simulated import LoopClock, SimulatedWorkers
 from tests.unit.store.store_box import Box, put
 from tests.waits import WAIT_S, until
 
@@ -23,6 +23,7 @@ from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import THREADS
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
+from cometmq.testing import virtual
 
 LOG, QUEUES, COMMIT = "flush_commit_log", "flush_consume_queues", "commit"
 CHECKPOINT, NEXT_FILE, WATCH = "flush_checkpoint", "prepare_next", "watch_page_cache"
@@ -106,7 +107,7 @@ def scene(play: Scene, **settings: Any) -> NotedStore:
         flusher.close()
         return store
 
-    return simulate(run())
+    return virtual.run(run())
 
 
 def lasting(seconds: float) -> Scene:

@@ -26,7 +26,7 @@ class Undecided:
         return LocalTransactionState.UNKNOWN
 
     async def check(self, _message: MessageExt) -> LocalTransactionState:
-        return LocalTransactionState.COMMIT_MESSAGE
+        return LocalTransactionState.COMMIT
 
 
 async def main(cluster: Cluster) -> list[str]:

@@ -243,6 +243,39 @@ def test_a_drifting_node_waits_longer_or_shorter_than_others() -> None:
     run(main())
 
 
+def test_the_workers_of_a_killed_node_do_nothing_more() -> None:
+    done: list[str] = []
+
+    async def main() -> None:
+        node = World.current().node("broker-a")
+        worker = node.surroundings.workers.worker("flush")
+        # Who hands in the work is on another node.
+        first = asyncio.wrap_future(worker.submit(done.append, "first"))
+        await first
+        assert 0 < now() < 1
+        late = worker.submit(done.append, "late")
+        node.kill()
+        await asyncio.sleep(60)
+        with pytest.raises(NodeKilledError, match="flush of broker-a"):
+            late.result()
+
+    run(main())
+    assert done == ["first"]
+
+
+def test_the_workers_of_a_paused_node_wait() -> None:
+    async def main() -> None:
+        node = World.current().node("broker-a")
+        work = asyncio.wrap_future(node.surroundings.workers.worker("flush").submit(now))
+        node.pause()
+        await asyncio.sleep(60)
+        assert not work.done()
+        node.resume()
+        assert await work >= 60
+
+    run(main())
+
+
 # What stands in the way
 
 

@@ -229,7 +229,8 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.seen_s < limit
 
-        groups = sorted(self._consumers.keys() | self._producers.keys())
+        # In the order in which they came: that of a set would differ from process to process.
+        groups = dict.fromkeys([*self._consumers, *self._producers])
         for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 
@@ -283,7 +284,7 @@ class ClientManager:
             subscribers.discard(group)
             if not subscribers:
                 del self._subscribers[topic]
-        for topic in sorted(topics - before):
+        for topic in topics - before:
             self._subscribers.setdefault(topic, set()).add(group)
         if topics:
             self._subscribed[group] = topics

@@ -93,6 +93,8 @@ def _refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[...,
         fail = _fail_of.get(threading.get_ident())
         if fail is None or (real is _LOOK_UP and _is_address(args[0])):
             return real(*args, **kwargs)
+        if args and isinstance(args[0], socket.socket):
+            args[0].close()  # nobody else will: its maker expects an OSError
         error = refusal(name, remedy)
         fail(error)
         raise error

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.runtime.randomness import Randomness
+from cometmq.testing.virtual.errors import NodeKilledError
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.node import Node
@@ -39,11 +40,19 @@ class _Work(Future[Any]):
 
 
 class VirtualWorker(Executor):
-    """Does one piece of work after the other, each `delay_s()` after the former one was done."""
+    """Does one piece of work after the other, each `delay_s()` after the former one was done.
+
+    The worker of a `node` is paused and killed with it, whoever hands it work.
+    """
 
     def __init__(
-        self, name: str, delay_s: Callable[[], float], on_done: Callable[[str], None]
+        self,
+        name: str,
+        delay_s: Callable[[], float],
+        on_done: Callable[[str], None],
+        node: Node | None = None,
     ) -> None:
+        self._node = node
         self._name = name
         self._delay_s = delay_s
         self._on_done = on_done
@@ -76,7 +85,8 @@ class VirtualWorker(Executor):
     def _arm(self) -> None:
         if self._waiting and self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._delay_s(), self._driven)
+            context = None if self._node is None else self._node.context()
+            self._timer = loop.call_later(self._delay_s(), self._driven, context=context)
 
     def _driven(self) -> None:
         self._timer = None
@@ -84,6 +94,9 @@ class VirtualWorker(Executor):
         self._arm()
 
     def _do_one(self) -> None:
+        if self._node is not None and self._node.is_killed:
+            self._waiting.clear()
+            raise NodeKilledError(f"the worker {self._name} of {self._node.name} was killed")
         work, call = self._waiting.popleft()
         if not work.set_running_or_notify_cancel():
             return
@@ -103,7 +116,7 @@ class NodeWorkers:
         self._extra_s = 0.0
 
     def worker(self, name: str) -> VirtualWorker:
-        return VirtualWorker(name, self._draw_s, self._done)
+        return VirtualWorker(name, self._draw_s, self._done, self._node)
 
     def slow_down(self, seconds: float) -> None:
         """Let each piece of work take `seconds` longer from now on; 0 ends that."""
