@@ -1,73 +1,24 @@
-"""One process in simulated time: a loop whose clock jumps, and a network that lies in memory."""
+"""What tests of single parts in simulated time share: a clock, workers and a network in memory.
+
+The loop and the worker are those of `cometmq.testing.virtual`. A test of several processes takes a
+`World` or a `Cluster` of `cometmq.testing` instead.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import selectors
-from asyncio.selector_events import BaseSelectorEventLoop
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Executor, Future
-from functools import partial
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-T = TypeVar("T")
+from cometmq.testing import virtual
+from cometmq.testing.virtual.clock import EPOCH_MS
+from cometmq.testing.virtual.workers import VirtualWorker
+
+__all__ = ["EPOCH_MS", "LoopClock", "MemoryNetwork", "SimulatedWorkers", "in_simulated_time"]
+
 P = TypeVar("P", bound=asyncio.Protocol)
 Q = ParamSpec("Q")
-
-EPOCH_MS: Final = 1_700_000_000_000
-
-
-class _JumpingSelector(selectors.DefaultSelector):
-    """Moves the time on where a selector of real files would wait."""
-
-    now_s = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        ready = super().select(0)
-        if not ready:
-            assert timeout is not None, "everybody waits, and no timer is set"
-            self.now_s += max(timeout, 0.0)
-        return ready
-
-
-class SimulatedLoop(BaseSelectorEventLoop):
-    """Goes to the time of the next timer as soon as nothing else is to be done.
-
-    Work for the loop's own threads is done at once, work for a worker when that is driven to it. The
-    network of the machine is out of reach.
-    """
-
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        return self._jumping.now_s
-
-    def run_in_executor(  # type: ignore[override]  # typeshed's variadic generics say the same
-        self, executor: Executor | None, func: Callable[..., T], *args: Any
-    ) -> asyncio.Future[T]:
-        if executor is not None:
-            return asyncio.wrap_future(executor.submit(func, *args), loop=self)
-        done: asyncio.Future[T] = self.create_future()
-        try:
-            done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it reaches whoever awaits the future
-            done.set_exception(error)
-        return done
-
-    async def create_connection(self, *_: object, **__: object) -> NoReturn:
-        raise AssertionError("a connection of the machine in a simulation")
-
-    async def create_server(self, *_: object, **__: object) -> NoReturn:
-        raise AssertionError("a listener of the machine in a simulation")
-
-
-def simulate(main: Coroutine[Any, Any, T]) -> T:
-    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        return runner.run(main)
 
 
 def in_simulated_time(test: Callable[Q, Coroutine[Any, Any, None]]) -> Callable[Q, None]:
@@ -75,13 +26,13 @@ def in_simulated_time(test: Callable[Q, Coroutine[Any, Any, None]]) -> Callable[
 
     @functools.wraps(test)
     def run(*args: Q.args, **kwargs: Q.kwargs) -> None:
-        simulate(test(*args, **kwargs))
+        virtual.run(test(*args, **kwargs))
 
     return run
 
 
 class LoopClock:
-    """The simulated loop's time, also as the wall's."""
+    """The running loop's time, also as the wall's."""
 
     def __init__(self) -> None:
         self.monotonic = asyncio.get_running_loop().time
@@ -93,95 +44,17 @@ class LoopClock:
         """Hold up nobody: there is one thread."""
 
 
-class _Work(Future[Any]):
-    """What a worker has to do. Who blocks on it has the worker do all that it has left."""
-
-    def __init__(self, worker: SimulatedWorker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._finish()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._finish()
-        return super().exception(timeout)
-
-    def _finish(self) -> None:
-        if not self.done():
-            self._worker.finish()
-
-
-class SimulatedWorker(Executor):
-    """Does its work in the loop's thread, in order, each piece when `delay_s()` has passed since
-    the former one was done; `on_done` is called with its name after each.
-    """
-
-    def __init__(
-        self, name: str, delay_s: Callable[[], float], on_done: Callable[[str], None]
-    ) -> None:
-        self._name = name
-        self._delay_s = delay_s
-        self._on_done = on_done
-        self._waiting: deque[tuple[_Work, Callable[[], Any]]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_shut_down = False
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if self._is_shut_down:
-            raise RuntimeError(f"the worker {self._name} is shut down")
-        work = _Work(self)
-        self._waiting.append((work, partial(fn, *args, **kwargs)))
-        self._arm()
-        return work
-
-    def finish(self) -> None:
-        """Do at once all that is left."""
-        while self._waiting:
-            self._do_one()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        assert wait, "a worker that nobody waits for would outlive its server"
-        assert not cancel_futures
-        self._is_shut_down = True
-        self.finish()
-
-    def _arm(self) -> None:
-        if self._waiting and self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._delay_s(), self._driven)
-
-    def _driven(self) -> None:
-        self._timer = None
-        self._do_one()
-        self._arm()
-
-    def _do_one(self) -> None:
-        work, call = self._waiting.popleft()
-        if not work.set_running_or_notify_cancel():
-            return
-        try:
-            work.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - it reaches whoever waits for the work
-            work.set_exception(error)
-        self._on_done(self._name)
-
-
 class SimulatedWorkers:
-    """Workers without threads. `history` has the simulated time and the worker of each piece of
-    work, in the order in which they were done.
+    """Workers whose pieces of work take as long as the test says. `history` has the simulated time
+    and the worker of each piece of work, in the order in which they were done.
     """
 
     def __init__(self, delay_s: Callable[[], float] = lambda: 0.001) -> None:
         self._delay_s = delay_s
         self.history: list[tuple[float, str]] = []
 
-    def worker(self, name: str) -> SimulatedWorker:
-        return SimulatedWorker(name, self._delay_s, self._done)
+    def worker(self, name: str) -> VirtualWorker:
+        return VirtualWorker(name, self._delay_s, self._done)
 
     def _done(self, name: str) -> None:
         self.history.append((asyncio.get_running_loop().time(), name))
@@ -275,6 +148,9 @@ class MemoryNetwork:
 
     def own_address(self, host: str, port: int) -> str:
         return "127.0.0.1"
+
+    async def resolve(self, host: str) -> str:
+        return host
 
     async def connect(
         self, new_protocol: Callable[[], P], host: str, port: int, *, tls: object

@@ -48,15 +48,15 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
-from cometmq.runtime.addresses import resolve
-from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock, SteadyClock
+from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.metric_catalogue import Server
-from cometmq.runtime.network import TCP_NETWORK, Network
-from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+from cometmq.runtime.network import Network
+from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.surroundings import current, files_of
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.runtime.workers import THREADS, Workers
+from cometmq.runtime.workers import Workers
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
@@ -85,13 +85,15 @@ class Broker:
         config: BrokerConfig,
         store_config: StoreConfig,
         *,
-        clock: BlockingClock = SYSTEM_CLOCK,
-        randomness: Randomness = SYSTEM_RANDOMNESS,
-        network: Network = TCP_NETWORK,
-        workers: Workers = THREADS,
+        clock: BlockingClock | None = None,
+        randomness: Randomness | None = None,
+        network: Network | None = None,
+        workers: Workers | None = None,
         disk: Disk | None = None,
         given: GivenConfig = NOTHING_GIVEN,
     ) -> None:
+        around = current()
+        clock, workers = clock or around.clock, workers or around.workers
         self.config = config
         self.store_config = store_config
         self._given = given
@@ -99,10 +101,11 @@ class Broker:
         # that never goes back.
         self._wall = clock
         self._clock = SteadyClock(clock)
-        self._randomness = randomness
-        self._network = network
+        self._randomness = randomness or around.randomness
+        self._network = network or around.network
         self._workers = workers
         self._disk = disk or Disk()
+        self._files = files_of(self._disk)
         self._config_directory = store_config.store_path_root_dir / "config"
         self._tasks = TaskOwner("broker")
         self._state = StateWriter(workers, clock)
@@ -286,17 +289,25 @@ class Broker:
         self._services.append(service)
         return service
 
+    async def _own_ip(self) -> str:
+        """Return the IP address of `brokerIP1`, which stands in every message id."""
+        host = self.config.broker_ip1
+        try:
+            return await self._network.resolve(host)
+        except OSError as error:
+            raise ConfigError(f"brokerIP1={host} is no address of this host: {error}") from error
+
     async def _open_parts(self) -> BrokerTables:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
+        packed_host = pack_host(await self._own_ip(), self.port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(
             self.config,
             self._clock,
-            JsonFile(self._config_directory / "consumerFilter.json"),
+            JsonFile(self._config_directory / "consumerFilter.json", files=self._files),
             self._state,
             predicates,
         )
@@ -307,6 +318,7 @@ class Broker:
             clock=self._clock,
             randomness=self._randomness,
             disk=self._disk,
+            files=self._files,
             workers=self._workers,
             tasks=self._tasks,
             state=self._state,
@@ -353,7 +365,12 @@ class Broker:
         # For a start that fails here: reading the journal may already have had the topics written.
         self._closing.callback(self._state.close)
         tables = BrokerTables(
-            self.config, self._clock, self._state, self._config_directory, self._workers
+            self.config,
+            self._clock,
+            self._state,
+            self._config_directory,
+            self._workers,
+            self._files,
         )
         # The journal is closed when the state writer has written all that it can.
         self._closing.callback(tables.close)
@@ -426,11 +443,3 @@ class Broker:
         else:
             self._vip = vip
             self._closing.push_async_callback(vip.close)
-
-
-async def _resolve(host: str) -> str:
-    """Return the IP address of `host`, which stands in every message id."""
-    try:
-        return await resolve(host)
-    except OSError as error:
-        raise ConfigError(f"brokerIP1={host} is no address of this host: {error}") from error

@@ -12,6 +12,7 @@ from cometmq.client.logs import use_standard_logging
 from cometmq.client.options import NamesOptions
 from cometmq.errors import ClientStateError, ForkedClientError
 from cometmq.runtime.forks import PROCESS
+from cometmq.runtime.surroundings import current
 
 RunningT = TypeVar("RunningT")
 
@@ -35,6 +36,7 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
 
     def __init__(self) -> None:
         self._generation = PROCESS.generation
+        self._is_killed = current().is_killed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._instance: RunningT | None = None
 
@@ -115,7 +117,7 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
         await self.close()
 
     def __del__(self) -> None:
-        if self._state is _State.RUNNING and not self._inherited:
+        if self._state is _State.RUNNING and not self._inherited and not self._is_killed():
             warnings.warn(
                 f"unclosed {self._name()}; call close() or use it in a with statement",
                 ResourceWarning,

@@ -23,7 +23,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
-from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tasks import TaskOwner, quiet_if
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +64,8 @@ class RemotingServer:
         on_disconnect: Callable[[Connection], None] | None = None,
         network: Network = TCP_NETWORK,
     ) -> None:
-        self.connections: set[Connection] = set()
+        # A dict, because it has an order: a set would close them in that of their addresses.
+        self.connections: dict[Connection, None] = {}
         self.holdings = holdings or Holdings()
         self._host = host
         self._port = port
@@ -129,7 +130,12 @@ class RemotingServer:
         self._sweep_period_s = min(10.0, shortest_s / 4)
         self._swept_at = asyncio.get_running_loop().time()
         self._owner.every(self._sweep_period_s, self._sweep, "sweep")
-        self._owner.every(MEASURE_PERIOD_S, self.holdings.measure, "measure-holdings")
+        self._owner.every(
+            MEASURE_PERIOD_S,
+            self.holdings.measure,
+            "measure-holdings",
+            quiet_s=lambda: quiet_if(self.holdings.is_idle),
+        )
 
     async def close(self) -> None:
         """Stop listening, close all connections, cancel the tasks of requests. Idempotent."""
@@ -161,13 +167,13 @@ class RemotingServer:
             self._refuse(connection)
             return
         self._silent[connection] = None
-        self.connections.add(connection)
+        self.connections[connection] = None
         connection.on_close.append(self._disconnected)
         if self._on_connect is not None:
             self._on_connect(connection)
 
     def _disconnected(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._silent.pop(connection, None)
         if self._on_disconnect is not None:
             self._on_disconnect(connection)

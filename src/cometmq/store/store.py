@@ -9,7 +9,6 @@ one go.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
 from functools import partial
@@ -212,7 +211,8 @@ class MessageStore:
         clean = self._disk.size(self.config.abort_path) is None
         self.commit_log.files.load(repair=not clean)
         # Before the first change: a crash on the way must not look like a clean stop.
-        self._disk.write(self.config.abort_path, str(os.getpid()).encode())
+        self._disk.write(self.config.abort_path, str(self._disk.process_id()).encode())
+        self._disk.sync_directory(self.config.abort_path.parent)
         intact = self.queues.load(repair=True)
         self._ledger.load()
         for topic, queue_id in self._ledger.left_over(self.queues, self.commit_log.files.end):
@@ -687,6 +687,11 @@ class MessageStore:
         """
         self._appender.page_cache_watch.look()
 
+    @property
+    def page_cache_is_idle(self) -> bool:
+        """Whether `watch_page_cache` has nothing to do until a flush or an append begins."""
+        return self._appender.page_cache_watch.is_idle
+
     def flush_consume_queues(self, least_pages: int = 0) -> None:
         """Sync consume queues; with 0 all of them and the checkpoint.
 
@@ -700,6 +705,11 @@ class MessageStore:
         except StoreError as error:
             self._fail(error)
             raise
+
+    @property
+    def checkpoint_is_due(self) -> bool:
+        """Whether the checkpoint has values that its file does not have."""
+        return self._flusher.checkpoint_is_due
 
     def flush_checkpoint(self) -> None:
         """Write down how far flushing has come; once a second keeps the next recovery short."""

@@ -9,7 +9,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from tests.integration.raw_client import send_ext
-from tests.simulated import LoopClock, SimulatedWorkers, simulate
+from tests.simulated import LoopClock, SimulatedWorkers
 from tests.unit.broker.broker_box import HOST, Client, running
 from tests.unit.store.store_box import LOG_FILE, Box, put
 
@@ -28,6 +28,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.files.disk import Disk, DiskUsage
+from cometmq.testing import virtual
 
 SEND = 10
 DELETE_EXPIRED, CLEAN_QUEUES, CLEAN_TOPICS = 329, 306, 316
@@ -51,6 +52,11 @@ class UsedDisk(Disk):
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
+
+    def side_by_side(self, works: Sequence[Callable[[], object]]) -> None:
+        """Do all in this thread: virtual time has no other."""
+        for work in works:
+            work()
 
     def usage(self, path: Path) -> DiskUsage:
         return DiskUsage(100 << 30, (100 - self.used) << 30)
@@ -113,7 +119,7 @@ def scene(root: Path, play: Callable[[Site], Coroutine[Any, Any, None]], **setti
             site.timer.close()
             site.box.close()
 
-    simulate(run())
+    virtual.run(run())
 
 
 def test_expired_files_go_when_the_hour_of_deletion_comes(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
-from tests.simulated import simulate
 from tests.unit.broker.broker_box import turns
 from tests.unit.remoting.line import ECHO, EchoHeader, Line
 
@@ -17,6 +16,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import FLAG_ONEWAY, Request
 from cometmq.protocol.frame import Frame
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.testing import virtual
 
 OK = ResponseCode.SUCCESS
 LATE = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -82,7 +82,7 @@ def scene(play: Scene) -> None:
         await play(sends)
         await sends.tasks.close()
 
-    simulate(run())
+    virtual.run(run())
 
 
 def test_no_send_is_answered_before_the_disk_has_it() -> None:

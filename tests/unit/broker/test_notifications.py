@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from tests.simulated import simulate
-
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.client_handlers import ClientHandlers
 from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol.command import RemotingCommand
 from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.testing import virtual
 
 
 class Connection:
@@ -72,7 +71,7 @@ def test_many_members_that_join_together_are_told_together() -> None:
         assert [len(connection.told) for connection in connections[8:]] == [1] * 492
         assert sum(len(connection.told) for connection in connections) == 500 + sum(range(1, 9))
 
-    simulate(run())
+    virtual.run(run())
 
 
 def test_a_small_group_is_told_before_its_new_member_is_answered() -> None:
@@ -82,7 +81,7 @@ def test_a_small_group_is_told_before_its_new_member_is_answered() -> None:
         join(clients, connections, "g")
         assert [len(connection.told) for connection in connections] == [2, 1]
 
-    simulate(run())  # on a slow machine a slice of real time may end after one of them
+    virtual.run(run())  # on a slow machine a slice of real time may end after one of them
 
 
 def test_members_that_leave_together_are_not_told_of_each_other() -> None:
@@ -99,7 +98,7 @@ def test_members_that_leave_together_are_not_told_of_each_other() -> None:
         assert connections[0].told == ["g"]
         assert not any(connection.told for connection in connections[1:])
 
-    simulate(run())
+    virtual.run(run())
 
 
 def test_every_changed_group_is_told_and_a_later_change_again() -> None:
@@ -114,4 +113,4 @@ def test_every_changed_group_is_told_and_a_later_change_again() -> None:
         await settled(connections)
         assert clients.consumer_ids("g-7") == ["c-0", "c-1"]
 
-    simulate(run())
+    virtual.run(run())

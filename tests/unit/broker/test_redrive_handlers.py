@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
-from tests.simulated import simulate
 from tests.unit.broker.broker_box import HOST, Client, turns
 
 from cometmq.broker.config import BrokerConfig
@@ -26,6 +25,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.testing import virtual
 
 REDRIVE = 30001
 INVALID = ResponseCode.INVALID_PARAMETER
@@ -102,7 +102,7 @@ def scene(play: Callable[[Desk], Coroutine[Any, Any, None]], broker_id: int = 0)
         await play(desk)
         await desk.tasks.close()
 
-    simulate(run())
+    virtual.run(run())
 
 
 def now_s() -> float:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 from structlog.testing import capture_logs
-from tests.simulated import LoopClock, MemoryNetwork, SimulatedLoop
+from tests.simulated import LoopClock, MemoryNetwork
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.operation import registration as module
@@ -28,6 +28,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.testing.virtual import VirtualLoop
 
 FIRST, SECOND = 9876, 9877
 BOTH = f"ns1:{FIRST}; ns2:{SECOND}"
@@ -40,7 +41,7 @@ HEADER = {
 }
 
 
-class NetworkedLoop(SimulatedLoop):
+class NetworkedLoop(VirtualLoop):
     """Simulated time, in which connections of the machine lead into a network in memory."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.integration.raw_client import pull_ext, send_ext
-from tests.simulated import LoopClock, MemoryNetwork, SimulatedWorkers, simulate
+from tests.simulated import LoopClock, MemoryNetwork, SimulatedWorkers
 from tests.unit.broker.broker_box import RoomyDisk
 
 from cometmq.broker.config import BrokerConfig
@@ -28,6 +28,7 @@ from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.config import StoreConfig
+from cometmq.testing import virtual
 
 NAME_SERVER, BROKER = "127.0.0.1:9876", "10.0.0.1:10911"
 FLUSHERS = {"flush-commit-log", "flush-queues", "write-commit-log"}
@@ -144,7 +145,7 @@ def test_a_broker_registers_and_answers_a_send_without_socket_or_thread(tmp_path
             assert await simulation.pulled() == [b"first"]
         assert set(simulation.network.listeners) == set()
 
-    simulate(main())
+    virtual.run(main())
 
 
 def test_a_broker_stays_known_in_simulated_time_until_it_stops(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_a_broker_stays_known_in_simulated_time_until_it_stops(tmp_path: Path) -
                 assert await simulation.route() is not None
                 assert await simulation.pulled() == [b"kept"]
 
-    simulate(main())
+    virtual.run(main())
 
 
 async def history_of_sends(directory: Path, seed: int) -> list[object]:
@@ -178,9 +179,9 @@ async def history_of_sends(directory: Path, seed: int) -> list[object]:
 
 
 def test_two_runs_of_one_seed_have_the_same_history(tmp_path: Path) -> None:
-    first = simulate(history_of_sends(tmp_path / "first", 7))
-    assert first == simulate(history_of_sends(tmp_path / "second", 7))
-    assert first != simulate(history_of_sends(tmp_path / "other", 8))
+    first = virtual.run(history_of_sends(tmp_path / "first", 7))
+    assert first == virtual.run(history_of_sends(tmp_path / "second", 7))
+    assert first != virtual.run(history_of_sends(tmp_path / "other", 8))
 
 
 def test_a_synced_send_is_answered_when_its_worker_has_flushed(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_synced_send_is_answered_when_its_worker_has_flushed(tmp_path: Path) -
                 name for _, name in history
             }
 
-    simulate(main())
+    virtual.run(main())
 
 
 def test_rates_of_topics_and_groups_are_those_of_the_last_minute(tmp_path: Path) -> None:
@@ -247,4 +248,4 @@ def test_rates_of_topics_and_groups_are_those_of_the_last_minute(tmp_path: Path)
             for name, key in (("TOPIC_PUT_NUMS", "orders"), ("GROUP_GET_NUMS", f"orders@{group}")):
                 assert await minute(name, key) == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
 
-    simulate(main())
+    virtual.run(main())

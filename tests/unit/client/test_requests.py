@@ -7,7 +7,6 @@ import zlib
 from typing import Any, cast
 
 import pytest
-from tests.simulated import simulate
 from tests.unit.client.fakes import FakeInstance, route, send_ok
 from tests.waits import WAIT_S, until
 
@@ -24,6 +23,7 @@ from cometmq.protocol.frame import Frame
 from cometmq.protocol.headers import ReplyMessageRequestHeader
 from cometmq.protocol.properties import decode_properties
 from cometmq.remoting.dispatch import Handlers
+from cometmq.testing import virtual
 
 ASKED = {"CLUSTER": "c", "CORRELATION_ID": "id-1", "REPLY_TO_CLIENT": "1.2.3.4@5", "TTL": "3000"}
 
@@ -139,7 +139,7 @@ def test_a_reply_that_does_not_come_is_told() -> None:
         await fake.close()
 
     # No time passes before the request is sent.
-    simulate(main())
+    virtual.run(main())
 
 
 async def test_a_broker_that_is_away_holds_up_no_request(fake: FakeInstance) -> None:

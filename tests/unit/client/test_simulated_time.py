@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import pytest
-from tests.simulated import EPOCH_MS, LoopClock, MemoryNetwork, simulate
+from tests.simulated import EPOCH_MS, LoopClock, MemoryNetwork
 from tests.simulated_cluster import MemoryBroker, name_server, simulated_client
 
 import cometmq
@@ -28,6 +28,7 @@ from cometmq.model.results import ConsumeFromWhere, ConsumeResult
 from cometmq.protocol.ids import parse_unique_id
 from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.randomness import Randomness
+from cometmq.testing import virtual
 
 
 class History(NamedTuple):
@@ -72,7 +73,7 @@ async def history(directory: Path, seed: int) -> History:
 
 
 def test_times_of_messages_are_simulated(tmp_path: Path) -> None:
-    seen = simulate(history(tmp_path, 1))
+    seen = virtual.run(history(tmp_path, 1))
     began_ms = EPOCH_MS + int(seen.began_s * 1000)
     assert len(seen.born_ms) == 12
     for i, born_ms in enumerate(seen.born_ms):
@@ -91,7 +92,7 @@ def test_times_of_messages_are_simulated(tmp_path: Path) -> None:
 
 
 def test_timers_of_clients_run_in_simulated_time(tmp_path: Path) -> None:
-    seen = simulate(history(tmp_path, 1))
+    seen = virtual.run(history(tmp_path, 1))
     for client_id in seen.client_ids:
         beats = [at for at, what, who in seen.heard if (what, who) == ("heartbeat", client_id)]
         spans = [later - at for at, later in itertools.pairwise(beats) if later - at > 1]
@@ -103,9 +104,9 @@ def test_timers_of_clients_run_in_simulated_time(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_ids(tmp_path: Path) -> None:
-    first = simulate(history(tmp_path / "first", 1))
-    assert simulate(history(tmp_path / "second", 1)) == first
-    other = simulate(history(tmp_path / "other", 2))
+    first = virtual.run(history(tmp_path / "first", 1))
+    assert virtual.run(history(tmp_path / "second", 1)) == first
+    other = virtual.run(history(tmp_path / "other", 2))
     assert other.born_ms == first.born_ms
     assert set(other.ids).isdisjoint(first.ids)
     assert set(other.client_ids).isdisjoint(first.client_ids)
@@ -126,7 +127,7 @@ def test_ids_of_requests_come_from_the_seed(tmp_path: Path) -> None:
             await broker.close()
         return decode_properties(broker.sends[0].properties or "")[p.CORRELATION_ID]
 
-    ids = [simulate(correlation_id(tmp_path / str(i), seed)) for i, seed in enumerate((1, 1, 2))]
+    ids = [virtual.run(correlation_id(tmp_path / str(i), seed)) for i, seed in enumerate((1, 1, 2))]
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -162,7 +163,7 @@ def test_clients_wait_in_simulated_time_for_a_broker_that_is_not_there(tmp_path:
                 assert consumed == [result.msg_id]
             await broker.close()
 
-    simulate(main())
+    virtual.run(main())
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_every_client_has_the_surroundings_that_it_is_given(
             assert instance.clock.now_ms() == LoopClock().now_ms()
             assert instance.randomness is randomness
 
-    simulate(main())
+    virtual.run(main())
 
 
 def test_a_consumer_begins_half_an_hour_before_the_simulated_time(tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_a_consumer_begins_half_an_hour_before_the_simulated_time(tmp_path: Path
             await broker.close()
             assert broker.searched_ms == [made_ms - DEFAULT_TIMESTAMP_AGE_MS]
 
-    simulate(main())
+    virtual.run(main())
 
 
 def test_users_are_not_shown_what_simulations_replace() -> None:

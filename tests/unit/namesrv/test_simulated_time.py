@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.simulated import EPOCH_MS, LoopClock, MemoryNetwork, simulate
+from tests.simulated import EPOCH_MS, LoopClock, MemoryNetwork
 from tests.simulated_cluster import name_server, register
 
 from cometmq.admin import AdminClient
@@ -19,6 +19,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
+from cometmq.testing import virtual
 
 
 async def has_route(client: RemotingClient, address: str) -> bool:
@@ -44,7 +45,7 @@ async def history_of_a_silent_broker(directory: Path) -> list[tuple[float, str]]
 
 
 def test_a_silent_broker_is_forgotten_after_two_simulated_minutes(tmp_path: Path) -> None:
-    history = simulate(history_of_a_silent_broker(tmp_path))
+    history = virtual.run(history_of_a_silent_broker(tmp_path))
     there = [time_s for time_s, seen in history if seen == "there"]
     gone = [time_s for time_s, seen in history if seen == "gone"]
     assert 110 <= there[-1] <= 125
@@ -52,8 +53,8 @@ def test_a_silent_broker_is_forgotten_after_two_simulated_minutes(tmp_path: Path
 
 
 def test_two_runs_have_the_same_history(tmp_path: Path) -> None:
-    first = simulate(history_of_a_silent_broker(tmp_path / "first"))
-    assert first == simulate(history_of_a_silent_broker(tmp_path / "second"))
+    first = virtual.run(history_of_a_silent_broker(tmp_path / "first"))
+    assert first == virtual.run(history_of_a_silent_broker(tmp_path / "second"))
 
 
 def test_an_idle_connection_is_closed_in_simulated_time(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_an_idle_connection_is_closed_in_simulated_time(tmp_path: Path) -> None:
             assert not await has_route(client, address)  # over a new one
             await client.close()
 
-    simulate(main())
+    virtual.run(main())
 
 
 def test_an_answer_that_does_not_come_is_missed_in_simulated_time() -> None:
@@ -87,7 +88,7 @@ def test_an_answer_that_does_not_come_is_missed_in_simulated_time() -> None:
         await client.close()
         await server.close()
 
-    simulate(main())
+    virtual.run(main())
 
 
 def test_an_admin_asks_over_the_network_that_it_is_given(tmp_path: Path) -> None:
@@ -104,4 +105,4 @@ def test_an_admin_asks_over_the_network_that_it_is_given(tmp_path: Path) -> None
             with pytest.raises(ConnectError, match="nobody listens on"):
                 await admin.offsets.of_topic("orders")
 
-    simulate(main())
+    virtual.run(main())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from tests.simulated import simulate
-
 from cometmq.runtime.slices import SLICE_S, run_slice, run_slices
+from cometmq.testing import virtual
 
 
 def long_steps(clock: asyncio.AbstractEventLoop, count: int, done: list[int]) -> Iterator[None]:
@@ -26,7 +25,7 @@ def test_short_work_is_done_at_once() -> None:
         assert run_slice(map(done.append, range(3)))
         assert done == [0, 1, 2]
 
-    simulate(run())  # a busy machine makes any work long
+    virtual.run(run())  # a busy machine makes any work long
 
 
 def test_others_run_while_long_work_is_done() -> None:

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from tests.simulated import SimulatedWorkers, simulate
+from tests.simulated import SimulatedWorkers
 
 from cometmq.runtime.workers import THREADS, Workers
+from cometmq.testing import virtual
 
 
 def in_threads(check: Callable[[Workers], None]) -> None:
@@ -20,7 +21,7 @@ def simulated(check: Callable[[Workers], None]) -> None:
     async def main() -> None:
         check(SimulatedWorkers())
 
-    simulate(main())
+    virtual.run(main())
 
 
 both = pytest.mark.parametrize("run", [in_threads, simulated])
@@ -80,4 +81,4 @@ def test_a_simulated_worker_works_when_its_time_has_come() -> None:
         assert set(results) == {threading.current_thread()}
         assert workers.history == [(2.0, "slow"), (2.0, "other"), (4.0, "slow")]
 
-    simulate(main())
+    virtual.run(main())

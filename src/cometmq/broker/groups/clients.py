@@ -218,7 +218,9 @@ class ClientManager:
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
         groups = self._groups_of.pop(connection, set())
-        self._remove(groups, lambda member: member.connection is connection, "connection closed")
+        self._remove(
+            sorted(groups), lambda member: member.connection is connection, "connection closed"
+        )
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""
@@ -227,7 +229,8 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.seen_s < limit
 
-        groups = self._consumers.keys() | self._producers.keys()
+        # In the order in which they came: that of a set would differ from process to process.
+        groups = dict.fromkeys([*self._consumers, *self._producers])
         for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 

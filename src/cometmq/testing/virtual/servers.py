@@ -1,0 +1,258 @@
+"""Run a cluster's servers in virtual time, each on a node of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from cometmq.broker.config import broker_configs
+from cometmq.broker.server import Broker
+from cometmq.errors import CometMQError
+from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.server import NameServer
+from cometmq.testing.servers import broker_name, name_server_name
+from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.errors import NodeKilledError
+from cometmq.testing.virtual.network import VirtualNetwork
+from cometmq.testing.virtual.node import Node
+from cometmq.testing.virtual.world import World
+
+_REGISTERED_WITHIN_S: Final = 60.0
+# The same on every disk, under the name of the server.
+_DIRECTORY: Final = Path("/cometmq")
+_NAME_SERVER_PORT: Final = 9876
+_BROKER_PORT: Final = 10911
+_ALL_NODES: Final = "10.0.0.0/8"
+# Files are small, because their mappings are made, and their pages touched, in each run.
+_FOR_SIMULATIONS: Final = {
+    "mappedFileSizeCommitLog": str(256 * 1024),
+    "mappedFileSizeConsumeQueue": str(20 * 500),
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+    "cleanResourceInterval": "60000",
+    # A node is a machine of its own, and tests administrate the cluster from theirs.
+    "adminFrom": _ALL_NODES,
+}
+
+
+class VirtualServers:
+    """Runs name servers and brokers on the nodes of a world.
+
+    A node lives until it is killed; `restart` makes a new one with its name, address and disk. A
+    server that was stopped or killed stays in its list until it is started again.
+    """
+
+    def __init__(
+        self, world: World, name_servers: int, brokers: int, properties: Mapping[str, str]
+    ) -> None:
+        self.world = world
+        self._names = [name_server_name(index) for index in range(name_servers)]
+        self._broker_names = [broker_name(index) for index in range(brokers)]
+        self._properties = {**_FOR_SIMULATIONS, **properties}
+        self._running: dict[str, Broker | NameServer] = {}
+        self._starting: set[str] = set()
+        self.name_servers: list[NameServer] = []
+        self.brokers: list[Broker] = []
+
+    @property
+    def network(self) -> VirtualNetwork:
+        return self.world.network
+
+    @property
+    def namesrv(self) -> str:
+        return ";".join(f"{self.node(name).host}:{_NAME_SERVER_PORT}" for name in self._names)
+
+    @property
+    def directory(self) -> Path:
+        return _DIRECTORY
+
+    def node(self, name: str) -> Node:
+        return self.world.node(name)
+
+    def is_running(self, name: str) -> bool:
+        """Say whether a server is started, and neither stopped nor killed; it may be paused."""
+        return name in self._running
+
+    # Start and stop
+
+    async def start(self) -> None:
+        try:
+            for name in self._names:
+                self.name_servers.append(await self._new_name_server(name))
+            for name in self._broker_names:
+                self.brokers.append(await self._new_broker(name))
+            if "namesrvAddr" not in self._properties:
+                await self._all_registered()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _all_registered(self) -> None:
+        async with asyncio.timeout(_REGISTERED_WITHIN_S):
+            while any(  # noqa: ASYNC110 - a name server tells nobody who has registered
+                len(each.table.live()) < len(self.brokers) for each in self.name_servers
+            ):
+                await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        self._end_faults()
+        for name in [*self._broker_names, *self._names]:
+            await self._stop(name)
+        self.brokers.clear()
+        self.name_servers.clear()
+
+    def _end_faults(self) -> None:
+        """Let all servers that run stop cleanly."""
+        self.network.heal_all()
+        for name in self._running:
+            self.node(name).disk.mend()
+            self.resume(name)
+
+    async def stop_broker(self, index: int) -> None:
+        await self._stop(self._broker_names[index])
+
+    async def start_broker(self, index: int) -> None:
+        await self._start(self._broker_names[index])
+
+    async def stop_name_server(self, index: int) -> None:
+        await self._stop(self._names[index])
+
+    async def start_name_server(self, index: int) -> None:
+        await self._start(self._names[index])
+
+    async def _stop(self, name: str) -> None:
+        server = self._running.pop(name, None)
+        if server is not None:
+            self.resume(name)
+            try:
+                await self.node(name).run_in(server.close())
+            except NodeKilledError:
+                pass
+            except CometMQError as error:
+                # As a process that ends with an error: a disk that failed takes no last writes.
+                self.world.record(f"stopped with an error: {error}", name)
+                self.kill(name)
+
+    async def _start(self, name: str) -> None:
+        """Start a server that does not run, on a new node if the former one was killed."""
+        if self.node(name).is_killed:
+            self.network.power_on(name)
+            self.world.restart(name)
+        if name in self._names:
+            self.name_servers[self._names.index(name)] = await self._new_name_server(name)
+        elif name in self._broker_names:
+            self.brokers[self._broker_names.index(name)] = await self._new_broker(name)
+
+    async def _new_name_server(self, name: str) -> NameServer:
+        node, directory = self.node(name), self.directory / name
+        config = NamesrvConfig(
+            listen_port=_NAME_SERVER_PORT,
+            bind_address=node.host,
+            admin_from=_ALL_NODES,
+            kv_config_path=directory / "kvConfig.json",
+            config_store_path=directory / "namesrv.properties",
+        )
+
+        async def started() -> NameServer:
+            server = NameServer(config)
+            await server.start()
+            return server
+
+        self._running[name] = server = await node.run_in(started())
+        return server
+
+    async def _new_broker(self, name: str) -> Broker:
+        node = self.node(name)
+        properties = {
+            "brokerName": name,
+            "brokerIP1": node.host,
+            "bindAddress": node.host,
+            "namesrvAddr": self.namesrv,
+            "vipChannelEnable": "false",
+            "storePathRootDir": str(self.directory / name),
+            **self._properties,
+            "listenPort": str(_BROKER_PORT),
+        }
+        configs = broker_configs(properties, source="properties")
+
+        async def started() -> Broker:
+            broker = Broker(*configs, disk=node.disk)
+            await broker.start()
+            return broker
+
+        self._running[name] = server = await node.run_in(started())
+        return server
+
+    # Faults of nodes
+
+    def kill(self, name: str) -> None:
+        if self._die(name):
+            self.network.kill(name)
+            self.node(name).disk.crash_process()
+
+    def power_off(self, name: str) -> None:
+        if self._die(name):
+            self.network.power_off(name)
+            self.node(name).disk.lose_power()
+
+    def wipe(self, name: str) -> None:
+        self.power_off(name)
+        self.node(name).disk.wipe()
+
+    def _die(self, name: str) -> bool:
+        """End what runs on a node. Return False if it is down already."""
+        node = self.node(name)
+        self._running.pop(name, None)
+        if node.is_killed:
+            return False
+        node.kill()
+        return True
+
+    def pause(self, name: str) -> None:
+        node = self.node(name)
+        if not node.is_paused and not node.is_killed:
+            node.pause()
+
+    def resume(self, name: str) -> None:
+        node = self.node(name)
+        if node.is_paused and not node.is_killed:
+            node.resume()
+
+    async def restart(self, name: str) -> None:
+        if name in self._starting:
+            return
+        self._starting.add(name)
+        try:
+            await self._stop(name)
+            await self._start(name)
+        finally:
+            self._starting.discard(name)
+
+    def flip_bit(self, name: str, path: str, offset: int) -> None:
+        """Flip a bit of the files below `path`, which is relative to the store of a node.
+
+        `offset` counts the bits of what was written to them, and goes on with the first file behind
+        the last one.
+        """
+        disk = self.node(name).disk
+        sizes = list(_written(disk, self.directory / name / path))
+        bits = 8 * sum(size for _, size in sizes)
+        if bits == 0:
+            raise ValueError(f"{name} has written nothing below {path} yet")
+        offset %= bits
+        for file, size in sizes:
+            if offset < 8 * size:
+                disk.flip_bit(file, offset // 8, offset % 8)
+                return
+            offset -= 8 * size
+
+
+def _written(disk: VirtualDisk, path: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the files at or below `path` that are not all zero, each with the end of its bytes."""
+    if disk.is_directory(path):
+        for name in disk.names(path):
+            yield from _written(disk, path / name)
+    elif disk.size(path) is not None and (data := disk.read(path).rstrip(b"\0")):
+        yield path, len(data)
