@@ -190,7 +190,7 @@ def _on_cluster(
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
-        cluster: Cluster = item.funcargs[_CLUSTER]  # type: ignore[assignment]
+        cluster: Cluster = item.funcargs[_CLUSTER]  # type: ignore[assignment]  # pytest declares the values as objects
         try:
             cluster.run(function(*args, **kwargs))
         except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
