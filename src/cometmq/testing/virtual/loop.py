@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple, U
 from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
 from cometmq.testing.virtual.errors import BlockingCallError, DeadlockError, LeftBehindError
 from cometmq.testing.virtual.handles import NODE, Callback, Handle, Timer, VirtualTask, made_at
-
 from cometmq.testing.virtual.ticks import Ticks
 
 if TYPE_CHECKING:
