@@ -1,9 +1,9 @@
-"""Lies in memory (a first form; the owner of this module replaces it)."""
+"""Lies in memory (a first form, whose faults have signatures only)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context, copy_context
 from typing import TypeVar
 
@@ -108,7 +108,14 @@ class _MemoryListener:
 class VirtualNetwork:
     """Joins the networks of all nodes."""
 
-    def __init__(self, randomness: Randomness) -> None:
+    def __init__(
+        self,
+        randomness: Randomness,
+        *,
+        latency_s: tuple[float, float] = (0.0001, 0.002),
+        split_chance: float = 0.1,
+        record: Callable[[str, str], None] = lambda _node, _event: None,
+    ) -> None:
         self.listeners: dict[tuple[str, int], _MemoryListener] = {}
         self._next_port = 50_000
 
@@ -119,6 +126,69 @@ class VirtualNetwork:
     def free_port(self) -> int:
         self._next_port += 1
         return self._next_port
+
+    def add(self, name: str, host: str) -> None:
+        """Give the host with the IP address `host` a name, which connections and faults may use."""
+        raise NotImplementedError
+
+    # Faults. `a`, `b` and `node` are names or IP addresses. Those of a link work both ways unless
+    # `one_way` says that only what goes from `a` to `b` is concerned.
+
+    def cut(self, a: str, b: str) -> None:
+        """Reset all connections between two nodes and refuse new ones."""
+        raise NotImplementedError
+
+    def blackhole(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Let whatever is sent vanish without a word.
+
+        Connections hang and new ones are not answered. Bytes wait until TCP sends them again, which
+        it does ever more rarely; after 15 minutes it gives the connection up. A reset is not sent
+        again, so an end that closes meanwhile leaves the other one half-open.
+        """
+        raise NotImplementedError
+
+    def delay(self, a: str, b: str, min_s: float, max_s: float, *, one_way: bool = False) -> None:
+        """Draw a further delay for all that is sent; so connections overtake each other."""
+        raise NotImplementedError
+
+    def slow(self, a: str, b: str, bytes_per_s: float, *, one_way: bool = False) -> None:
+        """Let all connections of a link together carry no more than this many bytes a second."""
+        raise NotImplementedError
+
+    def partition(self, *groups: Sequence[str]) -> None:
+        """Let all vanish that is sent between nodes of different groups."""
+        raise NotImplementedError
+
+    def heal(self, a: str, b: str) -> None:
+        """Undo all faults of the link between two nodes, in both directions."""
+        raise NotImplementedError
+
+    def heal_all(self) -> None:
+        """Undo the faults of all links. A machine that is off stays off."""
+        raise NotImplementedError
+
+    def reset_connections(self, a: str, b: str) -> None:
+        """Reset all connections between two nodes; new ones can be made at once."""
+        raise NotImplementedError
+
+    def kill(self, node: str) -> None:
+        """End the process of a node: its listeners vanish, and its peers see a reset."""
+        raise NotImplementedError
+
+    def power_off(self, node: str) -> None:
+        """Take the machine of a node off the network: its peers are told nothing.
+
+        Whoever sends it something is told only when it is on again, and knows nothing of him.
+        """
+        raise NotImplementedError
+
+    def power_on(self, node: str) -> None:
+        """Put a machine back on the network, without any of its former connections."""
+        raise NotImplementedError
+
+    def open_connections(self) -> list[str]:
+        """Return a line for each open connection and listener: what, of which node, made where."""
+        raise NotImplementedError
 
 
 class HostNetwork:
