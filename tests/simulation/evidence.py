@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
-
 from tests.simulation.history import AnyEvent, History
 
 
