@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from cometmq.runtime.randomness import Randomness
+from cometmq.testing.virtual.errors import LeftBehindError
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
 from cometmq.testing.virtual.node import Node
@@ -14,6 +15,10 @@ from cometmq.testing.virtual.node import Node
 T = TypeVar("T")
 
 MAIN: Final = "main"
+# Closed connections take so long to be closed at the other end, too.
+_SETTLING_S: Final = 1.0
+# A task that is cancelled at the end of a run has so long for its `finally`.
+_CANCELLING_S: Final = 60.0
 
 
 class Event(NamedTuple):
@@ -23,15 +28,27 @@ class Event(NamedTuple):
 
 
 class World:
-    """Makes nodes, and runs coroutines on them. One seed gives one history."""
+    """Makes nodes, and runs coroutines among them. One seed gives one history.
+
+    with World(seed=7) as world:
+        world.run(main())
+
+    The end of the `with` statement says what is left of tasks, timers and connections.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self.loop = VirtualLoop()
         self.history: list[Event] = []
         self._randomness: dict[str, Randomness] = {}
-        self.network = VirtualNetwork(self.randomness_of("network"))
+        self.network = VirtualNetwork(
+            self.randomness_of("network"), record=lambda node, event: self.record(event, node)
+        )
+        # By name, the last process of each; `processes` has those before it, too.
         self.nodes: dict[str, Node] = {}
+        self.processes: list[Node] = []
+        # It lets Ctrl-C end what runs. It is not closed: `_end` knows what has been killed.
+        self._runner = asyncio.Runner(loop_factory=lambda: self.loop)
 
     @staticmethod
     def current() -> World:
@@ -58,8 +75,21 @@ class World:
         """Return the node called `name`; make it, with the next free address, if there is none."""
         if name not in self.nodes:
             number = len(self.nodes)
-            self.nodes[name] = Node(self, name, f"10.0.{number // 250}.{number % 250 + 1}")
+            host = f"10.0.{number // 250}.{number % 250 + 1}"
+            self.network.add(name, host)
+            self.nodes[name] = Node(self, name, host)
         return self.nodes[name]
+
+    def restart(self, name: str) -> Node:
+        """Begin a new process on the machine of a killed node, and return it as the node `name`.
+
+        It has the same address, and its clocks go on.
+        """
+        former = self.nodes[name]
+        if not former.is_killed:
+            raise RuntimeError(f"{name} runs; kill it before its restart")
+        node = self.nodes[name] = Node(self, name, former.host)
+        return node
 
     def record(self, event: str, node: Node | str | None = None) -> None:
         """Add to `history` what happened to `node` (default: the running code's) now."""
@@ -68,7 +98,50 @@ class World:
         name = node.name if isinstance(node, Node) else node or ""
         self.history.append(Event(self.loop.now_s, name, event))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """End the world. Raises LeftBehindError if something is left, unless there is an error."""
+        left: list[str] = []
+        try:
+            if error is None:
+                self.loop.run_until_complete(asyncio.sleep(_SETTLING_S))
+                left = self._left_behind()
+        finally:
+            self._end()
+        if left:
+            raise LeftBehindError(
+                "the run has ended and left behind (close clients and servers, cancel timers, await "
+                "tasks):" + "".join(f"\n  {each}" for each in left)
+            )
+
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` on the node `main` and return its result. A world runs once."""
-        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            return runner.run(main, context=self.node(MAIN).context())
+        """Run `main` on the node `main` and return its result. May be called again."""
+        return self._runner.run(main, context=self.node(MAIN).context())
+
+    def _left_behind(self) -> list[str]:
+        tasks, timers = self.loop.tasks(), self.loop.timers()
+        return [
+            *(f"the task {task.described()}; made at {task.made_at}" for task in tasks),
+            *(timer.described() for timer in timers),
+            *self.network.open_connections(),
+        ]
+
+    def _end(self) -> None:
+        """Cancel what is left, and close the loop."""
+        loop = self.loop
+        for node in self.processes:
+            node.resume()
+        try:
+            if tasks := loop.tasks():
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCELLING_S))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            for task in loop.tasks():
+                task.forget()
+            for node in self.processes:
+                node.bury()
+            loop.close()

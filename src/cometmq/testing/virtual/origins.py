@@ -1,0 +1,97 @@
+"""Finds the line of the user's code that made something, or that something waits at."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+import cometmq
+
+# Lines of asyncio and of the rest of the standard library say nothing to whoever looks for his own.
+_paths = sysconfig.get_paths()
+_INSTALLED: Final = tuple({_paths["purelib"] + os.sep: 0, _paths["platlib"] + os.sep: 0})
+_STANDARD: Final = (_paths["stdlib"] + os.sep, _paths["platstdlib"] + os.sep, "<frozen ")
+_VIRTUAL: Final = f"{Path(__file__).parent}{os.sep}"
+_OURS: Final = f"{Path(cometmq.__file__).parent}{os.sep}"
+
+_MACHINERY, _LIBRARY, _USERS = range(3)
+_ranks: dict[str, int] = {}
+
+
+class Line(NamedTuple):
+    path: str
+    number: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number} in {self.function}"
+
+
+def _rank(path: str) -> int:
+    rank = _ranks.get(path)
+    if rank is None:
+        if path.startswith(_VIRTUAL):
+            rank = _MACHINERY
+        elif path.startswith((_OURS, *_INSTALLED)):
+            rank = _LIBRARY
+        else:
+            rank = _MACHINERY if path.startswith(_STANDARD) else _USERS
+        _ranks[path] = rank
+    return rank
+
+
+def _line(code: CodeType, number: int | None) -> Line:
+    return Line(code.co_filename, number or code.co_firstlineno, code.co_qualname)
+
+
+def calling_line() -> tuple[Line | None, bool]:
+    """Return the line that called, and whether it is the user's.
+
+    That is the innermost one outside of cometmq and what is installed, or else of these.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect` would be slow
+    of_library: Line | None = None
+    while frame is not None:
+        rank = _rank(frame.f_code.co_filename)
+        if rank == _USERS:
+            return _line(frame.f_code, frame.f_lineno), True
+        if rank == _MACHINERY:
+            if frame.f_code.co_name == "_run_once":
+                break  # who called the loop did not call this
+        elif of_library is None:
+            of_library = _line(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return of_library, False
+
+
+def waiting_lines(coroutine: Coroutine[Any, Any, Any]) -> list[Line]:
+    """Return where `coroutine` waits: the user's line, and the innermost one below it.
+
+    Lines of the standard library are left out, unless there are no others.
+    """
+    lines = [(_rank(line.path), line) for line in _awaits(coroutine)]
+    users = [line for rank, line in lines if rank == _USERS][-1:]
+    libraries = [line for rank, line in lines if rank == _LIBRARY][-1:]
+    return users + libraries or [line for _, line in lines][-1:]
+
+
+def _awaits(awaitable: Any) -> Iterator[Line]:
+    """Go from `awaitable` to what it awaits, and so on."""
+    while awaitable is not None:
+        for prefix in ("cr", "gi", "ag"):
+            frame = getattr(awaitable, f"{prefix}_frame", None)
+            if frame is not None:
+                yield _line(frame.f_code, frame.f_lineno)
+                awaitable = (
+                    getattr(awaitable, "cr_await", None)
+                    or getattr(awaitable, "gi_yieldfrom", None)
+                    or getattr(awaitable, "ag_await", None)
+                )
+                break
+        else:
+            return
