@@ -28,7 +28,7 @@ _OUTER: Final[ContextVar[tuple[tuple[Node | None, Surroundings], ...]]] = Contex
 
 
 class Node:
-    """Has an address, a clock, workers and surroundings of its own. `World.node` makes it.
+    """Has an address, a clock, a disk, workers and surroundings of its own. `World.node` makes it.
 
     What is made inside of `with node:` belongs to it: tasks, timers, clients, servers. A second
     node of one name is the next process on the same machine: its clocks go on.
@@ -41,6 +41,7 @@ class Node:
         self.host = host
         former = world.nodes.get(name)
         self.clock: NodeClock = NodeClock(world.loop) if former is None else former.clock
+        self.disk = world.disk(name)
         self.workers = NodeWorkers(self, world.randomness_of(f"workers of {name}"))
         self.surroundings = Surroundings(
             clock=self.clock,
@@ -48,6 +49,7 @@ class Node:
             network=world.network.of(host),
             workers=self.workers,
             process_id=lambda: number,
+            files=self.disk.files,
             is_virtual=True,
         )
         self.is_paused = False
