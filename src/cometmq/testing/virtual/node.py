@@ -13,7 +13,7 @@ from cometmq.runtime.surroundings import SURROUNDINGS, Surroundings
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing.virtual.clock import NodeClock
 from cometmq.testing.virtual.errors import NodeKilledError
-from cometmq.testing.virtual.loop import NODE, Handle, VirtualTask
+from cometmq.testing.virtual.handles import NODE, Handle, VirtualTask
 from cometmq.testing.virtual.workers import NodeWorkers
 
 if TYPE_CHECKING:
