@@ -1,11 +1,32 @@
-"""Runs a whole cluster inside a test: servers on loopback, stores in a temporary directory.
+"""Run a whole cluster inside a test, over real sockets or in virtual time.
 
 with Cluster() as cluster:
     with Producer("group", namesrv=cluster.namesrv) as producer: ...
 
 async with Cluster(brokers=2) as cluster: ...
+
+with Cluster(clock="virtual", seed=7) as cluster:
+    cluster.run(main(cluster))
 """
 
 from cometmq.testing.cluster import Cluster
+from cometmq.testing.faults import (
+    FAULTS,
+    Fault,
+    FaultError,
+    Nodes,
+    draw_faults,
+    faults_from_json,
+    faults_to_json,
+)
 
-__all__ = ["Cluster"]
+__all__ = [
+    "FAULTS",
+    "Cluster",
+    "Fault",
+    "FaultError",
+    "Nodes",
+    "draw_faults",
+    "faults_from_json",
+    "faults_to_json",
+]

@@ -1,38 +1,32 @@
-"""Runs a cluster in this process, over real sockets and real files."""
+"""Run a whole cluster inside a test, in real time or in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from cometmq.broker.config import broker_configs
-from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
-from cometmq.errors import ClientStateError, ConfigError
-from cometmq.namesrv.config import NamesrvConfig
-from cometmq.namesrv.server import NameServer
+from cometmq.errors import ClientStateError, CometMQError, ConfigError
 from cometmq.runtime.portal import LoopThread
-from cometmq.testing.ports import HeldPort
+from cometmq.testing.cluster_faults import ClusterFaults
+from cometmq.testing.faults import Fault, FaultError, Nodes, check_fault
+from cometmq.testing.real_servers import RealServers
+from cometmq.testing.servers import Servers, broker_name, name_server_name
 
-_LOOPBACK = "127.0.0.1"
-_REGISTERED_WITHIN_S = 60.0
-_FOR_TESTS = {
-    # Few tests fill a file of a gigabyte, and preallocating one would make each test slow.
-    "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
-    "mappedFileSizeConsumeQueue": str(20 * 10_000),
-    "maxHashSlotNum": "5000",
-    "maxIndexNum": "20000",
-    # A machine that runs tests does other things, too: a flush that takes a second says nothing, and
-    # a send that is refused for it (SYSTEM_BUSY) fails a test that has nothing to do with it.
-    "osPageCacheBusyTimeOutMills": "60000",
-    # That its disk is nearly full says nothing, either, and deletes no messages.
-    "diskMaxUsedSpaceRatio": "95",
-    "cleanFileForciblyEnable": "false",
-}
+if TYPE_CHECKING:
+    from cometmq.broker.server import Broker
+    from cometmq.namesrv.server import NameServer
+    from cometmq.testing.virtual.node import Node
+    from cometmq.testing.virtual.servers import VirtualServers
+    from cometmq.testing.virtual.world import World
+
+T = TypeVar("T")
+
+_MAIN = "main"  # the node on which `run` runs
+
+_VIRTUAL_TIME = 'make the cluster with Cluster(clock="virtual")'
 
 
 def _from_environment() -> dict[str, str]:
@@ -45,15 +39,31 @@ def _from_environment() -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if entry)
 
 
-class Cluster:
+class Cluster(ClusterFaults):
     """Runs `name_servers` name servers and `brokers` masters, named `broker-a`, `broker-b`, …
 
     `properties` are entries of every broker's configuration, under RocketMQ's keys; with
-    metricsExporterType=PROM the name servers tell metrics, too, each server on a free port. With
-    `directory` the stores lie there and stay after the end; else they are temporary. In `with`, the
-    cluster runs on a loop thread of its own; in `async with`, on the running loop. The cluster
-    chooses free ports, and a server keeps its port while it is stopped and when it is started
-    again.
+    metricsExporterType=PROM the name servers tell metrics, too, each server on a free port.
+
+    In real time (the default) the servers listen on free ports of this machine, and a server keeps
+    its port while it is stopped and when it is started again. With `directory` the stores lie there
+    and stay after the end; else they are temporary. In `with`, the cluster runs on a loop thread of
+    its own; in `async with`, on the running loop.
+
+    With `clock="virtual"` the cluster and its clients run in one thread, on a loop whose time jumps
+    to the next timer when nothing is left to do, with connections and disks in memory. A delay of
+    two hours takes milliseconds, and all that happens depends on `seed` only. Clients of
+    `cometmq.aio` run there unchanged. Write either of these:
+
+        with Cluster(clock="virtual", seed=7) as cluster:
+            cluster.run(main(cluster))
+
+        async def main():
+            async with Cluster(clock="virtual") as cluster: ...
+        cometmq.testing.run(main(), seed=7)
+
+    In virtual time each server is a node with an address, clocks and a disk of its own; `nodes` has
+    their names. `node` makes nodes for clients. Every fault is a method; see `ClusterFaults`.
 
     The environment variable COMETMQ_TEST_PROPERTIES (`key=value,key=value`) adds entries, which
     `properties` override. So a whole test suite can run with other settings, such as
@@ -66,6 +76,8 @@ class Cluster:
     def __init__(
         self,
         *,
+        clock: Literal["real", "virtual"] = "real",
+        seed: int | None = None,
         name_servers: int = 1,
         brokers: int = 1,
         properties: Mapping[str, str] | None = None,
@@ -75,158 +87,231 @@ class Cluster:
             raise ValueError(
                 f"a cluster needs a name server, got {name_servers} and {brokers} brokers"
             )
+        if clock not in ("real", "virtual"):
+            raise ValueError(f'clock={clock!r} does not fit, it is "real" or "virtual"')
+        if clock == "real" and seed is not None:
+            raise ValueError(f"seed={seed} has no meaning in real time; {_VIRTUAL_TIME}")
+        if clock == "virtual" and directory is not None:
+            raise ValueError(
+                f"directory={directory} has no meaning in virtual time, where disks are in memory"
+            )
         self._counts = (name_servers, brokers)
-        self._properties = {**_FOR_TESTS, **_from_environment(), **(properties or {})}
+        self._is_virtual = clock == "virtual"
+        self._seed = seed
+        self._properties = {**_from_environment(), **(properties or {})}
         self._directory = directory
-        self._temporary: Path | None = None
+        self._servers: Servers | None = None
         self._thread: LoopThread | None = None
-        self._ports: list[HeldPort] = []
-        self.name_servers: list[NameServer] = []
-        self.brokers: list[Broker] = []
+        self._runner: asyncio.Runner | None = None
+        self._client_nodes: list[str] = []
+
+    # What runs
 
     @property
     def namesrv(self) -> str:
         """The name servers' addresses in one text, as clients take it."""
-        return ";".join(f"{_LOOPBACK}:{server.port}" for server in self.name_servers)
+        return self._started().namesrv
+
+    @property
+    def name_servers(self) -> list[NameServer]:
+        """The name servers; one that was stopped or killed stays here until it is started again."""
+        return [] if self._servers is None else self._servers.name_servers
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """The brokers; one that was stopped or killed stays here until it is started again."""
+        return [] if self._servers is None else self._servers.brokers
 
     @property
     def directory(self) -> Path:
         """Where the stores lie, one directory per broker name."""
-        directory = self._directory or self._temporary
-        assert directory is not None, "the cluster is not started"
-        return directory
+        return self._started().directory
+
+    @property
+    def nodes(self) -> Nodes:
+        """The names of the nodes: name servers, brokers, and those that `node` made."""
+        name_servers, brokers = self._counts
+        return Nodes(
+            [name_server_name(index) for index in range(name_servers)],
+            [broker_name(index) for index in range(brokers)],
+            list(self._client_nodes),
+        )
+
+    # In virtual time
+
+    @property
+    def world(self) -> World:
+        """The nodes, the network and the history of a cluster in virtual time."""
+        return self._virtual.world
+
+    def node(self, name: str) -> Node:
+        """Return the node of that name, in virtual time; make one for clients if there is none.
+
+        What is made inside `with cluster.node("app-1"):`, or by a coroutine that its `run_in` runs,
+        belongs to that node: clients there have its address, and faults can name it.
+        """
+        node = self._virtual.node(name)
+        if name not in self.nodes.all():
+            self._client_nodes.append(name)
+        return node
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the cluster's own loop, inside `with`; return its result."""
+        if self._runner is not None:
+            return self._runner.run(main, context=self.world.node(_MAIN).context())
+        if self._thread is not None:
+            return self._thread.call(main)
+        main.close()
+        raise ClientStateError(
+            "run() is for a cluster in `with`; in `async with` await your coroutine"
+        )
+
+    async def inject(self, fault: Fault) -> None:
+        """Have a fault happen now, whatever its `at_s`. Raises FaultError if it cannot."""
+        check_fault(fault, self.nodes)
+        happened = getattr(self, fault.name)(**fault.args)
+        if asyncio.iscoroutine(happened):
+            await happened
+
+    async def inject_all(self, faults: Iterable[Fault]) -> None:
+        """Have each fault happen at its time, counted from now; return after the last.
+
+        A node that cannot be restarted, because of its disk for example, stays down, and the
+        history says why. Raises FaultError before the first fault if one of them cannot happen.
+        """
+        schedule = sorted(faults, key=lambda each: each.at_s)
+        for each in schedule:
+            check_fault(each, self.nodes)
+        world = self.world
+        began_s = world.loop.now_s
+        async with asyncio.TaskGroup() as restarts:
+            for each in schedule:
+                await asyncio.sleep(max(0.0, began_s + each.at_s - world.loop.now_s))
+                restarts.create_task(self._inject_anyway(each))
+
+    async def _inject_anyway(self, fault: Fault) -> None:
+        try:
+            await self.inject(fault)
+        except CometMQError as error:
+            self.world.record(f"{fault.name} failed: {error}", fault.args.get("node"))
+
+    def fault_begins(self, name: str, args: Mapping[str, Any]) -> None:
+        """Refuse the fault if the cluster cannot have any now; else write it to the history."""
+        if not self._is_virtual:
+            raise FaultError(f"{name}: faults are for virtual time; {_VIRTUAL_TIME}")
+        text = ", ".join(f"{key}={value!r}" for key, value in args.items())
+        self._virtual.world.record(f"{name}({text})", args.get("node"))
+
+    @property
+    def _virtual(self) -> VirtualServers:
+        from cometmq.testing.virtual.servers import VirtualServers
+
+        servers = self._started()
+        if not isinstance(servers, VirtualServers):
+            raise ClientStateError(f"this cluster runs in real time; {_VIRTUAL_TIME}")
+        return servers
+
+    # Start and stop
 
     async def start(self) -> None:
         """Start the name servers, then the brokers; return when all are registered."""
-        if self._directory is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="cometmq-"))
-        name_servers, brokers = self._counts
+        self._servers = servers = self._new_servers()
         try:
-            for index in range(name_servers):
-                self.name_servers.append(await self._new_name_server(index, self._free_port()))
-            for index in range(brokers):
-                # The neighbouring port is for a broker that is configured to have a VIP channel.
-                port = self._free_port(-VIP_PORT_DISTANCE)
-                self.brokers.append(await self._new_broker(index, port))
-            if "namesrvAddr" not in self._properties:
-                await self._all_registered()
+            await servers.start()
         except BaseException:
-            await self.stop()
+            self._servers = None
             raise
 
-    async def _all_registered(self) -> None:
-        """Wait for the brokers to be registered. A broker's start waits for 3 s at most."""
-        async with asyncio.timeout(_REGISTERED_WITHIN_S):
-            while any(  # noqa: ASYNC110 - a name server tells nobody who has registered
-                len(each.table.live()) < len(self.brokers) for each in self.name_servers
-            ):
-                await asyncio.sleep(0.01)
+    def _new_servers(self) -> Servers:
+        if not self._is_virtual:
+            return RealServers(*self._counts, self._properties, self._directory)
+        from cometmq.testing.virtual.servers import VirtualServers
+        from cometmq.testing.virtual.world import World
+
+        return VirtualServers(World.current(), *self._counts, self._properties)
+
+    def _started(self) -> Servers:
+        if self._servers is None:
+            raise ClientStateError(
+                "the cluster is not started; use it inside `with` or `async with`, or await start()"
+            )
+        return self._servers
 
     async def stop(self) -> None:
         """Stop all servers and remove the temporary directory. Idempotent."""
-        for broker in self.brokers:
-            await broker.close()
-        for server in self.name_servers:
-            await server.close()
-        self.brokers.clear()
-        self.name_servers.clear()
-        while self._ports:
-            self._ports.pop().close()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
+        if self._servers is not None:
+            await self._servers.stop()
 
     async def stop_broker(self, index: int = 0) -> None:
         """Stop one broker cleanly; `start_broker` brings it back."""
-        await self.brokers[index].close()
+        await self._started().stop_broker(index)
 
     async def start_broker(self, index: int = 0) -> None:
         """Start a stopped broker again, with its store and on its port."""
-        self.brokers[index] = await self._new_broker(index, self.brokers[index].port)
+        await self._started().start_broker(index)
 
     async def restart_broker(self, index: int = 0) -> None:
+        """Stop a broker cleanly and start it again."""
         await self.stop_broker(index)
         await self.start_broker(index)
 
     async def stop_name_server(self, index: int = 0) -> None:
-        await self.name_servers[index].close()
+        """Stop one name server cleanly; `start_name_server` brings it back."""
+        await self._started().stop_name_server(index)
 
     async def start_name_server(self, index: int = 0) -> None:
         """Start a stopped name server again, on its port and with an empty route table."""
-        port = self.name_servers[index].port
-        self.name_servers[index] = await self._new_name_server(index, port)
+        await self._started().start_name_server(index)
 
     async def restart_name_server(self, index: int = 0) -> None:
+        """Stop a name server cleanly and start it again."""
         await self.stop_name_server(index)
         await self.start_name_server(index)
 
     def call(self, method: str, *args: Any) -> None:
-        """Run one of the coroutines above on the cluster's own loop thread, by name."""
-        if self._thread is None:
+        """Run one of the coroutines of this class by name, inside `with`."""
+        if self._thread is None and self._runner is None:
             raise ClientStateError(
                 "the cluster runs on your own loop; await its methods instead of using call()"
             )
-        self._thread.call(getattr(self, method)(*args))
-
-    def _free_port(self, *neighbours: int) -> int:
-        self._ports.append(HeldPort(neighbours))
-        return self._ports[-1].port
-
-    async def _new_name_server(self, index: int, port: int) -> NameServer:
-        directory = self.directory / f"namesrv-{index}"
-        server = NameServer(
-            NamesrvConfig(
-                listen_port=port,
-                bind_address=_LOOPBACK,
-                kv_config_path=directory / "kvConfig.json",
-                config_store_path=directory / "namesrv.properties",
-                **self._metrics(),
-            )
-        )
-        await server.start()
-        return server
-
-    def _metrics(self) -> dict[str, Any]:
-        """Return the keys by which name servers tell metrics, too, where the brokers do."""
-        if self._properties.get("metricsExporterType") != "PROM":
-            return {}
-        return {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
-
-    async def _new_broker(self, index: int, port: int) -> Broker:
-        name = f"broker-{chr(ord('a') + index)}"
-        properties = {
-            "brokerName": name,
-            "brokerIP1": _LOOPBACK,
-            "bindAddress": _LOOPBACK,
-            "namesrvAddr": self.namesrv,
-            "vipChannelEnable": "false",  # its port may be held for another server
-            "storePathRootDir": str(self.directory / name),
-            "metricsPromExporterPort": "0",
-            **self._properties,
-            "listenPort": str(port),
-        }
-        broker = Broker(*broker_configs(properties, source="properties"))
-        await broker.start()
-        return broker
+        self.run(getattr(self, method)(*args))
 
     def __enter__(self) -> Self:
+        if self._is_virtual:
+            from cometmq.testing.virtual.world import World
+
+            world = World(self._seed or 0)
+            self._runner = asyncio.Runner(loop_factory=lambda: world.loop)
+            start = self.start()
+            try:
+                self._runner.run(start, context=world.node(_MAIN).context())
+            except BaseException:
+                self._end()
+                raise
+            return self
         self._thread = LoopThread("cometmq-cluster")
         self._thread.start()
         try:
             self._thread.call(self.start())
         except BaseException:
-            self._thread.stop()
-            self._thread = None
+            self._end()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._thread is not None
         try:
-            self._thread.call(self.stop())
+            self.run(self.stop())
         finally:
+            self._end()
+
+    def _end(self) -> None:
+        """End the cluster's own loop."""
+        if self._thread is not None:
             self._thread.stop()
             self._thread = None
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
     async def __aenter__(self) -> Self:
         await self.start()

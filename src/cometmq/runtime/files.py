@@ -1,0 +1,119 @@
+"""Reads and writes the state files beside a store: small texts and journals.
+
+Servers and clients take `Files` as they take a clock or a network, so that a simulated node has its
+state files on its own disk, where they share that disk's faults. The store's large files go through
+`cometmq.store.files.disk.Disk`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from cometmq.runtime import durable
+from cometmq.runtime.durable import PRIVATE_FILE
+
+
+class AppendFile(Protocol):
+    """An open file that only grows."""
+
+    def append(self, data: bytes) -> None:
+        """Add bytes at the end and sync them. Raises OSError."""
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+
+
+class Files(Protocol):
+    """What state files need of a file system. All methods block and raise OSError."""
+
+    def read(self, path: Path) -> bytes:
+        """Return the bytes of a file. Raises FileNotFoundError if there is none."""
+
+    def exists(self, path: Path) -> bool:
+        """Say whether there is a file or directory of that name."""
+
+    def permissions(self, path: Path) -> int | None:
+        """Return the permission bits of a file, or None if there is no such file."""
+
+    def make_directories(self, path: Path) -> None:
+        """Make a directory and its missing parents, durably and for this user alone."""
+
+    def write_new(self, path: Path, pieces: Iterable[bytes], mode: int = PRIVATE_FILE) -> None:
+        """Make a file of `pieces`, in the place of any of that name, and sync it.
+
+        A failure leaves no file. The file's name is durable after `sync` of its directory.
+        """
+
+    def append_to(self, path: Path) -> AppendFile:
+        """Open an existing file to add to it."""
+
+    def link(self, path: Path, second: Path) -> None:
+        """Give a file a second name, which must be free."""
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename a file, in the place of any that has the name already."""
+
+    def remove(self, path: Path) -> bool:
+        """Remove a file. Return False if there was none."""
+
+    def sync(self, path: Path) -> None:
+        """Flush a file's bytes, or a directory's entries, to the disk."""
+
+
+class _SystemAppendFile:
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def append(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class SystemFiles:
+    """The files of the operating system."""
+
+    permissions = staticmethod(durable.permissions)
+    make_directories = staticmethod(durable.make_directories)
+    write_new = staticmethod(durable.write_new)
+    sync = staticmethod(durable.sync)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def append_to(self, path: Path) -> AppendFile:
+        return _SystemAppendFile(path)
+
+    def link(self, path: Path, second: Path) -> None:
+        second.hardlink_to(path)
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> bool:
+        with suppress(FileNotFoundError):
+            path.unlink()
+            return True
+        return False
+
+
+SYSTEM_FILES: Final[Files] = SystemFiles()
+
+
+def files_of(disk: object) -> Files:
+    """Return the state files that lie on `disk`: its own if it has some, else the machine's."""
+    files: Files = getattr(disk, "files", SYSTEM_FILES)
+    return files

@@ -1,0 +1,37 @@
+"""Says which clock, randomness, network and workers the calling code has.
+
+Whoever makes an object that needs one of them and is given none takes those of `current()`. On a
+machine these are the machine's. The nodes of a virtual cluster have their own, so that a user's
+code runs there as it is (decision 106).
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
+from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+from cometmq.runtime.workers import THREADS, Workers
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Holds what a process meets outside of itself."""
+
+    clock: BlockingClock = SYSTEM_CLOCK
+    randomness: Randomness = SYSTEM_RANDOMNESS
+    network: Network = TCP_NETWORK
+    workers: Workers = THREADS
+    is_virtual: bool = False
+
+
+MACHINE: Final = Surroundings()
+SURROUNDINGS: Final[ContextVar[Surroundings]] = ContextVar("cometmq.surroundings", default=MACHINE)
+
+
+def current() -> Surroundings:
+    """Return the surroundings of the calling code: its node's, or else the machine's."""
+    return SURROUNDINGS.get()
