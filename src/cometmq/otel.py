@@ -35,7 +35,8 @@ from cometmq.client.hooks import (
 )
 from cometmq.model import properties as p
 from cometmq.model.message import Message
-from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.surroundings import current
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -85,9 +86,9 @@ class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
         *,
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock | None = None,
     ) -> None:
-        self._monotonic = clock.monotonic
+        self._monotonic = (clock or current().clock).monotonic
         self._tracer = trace.get_tracer(_NAME, __version__, tracer_provider)
         meter = metrics.get_meter(_NAME, __version__, meter_provider)
         self._sent = meter.create_counter(

@@ -14,7 +14,8 @@ from cometmq.client.running import Lifecycle
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials, check_credentials
 from cometmq.remoting.tls import Tls, tls_of
-from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.network import Network
 
 if TYPE_CHECKING:
     from cometmq.admin.access import Access
@@ -44,9 +45,10 @@ class AdminOptions:
     timeout_ms: int = TIMEOUT_MS
     credentials: Credentials | None = None
     tls: bool | Tls | None = None
-    # This is no option, but simulations pass it by name. See `takes`.
-    surroundings: ClassVar = frozenset({"network"})
-    network: ClassVar[Network] = TCP_NETWORK
+    # These are no options, but simulations pass them by name. See `takes`.
+    surroundings: ClassVar = frozenset({"clock", "network"})
+    clock: ClassVar[Clock]
+    network: ClassVar[Network]
 
     def __post_init__(self) -> None:
         check_range("timeout_ms", self.timeout_ms, 1, _MAX_TIMEOUT_MS)
@@ -94,6 +96,7 @@ class AdminClient(Lifecycle[Servers]):
             tls=tls_of(options.tls),
             network=options.network,
         )
+        self._clock = options.clock
         self._servers = Servers(options.addresses(), remoting, timeout_s, self._running)
 
     # A room is imported when it is first used: `cometmq admin` uses one of them in a short process.
@@ -150,7 +153,7 @@ class AdminClient(Lifecycle[Servers]):
     def explain(self) -> Explanations:
         from cometmq.admin.explain.room import Explanations
 
-        return Explanations(self._servers)
+        return Explanations(self._servers, self._clock)
 
     async def _enter(self) -> Servers:
         return self._servers

@@ -49,14 +49,15 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime.addresses import resolve
-from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock, SteadyClock
+from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.metric_catalogue import Server
-from cometmq.runtime.network import TCP_NETWORK, Network
-from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+from cometmq.runtime.network import Network
+from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.runtime.workers import THREADS, Workers
+from cometmq.runtime.workers import Workers
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
@@ -85,13 +86,15 @@ class Broker:
         config: BrokerConfig,
         store_config: StoreConfig,
         *,
-        clock: BlockingClock = SYSTEM_CLOCK,
-        randomness: Randomness = SYSTEM_RANDOMNESS,
-        network: Network = TCP_NETWORK,
-        workers: Workers = THREADS,
+        clock: BlockingClock | None = None,
+        randomness: Randomness | None = None,
+        network: Network | None = None,
+        workers: Workers | None = None,
         disk: Disk | None = None,
         given: GivenConfig = NOTHING_GIVEN,
     ) -> None:
+        around = current()
+        clock, workers = clock or around.clock, workers or around.workers
         self.config = config
         self.store_config = store_config
         self._given = given
@@ -99,8 +102,8 @@ class Broker:
         # that never goes back.
         self._wall = clock
         self._clock = SteadyClock(clock)
-        self._randomness = randomness
-        self._network = network
+        self._randomness = randomness or around.randomness
+        self._network = network or around.network
         self._workers = workers
         self._disk = disk or Disk()
         self._config_directory = store_config.store_path_root_dir / "config"

@@ -16,8 +16,10 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from cometmq.client.options import NamesOptions
 from cometmq.client.running import Lifecycle
+from cometmq.errors import ClientStateError
 from cometmq.runtime.forks import PROCESS
 from cometmq.runtime.portal import LoopThread
+from cometmq.runtime.surroundings import current
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,6 +90,11 @@ class BlockingFace(NamesOptions):
         _document(cls, of)
 
     def __init__(self, asynchronous: Lifecycle[Any]) -> None:
+        if current().is_virtual:
+            raise ClientStateError(
+                f"cometmq.{type(self).__name__} blocks, and would hold up the only thread of virtual "
+                f"time; use cometmq.aio.{type(self).__name__} there"
+            )
         self._client = asynchronous
         self._thread: LoopThread | None = None
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+from cometmq.runtime.surroundings import current
 
 DEFAULT_INSTANCE_NAME: Final = "DEFAULT"
 
@@ -24,7 +24,7 @@ def client_id(
     as it is, so that the id is the same from one start to the next.
     """
     if unique and instance_name == DEFAULT_INSTANCE_NAME:
-        instance_name = f"{os.getpid()}#{randomness.getrandbits(63)}"
+        instance_name = f"{current().process_id()}#{randomness.getrandbits(63)}"
     parts = [address, instance_name]
     if unit_name:
         parts.append(unit_name)

@@ -48,6 +48,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.forks import PROCESS
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -98,7 +99,10 @@ class ClientInstance:
         self.replies = Replies(clock, randomness)
         self.client_id = name
         self.unique_ids = UniqueIdGenerator(
-            pack_host(address, 0)[:-4], now_ms=clock.now_ms, randbytes=randomness.randbytes
+            pack_host(address, 0)[:-4],
+            current().process_id(),
+            now_ms=clock.now_ms,
+            randbytes=randomness.randbytes,
         )
         self.namesrv = list(namesrv)
         self.tasks = TaskOwner(f"client-{name}")

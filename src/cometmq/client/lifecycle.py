@@ -19,9 +19,9 @@ from cometmq.model.names import check_group
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.hooks import RpcHook
 from cometmq.remoting.tls import Tls
-from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
-from cometmq.runtime.network import TCP_NETWORK, Network
-from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.network import Network
+from cometmq.runtime.randomness import Randomness
 
 
 class Cached(NamedTuple):
@@ -65,9 +65,9 @@ class ClientOptions:
     tls: bool | Tls | None = None
     # These are no options, but simulations pass them by name, as they do to servers. See `takes`.
     surroundings: ClassVar = frozenset({"clock", "randomness", "network"})
-    clock: ClassVar[Clock] = SYSTEM_CLOCK
-    randomness: ClassVar[Randomness] = SYSTEM_RANDOMNESS
-    network: ClassVar[Network] = TCP_NETWORK
+    clock: ClassVar[Clock]
+    randomness: ClassVar[Randomness]
+    network: ClassVar[Network]
 
     def __post_init__(self) -> None:
         check_client_group(self.group)

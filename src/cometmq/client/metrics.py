@@ -29,7 +29,8 @@ from cometmq.client.hooks import (
 )
 from cometmq.client.lifecycle import ClientLoad
 from cometmq.errors import IllegalArgumentError
-from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.surroundings import current
 
 # Of so many topics each has series of its own; the others share those of the topic REST.
 MAX_TOPICS: Final = 1000
@@ -55,8 +56,9 @@ class ClientMetrics(Collector):
     """
 
     def __init__(
-        self, registry: CollectorRegistry = REGISTRY, *, clock: Clock = SYSTEM_CLOCK
+        self, registry: CollectorRegistry = REGISTRY, *, clock: Clock | None = None
     ) -> None:
+        clock = clock or current().clock
         self._now_ms = clock.now_ms
         self.monotonic = clock.monotonic
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()

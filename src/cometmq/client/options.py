@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_type_hints
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
+from cometmq.runtime.surroundings import current
 
 EnumT = TypeVar("EnumT", bound=Enum)
 P = ParamSpec("P")
@@ -30,7 +31,8 @@ def takes(
     defaults. Type checkers, editors and `help` see them as parameters of the client. Decision 91.
 
     The constructor also accepts, by name, the attributes that the record lists in `surroundings`,
-    and sets them afterwards. They are not shown: only simulations replace them. Decision 94.
+    and sets them afterwards; those that are not given are `current()`'s. They are not shown: only
+    simulations replace them. Decisions 94 and 106.
     """
     surroundings: frozenset[str] = getattr(record, _SURROUNDINGS, frozenset())
     hints = get_type_hints(record if is_dataclass(record) else getattr(record, "__init__"))  # noqa: B009 - mypy minds it written out
@@ -50,14 +52,15 @@ def takes(
     ) -> Callable[Concatenate[SelfT, P], None]:
         @functools.wraps(constructor)
         def construct(self: SelfT, /, *args: P.args, **options: P.kwargs) -> None:
-            replaced = {name: options.pop(name) for name in surroundings & options.keys()}
+            given = {name: options.pop(name) for name in surroundings & options.keys()}
             try:
                 signature.bind(*args, **options)
             except TypeError as error:
                 raise TypeError(f"{type(self).__name__}: {error}") from None
             made = record(*args, **options)
-            for name, value in replaced.items():
-                setattr(made, name, value)
+            around = current()
+            for name in surroundings:
+                setattr(made, name, given[name] if name in given else getattr(around, name))
             constructor(self, made)
 
         construct.__annotations__ = {

@@ -9,8 +9,8 @@ from typing import Final, Self
 
 from cometmq.errors import IllegalArgumentError, KeyStoreError
 from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_token
-from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.forks import PROCESS
+from cometmq.runtime.surroundings import current
 
 MAX_KEYS: Final = 1_000_000
 
@@ -30,14 +30,14 @@ class MemoryStore:
         *,
         max_keys: int = MAX_KEYS,
         keep_s: float = WEEK_S,
-        clock: Callable[[], float] = SYSTEM_CLOCK.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         if isinstance(max_keys, bool) or not isinstance(max_keys, int) or max_keys < 1:
             raise IllegalArgumentError(f"max_keys is {max_keys!r}; it must be 1 or more")
         check_seconds("keep_s", keep_s)
         self._max_keys = max_keys
         self._keep_s = keep_s
-        self._clock = clock
+        self._clock = clock or current().clock.monotonic
         self._lock = threading.Lock()
         self._generation = PROCESS.generation
         # When each key that is done expires. The key that was noted or asked for last comes last.

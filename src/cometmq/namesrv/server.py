@@ -26,14 +26,15 @@ from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime import metric_catalogue
 from cometmq.runtime.addresses import host_name
-from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
+from cometmq.runtime.clock import BlockingClock
 from cometmq.runtime.config import Configuration
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.metric_catalogue import Server
-from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.network import Network
 from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.runtime.workers import THREADS, Workers
+from cometmq.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from cometmq.remoting.monitoring import Monitoring
@@ -53,10 +54,13 @@ class NameServer:
         config: NamesrvConfig | None = None,
         *,
         properties: Mapping[str, str] | None = None,
-        clock: BlockingClock = SYSTEM_CLOCK,
-        network: Network = TCP_NETWORK,
-        workers: Workers = THREADS,
+        clock: BlockingClock | None = None,
+        network: Network | None = None,
+        workers: Workers | None = None,
     ) -> None:
+        around = current()
+        clock, workers = clock or around.clock, workers or around.workers
+        network = network or around.network
         self.config = config or NamesrvConfig()
         self.table = RouteTable(self.config, clock)
         self._state = StateWriter(workers, clock)

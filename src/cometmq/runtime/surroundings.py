@@ -7,6 +7,8 @@ code runs there as it is (decision 106).
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
@@ -19,12 +21,13 @@ from cometmq.runtime.workers import THREADS, Workers
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Holds what a process meets outside of itself."""
+    """Holds what a process meets outside of itself, and the id by which the machine knows it."""
 
     clock: BlockingClock = SYSTEM_CLOCK
     randomness: Randomness = SYSTEM_RANDOMNESS
     network: Network = TCP_NETWORK
     workers: Workers = THREADS
+    process_id: Callable[[], int] = os.getpid
     is_virtual: bool = False
 
 

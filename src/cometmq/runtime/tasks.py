@@ -24,7 +24,9 @@ class TaskOwner:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # In the order of their creation, which is also the order in which they are cancelled: a set
+        # would order them by their addresses in memory.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._closed = False
 
     def spawn(
@@ -38,7 +40,7 @@ class TaskOwner:
             coroutine.close()
             raise RuntimeError(f"the task owner {self._name} is closed")
         task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._name}.{name}")
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._log_failure if log_failure else self._forget)
         return task
 
@@ -86,7 +88,7 @@ class TaskOwner:
             await asyncio.sleep(period())
 
     def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         return None if task.cancelled() else task.exception()
 
     def _log_failure(self, task: asyncio.Task[Any]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from cometmq.errors import ClientStateError, CometMQError, ConfigError
 from cometmq.runtime.portal import LoopThread
+from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing.cluster_faults import ClusterFaults
 from cometmq.testing.faults import Fault, FaultError, Nodes, check_fault
 from cometmq.testing.real_servers import RealServers
@@ -184,10 +185,16 @@ class Cluster(ClusterFaults):
             check_fault(each, self.nodes)
         world = self.world
         began_s = world.loop.now_s
-        async with asyncio.TaskGroup() as restarts:
+        faults_under_way = TaskOwner("faults")
+        try:
+            happening = []
             for each in schedule:
                 await asyncio.sleep(max(0.0, began_s + each.at_s - world.loop.now_s))
-                restarts.create_task(self._inject_anyway(each))
+                # A restart takes its time, and the next faults do not wait for it.
+                happening.append(faults_under_way.spawn(self._inject_anyway(each), each.name))
+            await asyncio.gather(*happening)
+        finally:
+            await faults_under_way.close()
 
     async def _inject_anyway(self, fault: Fault) -> None:
         try:

@@ -43,6 +43,7 @@ from cometmq.protocol.properties import (
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.randomness import Randomness
+from cometmq.runtime.surroundings import current
 from cometmq.store.queues.consume_queue import ConsumeQueue, PutTotals
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
@@ -131,6 +132,7 @@ class SendHandler:
         )
         self._unique_ids = UniqueIdGenerator(
             parts.packed_host[:-4],
+            current().process_id(),
             now_ms=parts.clock.now_ms,
             randbytes=self._randomness.randbytes,
         )

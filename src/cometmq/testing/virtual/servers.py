@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from cometmq.namesrv.server import NameServer
 from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.testing.servers import broker_name, name_server_name
 from cometmq.testing.virtual.network import VirtualNetwork
-from cometmq.testing.virtual.node import Node
+from cometmq.testing.virtual.node import Node, NodeKilledError
 from cometmq.testing.virtual.world import World
 
 _REGISTERED_WITHIN_S: Final = 60.0
@@ -43,15 +44,23 @@ class _Machine(Disk):
 
 
 class VirtualServers:
-    """Runs name servers and brokers on the nodes of a world."""
+    """Runs name servers and brokers on the nodes of a world.
+
+    A node lives until it is killed; `restart` makes a new one with its name, address and disk. A
+    server that was stopped or killed stays in its list until it is started again.
+    """
 
     def __init__(
         self, world: World, name_servers: int, brokers: int, properties: Mapping[str, str]
     ) -> None:
         self.world = world
-        self._counts = (name_servers, brokers)
+        self._names = [name_server_name(index) for index in range(name_servers)]
+        self._broker_names = [broker_name(index) for index in range(brokers)]
         self._properties = {**_FOR_SIMULATIONS, **properties}
         self._temporary: Path | None = None
+        self._disks: dict[str, Disk] = {}
+        self._running: dict[str, Broker | NameServer] = {}
+        self._starting: set[str] = set()
         self.name_servers: list[NameServer] = []
         self.brokers: list[Broker] = []
 
@@ -61,8 +70,7 @@ class VirtualServers:
 
     @property
     def namesrv(self) -> str:
-        names = map(name_server_name, range(self._counts[0]))
-        return ";".join(f"{self.node(name).host}:{_NAME_SERVER_PORT}" for name in names)
+        return ";".join(f"{self.node(name).host}:{_NAME_SERVER_PORT}" for name in self._names)
 
     @property
     def directory(self) -> Path:
@@ -72,15 +80,19 @@ class VirtualServers:
     def node(self, name: str) -> Node:
         return self.world.node(name)
 
+    def is_running(self, name: str) -> bool:
+        """Say whether a server is started, and neither stopped nor killed; it may be paused."""
+        return name in self._running
+
+    # Start and stop
+
     async def start(self) -> None:
-        """Start the name servers, then the brokers; return when all are registered."""
         self._temporary = Path(tempfile.mkdtemp(prefix="cometmq-"))
-        name_servers, brokers = self._counts
         try:
-            for index in range(name_servers):
-                self.name_servers.append(await self._new_name_server(index))
-            for index in range(brokers):
-                self.brokers.append(await self._new_broker(index))
+            for name in self._names:
+                self.name_servers.append(await self._new_name_server(name))
+            for name in self._broker_names:
+                self.brokers.append(await self._new_broker(name))
             if "namesrvAddr" not in self._properties:
                 await self._all_registered()
         except BaseException:
@@ -95,37 +107,55 @@ class VirtualServers:
                 await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        for index, _ in enumerate(self.brokers):
-            await self.stop_broker(index)
-        for index, _ in enumerate(self.name_servers):
-            await self.stop_name_server(index)
+        self._end_faults()
+        for name in [*self._broker_names, *self._names]:
+            await self._stop(name)
         self.brokers.clear()
         self.name_servers.clear()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
 
+    def _end_faults(self) -> None:
+        """Let all servers that run stop cleanly."""
+        self.network.heal_all()
+        for name in self._running:
+            self.resume(name)
+
     async def stop_broker(self, index: int) -> None:
-        await self._close(broker_name(index), self.brokers[index].close())
+        await self._stop(self._broker_names[index])
 
     async def start_broker(self, index: int) -> None:
-        self.brokers[index] = await self._new_broker(index)
+        await self._start(self._broker_names[index])
 
     async def stop_name_server(self, index: int) -> None:
-        await self._close(name_server_name(index), self.name_servers[index].close())
+        await self._stop(self._names[index])
 
     async def start_name_server(self, index: int) -> None:
-        self.name_servers[index] = await self._new_name_server(index)
+        await self._start(self._names[index])
 
-    async def _close(self, name: str, closing: Coroutine[Any, Any, None]) -> None:
-        node = self.node(name)
-        if node.is_killed:
-            closing.close()
-            return
-        await node.run_in(closing)
+    async def _stop(self, name: str) -> None:
+        server = self._running.pop(name, None)
+        if server is not None:
+            self.resume(name)
+            with suppress(NodeKilledError):
+                await self.node(name).run_in(server.close())
 
-    async def _new_name_server(self, index: int) -> NameServer:
-        name = name_server_name(index)
+    async def _start(self, name: str) -> None:
+        """Start a server that does not run, on a new node if the former one was killed."""
+        if self.node(name).is_killed:
+            self._revive(name)
+        if name in self._names:
+            self.name_servers[self._names.index(name)] = await self._new_name_server(name)
+        elif name in self._broker_names:
+            self.brokers[self._broker_names.index(name)] = await self._new_broker(name)
+
+    def _revive(self, name: str) -> None:
+        former = self.node(name)
+        self.network.power_on(name)
+        self.world.nodes[name] = Node(self.world, name, former.host)
+
+    async def _new_name_server(self, name: str) -> NameServer:
         node, directory = self.node(name), self.directory / name
         config = NamesrvConfig(
             listen_port=_NAME_SERVER_PORT,
@@ -133,21 +163,20 @@ class VirtualServers:
             kv_config_path=directory / "kvConfig.json",
             config_store_path=directory / "namesrv.properties",
         )
-        given = node.surroundings
 
         async def started() -> NameServer:
+            given = node.surroundings
             server = NameServer(
                 config, clock=given.clock, network=given.network, workers=given.workers
             )
             await server.start()
             return server
 
-        return await node.run_in(started())
+        self._running[name] = server = await node.run_in(started())
+        return server
 
-    async def _new_broker(self, index: int) -> Broker:
-        name = broker_name(index)
+    async def _new_broker(self, name: str) -> Broker:
         node = self.node(name)
-        given = node.surroundings
         properties = {
             "brokerName": name,
             "brokerIP1": node.host,
@@ -158,52 +187,88 @@ class VirtualServers:
             **self._properties,
             "listenPort": str(_BROKER_PORT),
         }
+        configs = broker_configs(properties, source="properties")
 
         async def started() -> Broker:
+            given = node.surroundings
             broker = Broker(
-                *broker_configs(properties, source="properties"),
+                *configs,
                 clock=given.clock,
                 randomness=given.randomness,
                 network=given.network,
                 workers=given.workers,
-                disk=_Machine(),
+                disk=self.disk(name),
             )
             await broker.start()
             return broker
 
-        return await node.run_in(started())
+        self._running[name] = server = await node.run_in(started())
+        return server
 
-    # Faults
+    # Faults of nodes
 
     def kill(self, name: str) -> None:
-        raise NotImplementedError
+        if self._die(name):
+            self.network.kill(name)
+            self._crash(name)
 
     def power_off(self, name: str) -> None:
-        raise NotImplementedError
-
-    def pause(self, name: str) -> None:
-        self.node(name).pause()
-
-    def resume(self, name: str) -> None:
-        self.node(name).resume()
-
-    async def restart(self, name: str) -> None:
-        raise NotImplementedError
+        if self._die(name):
+            self.network.power_off(name)
+            self._lose_power(name)
 
     def wipe(self, name: str) -> None:
-        raise NotImplementedError
+        self.power_off(name)
+        self.disk(name).wipe()
+
+    def _die(self, name: str) -> bool:
+        """End what runs on a node. Return False if it is down already."""
+        node = self.node(name)
+        self._running.pop(name, None)
+        if node.is_killed:
+            return False
+        node.kill()
+        return True
+
+    def pause(self, name: str) -> None:
+        node = self.node(name)
+        if not node.is_paused and not node.is_killed:
+            node.pause()
+
+    def resume(self, name: str) -> None:
+        node = self.node(name)
+        if node.is_paused and not node.is_killed:
+            node.resume()
+
+    async def restart(self, name: str) -> None:
+        if name in self._starting:
+            return
+        self._starting.add(name)
+        try:
+            await self._stop(name)
+            await self._start(name)
+        finally:
+            self._starting.discard(name)
+
+    # Faults of disks and clocks
+
+    def disk(self, name: str) -> Disk:
+        """Return the disk of a server's node."""
+        if name not in self._disks:
+            self._disks[name] = _Machine()
+        return self._disks[name]
 
     def fail_disk(self, name: str, operation: str, error: str, after: int, times: int) -> None:
-        raise NotImplementedError
+        self.disk(name).fail(operation, error, after=after, times=times)
 
     def fill_disk(self, name: str) -> None:
-        raise NotImplementedError
+        self.disk(name).fill()
 
     def free_disk(self, name: str) -> None:
-        raise NotImplementedError
+        self.disk(name).free()
 
     def slow_disk(self, name: str, seconds: float) -> None:
-        self.node(name).workers.slow_down(seconds)
+        self.disk(name).slow(seconds)
 
     def flip_bit(self, name: str, path: str, offset: int) -> None:
         raise NotImplementedError
