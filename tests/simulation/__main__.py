@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,7 +124,7 @@ def _verdicts(seeds: Iterable[int], options: argparse.Namespace) -> Iterator[Ver
     ends = time.monotonic() + options.seconds if options.seconds else float("inf")
     waiting = iter(seeds)
     with ProcessPoolExecutor(options.jobs) as pool:
-        running = set()
+        running: set[Future[Verdict]] = set()
         while True:
             while len(running) < options.jobs and time.monotonic() < ends:
                 seed = next(waiting, None)

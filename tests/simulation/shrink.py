@@ -80,7 +80,7 @@ class Shrinker:
                 return
 
     def _cut_messages(self) -> None:
-        for at, workload in enumerate(self.best.workloads):
+        for at in range(len(self.best.workloads)):
             for field in ("messages", "clients"):
                 while (count := getattr(self.best.workloads[at], field)) > 1:
                     less = msgspec.structs.replace(self.best.workloads[at], **{field: count // 2})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.simulation import history as h
 from tests.simulation.workloads.operator import Operator
 from tests.simulation.workloads.workload import Workload
 

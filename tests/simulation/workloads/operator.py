@@ -103,10 +103,9 @@ class Operator:
             namesrv=self._stage.namesrv, instance_name=self._name, patience_ms=20_000
         ) as reader:
             bounds = await reader.offsets(await reader.queues(topic))
-            for queue, (low, high) in bounds.items():
-                if rng is not None:
-                    low, high = sorted(rng.randint(low, high) for _ in range(2))
-                await self._read_range(reader, queue, low, high)
+            for queue, whole in bounds.items():
+                span = whole if rng is None else sorted(rng.randint(*whole) for _ in range(2))
+                await self._read_range(reader, queue, *span)
 
     async def _read_range(
         self, reader: RangeReader, queue: MessageQueue, low: int, high: int

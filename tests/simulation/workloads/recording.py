@@ -136,7 +136,7 @@ class Listener:
             self._judge(int(message.properties[h.MESSAGE]), message.reconsume_times)
             for message in messages
         ]
-        verdict = next((each for each in verdicts if each != "success"), "success")
+        verdict: h.Verdict = next((each for each in verdicts if each != "success"), "success")
         if self._slowest_s:
             await asyncio.sleep(self._rng.uniform(0, self._slowest_s))
         for delivery in deliveries:

@@ -88,7 +88,7 @@ class Workload:
         client = Client(self.stage, life, self.rng)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._stay(client))
-            while self.stage.elapsed_s < until_s and not self.is_settled():
+            while self.stage.elapsed_s < until_s and not self.is_settled():  # noqa: ASYNC110 - many events could settle it
                 await asyncio.sleep(_LOOK_S)
             await asyncio.sleep(_LOOK_S)  # for the commits of what was consumed last
             client.leaves.set()
