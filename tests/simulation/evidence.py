@@ -31,11 +31,10 @@ from tests.simulation.history import (
 from tests.simulation.store_reader import Record, Store, position_of
 
 # Faults by what they take from a broker, as `cometmq.testing.faults` names them.
-POWER_LOSS: Final = ("power_off", "lose_power")
+POWER_LOSS: Final = ("power_off",)
 KILL: Final = ("kill",)
 WIPE: Final = ("wipe",)
-DAMAGE: Final = ("flip_bit",)
-BAD_DISK: Final = ("fail", "fail_disk", "slow_disk", "fill", "fill_disk")
+BAD_DISK: Final = ("fail_disk", "slow_disk", "fill_disk")
 WRONG_CLOCK: Final = ("skew_clock", "drift_clock")
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -145,14 +144,24 @@ class Evidence:
             for fault in self.faults
             if fault.name in names
             and since_s <= fault.at_s <= until_s
-            and broker in fault.args.values()
+            and fault.args.get("node") == broker
+            and fault.args.get("seconds") != 0  # a `slow_disk` that ends another
         ]
+
+    def damaged(
+        self, broker: str, below: str = "commitlog", since_s: float = 0.0
+    ) -> list[FaultInjected]:
+        """Return the bits that were flipped in a broker's files below a directory."""
+        flips = self.injected(broker, ("flip_bit",), since_s)
+        return [flip for flip in flips if str(flip.args["path"]).startswith(below)]
 
     def may_forget(self, broker: str) -> tuple[str, ...]:
         """Return the faults after which a broker may have forgotten the end of its log."""
         configured = self.brokers.get(broker)
         in_memory = configured is not None and configured.transient_store_pool
-        return (*POWER_LOSS, *WIPE, *DAMAGE, *(KILL if in_memory else ()))
+        # Recovery, after any stop, ends a log at the first bit that was flipped.
+        by_stop = in_memory or bool(self.damaged(broker))
+        return (*POWER_LOSS, *WIPE, *((*KILL, "restart") if by_stop else ()))
 
     # -- what is in the logs --
 
@@ -249,8 +258,8 @@ class Evidence:
 
         A log that lost its end gives the offsets again that a group may have consumed and committed,
         and what gets such an offset is skipped: Java's brokers do not turn offsets back either. So
-        below what was delivered before the last such fault nothing is owed. Nor is it below what an
-        operator reset the group to, nor, if he reset it by a time, below what was delivered after.
+        below what was delivered before the last such fault nothing is owed. Nor is it below where an
+        operator had the group go on; if nobody knows where, since he was told of an error, nothing is.
         """
         first = self.first_offset(group, queue)
         if first is None:
@@ -258,12 +267,11 @@ class Evidence:
         faults = self.injected(queue.broker, self.may_forget(queue.broker))
         forgotten_s = max((each.at_s for each in faults), default=-1.0)
         seen = self.delivered_from[group.group, queue]
-        before = [each.offset + 1 for each in seen if each.at_s <= forgotten_s]
-        floor = max([first, *before])
-        for reset in self.resets:
-            if (reset.group, reset.topic) != (group.group, queue.topic):
-                continue
-            if reset.timestamp_ms is not None:
-                return None
-            floor = max(floor, reset.offsets.get(str(queue), 0))
-        return floor
+        floor = max([first, *(each.offset + 1 for each in seen if each.at_s <= forgotten_s)])
+        resets = [
+            each for each in self.resets if (each.group, each.topic) == (group.group, queue.topic)
+        ]
+        done = [each for each in resets if each.done]
+        if 2 * len(done) < len(resets):
+            return None
+        return max([floor, *(each.offsets.get(str(queue), 0) for each in done)])

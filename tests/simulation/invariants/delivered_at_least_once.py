@@ -7,8 +7,9 @@ own topic; in addition every acknowledged delayed message that still waits in th
 there.
 
 A broadcasting group owes its messages to each member, from the first that the member was given of each
-queue (`from_first`: from the first of all); members that stopped are not judged. A failed listener of
-such a group is not called again, so a delivery is enough.
+queue (`from_first`: from the first of all). A member that had QUIET_S seconds without a fault before it
+stopped, or the run ended, has been given all that was acknowledged before them. A failed listener of such
+a group is not called again, so a delivery is enough.
 
 Leniencies, and why: see `Evidence.judged_from`. Retries are sent back with WAIT=false, and so may be
 lost with the end of a log; whoever failed before such a fault is not judged. A recalled message does not
@@ -17,6 +18,8 @@ come.
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -37,23 +40,22 @@ from tests.simulation.history import (
 )
 
 NAME: Final = "delivered at least once"
+# Routes are asked for every 30 s, queues shared out every 20 s, a lost pull is noticed after 30 s.
+QUIET_S: Final = 120.0
 
 
 def judge(evidence: Evidence) -> Iterator[Violation]:
     if not evidence.live:
         return
-    stopped = {each.member for each in evidence.history.of(MemberStopped)}
-    members = [each for each in evidence.history.of(MemberStarted) if each.member not in stopped]
+    joined = {(each.group, each.topic) for each in evidence.history.of(MemberStarted)}
     for group in evidence.groups.values():
-        own = [each for each in members if (each.group, each.topic) == (group.group, group.topic)]
-        if not own:
+        if (group.group, group.topic) not in joined:
             continue
-        for queue, number, offset in _owed(evidence, group):
-            if group.is_broadcasting:
-                for member in own:
-                    yield from _to_member(evidence, group, member, queue, number, offset)
-            else:
-                yield from _to_group(evidence, group, queue, number, offset)
+        if group.is_broadcasting:
+            yield from _to_members(evidence, group)
+            continue
+        for owed in _owed(evidence, group):
+            yield from _to_group(evidence, group, *owed)
     yield from _still_waiting(evidence)
 
 
@@ -87,26 +89,34 @@ def _to_group(
     yield Violation(invariant=NAME, what=what, events=(send, *deliveries))
 
 
-def _to_member(
-    evidence: Evidence,
-    group: GroupConfigured,
-    member: MemberStarted,
-    queue: Queue,
-    number: int,
-    offset: int,
-) -> Iterator[Violation]:
-    seen = [
-        each for each in evidence.delivered_from[group.group, queue] if each.member == member.member
-    ]
-    first = 0 if group.from_first else min((each.offset for each in seen), default=None)
-    if first is None or offset < first or any(each.offset == offset for each in seen):
-        return
-    send = evidence.outgoing[number][0]
-    what = (
-        f"message {number} (offset {offset} of {queue}) was not delivered to member {member.member} of "
-        f"the broadcasting group {group.group}"
-    )
-    yield Violation(invariant=NAME, what=what, events=(send, member))
+def _to_members(evidence: Evidence, group: GroupConfigured) -> Iterator[Violation]:
+    stopped = {each.member: each for each in evidence.history.of(MemberStopped)}
+    known_s = {
+        each.outgoing.number: each.acknowledged.at_s for each in evidence.stored if each.is_plain
+    }
+    seen: dict[str, dict[Queue, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for delivery in evidence.deliveries:
+        seen[delivery.member][delivery.queue].add(delivery.offset)
+    owed = list(_owed(evidence, group))
+    for member in evidence.history.of(MemberStarted):
+        stop = stopped.get(member.member)
+        quiet_s = (evidence.end_s if stop is None else stop.at_s) - QUIET_S
+        if (member.group, member.topic) != (group.group, group.topic) or member.at_s > quiet_s:
+            continue
+        if any(quiet_s <= fault.at_s <= quiet_s + QUIET_S for fault in evidence.faults):
+            continue
+        for queue, number, offset in owed:
+            of_queue = seen[member.member][queue]
+            first = 0 if group.from_first else min(of_queue, default=math.inf)
+            if known_s.get(number, math.inf) > quiet_s or offset < first or offset in of_queue:
+                continue
+            send = evidence.outgoing[number][0]
+            what = (
+                f"message {number} (offset {offset} of {queue}) was not delivered to member "
+                f"{member.member} of the broadcasting group {group.group}"
+            )
+            events = (send, member) if stop is None else (send, member, stop)
+            yield Violation(invariant=NAME, what=what, events=events)
 
 
 def _is_dead(evidence: Evidence, group: GroupConfigured, number: int) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.simulation.evidence import DAMAGE, SCHEDULE_TOPIC, TIMER_TOPIC, Evidence, Violation
+from tests.simulation.evidence import SCHEDULE_TOPIC, TIMER_TOPIC, Evidence, Violation
 from tests.simulation.history import BrokerConfigured
 from tests.simulation.store_reader import Record, Store, Unit, java_hash
 
@@ -27,7 +27,7 @@ NAME: Final = "files agree"
 
 def judge(evidence: Evidence) -> Iterator[Violation]:
     for broker, store in evidence.stores.items():
-        if evidence.injected(broker, DAMAGE):
+        if evidence.damaged(broker, ""):
             continue
         image = evidence.images[broker]
         for gap in store.gaps:

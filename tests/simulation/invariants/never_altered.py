@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
-from tests.simulation.evidence import DAMAGE, Evidence, Violation
+from tests.simulation.evidence import Evidence, Violation
 from tests.simulation.history import AnyEvent, Delivered, RangeRead, SendStarted
 
 NAME: Final = "never altered"
@@ -96,7 +96,7 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
             for read in event.messages:
                 yield from _judge(evidence, unique_ids, read, event.queue.broker, event, read.topic)
     for broker, store in evidence.stores.items():
-        if evidence.injected(broker, DAMAGE):
+        if evidence.damaged(broker):
             continue
         for record in store.records:
             if record.fault is not None:
@@ -137,7 +137,7 @@ def _judge(
         return
     send, sent = evidence.outgoing[number]
     faults = [] if seen.body == sent.body else ["body"]
-    if not evidence.injected(broker, DAMAGE):
+    if not evidence.damaged(broker):
         faults += [] if topic in (None, send.topic) else [f"topic {topic}"]
         faults += _altered(properties, send, number, evidence)
         first = unique_ids.setdefault(number, properties.get("UNIQ_KEY", ""))

@@ -7,7 +7,7 @@ ConsumeMessageOrderlyService, MessageQueueSelector).
 - First successes of the messages of one order key come in the order of their numbers, as far as they
   lie in one queue.
 
-Orderly listeners of a run take one message at a time (consumeMessageBatchMaxSize 1, the default).
+Messages that a listener is given in one call (at one time) are one step of the queue.
 
 Leniencies, and why: see `Evidence.judged_from` (queues that lost their end, resets of offsets). Two
 members may work on one queue at once when the lock of a paused one ran out, as in Java; so that is not
@@ -81,6 +81,8 @@ def _deliveries(evidence: Evidence, group: GroupConfigured, queue: Queue) -> Ite
     reported: set[int] = set()
     next_index = 0
     by_delivery = {each.delivery: each for each in evidence.delivered_from[group.group, queue]}
+    call: tuple[str, float] | None = None
+    in_hand: set[int] = set()
     for event in evidence.history.events:
         if isinstance(event, Consumed) and event.delivery in by_delivery:
             delivery = by_delivery[event.delivery]
@@ -89,7 +91,12 @@ def _deliveries(evidence: Evidence, group: GroupConfigured, queue: Queue) -> Ite
             while next_index < len(wanted) and wanted[next_index][0] in done:
                 next_index += 1
         elif isinstance(event, Delivered) and event.delivery in by_delivery:
-            due = wanted[next_index] if next_index < len(wanted) else (math.inf, 0)
+            if call != (event.member, event.at_s):
+                call = (event.member, event.at_s)
+                in_hand.clear()
+            rest = (each for each in wanted[next_index:] if each[0] not in done | in_hand)
+            due = next(rest, (math.inf, 0))
+            in_hand.add(event.offset)
             if event.offset > due[0] and event.offset not in reported:
                 reported.add(event.offset)
                 what = (
