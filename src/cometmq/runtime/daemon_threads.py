@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import structlog
 
+from cometmq.runtime.surroundings import current
+
 log = structlog.get_logger(__name__)
 
 P = ParamSpec("P")
@@ -45,8 +47,10 @@ class DaemonThreads:
         """Run `function` in one of the threads and return its result or raise its error.
 
         The threads take calls in the order in which they were made. A call that is cancelled before
-        a thread took it is not run.
+        a thread took it is not run. In virtual time the function runs at once.
         """
+        if current().is_virtual:
+            return function(*args, **kwargs)
         future: asyncio.Future[T] = self._loop.create_future()
         self._unfinished += 1
         self._calls.put(_Call(future, lambda: function(*args, **kwargs)))

@@ -24,8 +24,7 @@ class TaskOwner:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # In the order of their creation, which is also the order in which they are cancelled: a set
-        # would order them by their addresses in memory.
+        # A dict, because it has an order: tasks are cancelled in the order in which they were made.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._closed = False
 

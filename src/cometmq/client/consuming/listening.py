@@ -14,7 +14,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import structlog
 
@@ -24,6 +24,7 @@ from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeReport, ConsumeResult
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -116,11 +117,18 @@ def listener_runner(
     clock: Clock = SYSTEM_CLOCK,
 ) -> ListenerRunner:
     """Return the runner for a function or for a coroutine function (see `takes_await`). The runner
-    calls `hooks` before and after the listener."""
+    calls `hooks` before and after the listener. In virtual time there is one thread, so functions
+    run in tasks, too."""
     if takes_await(listener):
         coroutine = cast("CoroutineListener", listener)
         return TaskRunner(coroutine, concurrency, name, on_done, hooks, clock)
     function = cast("FunctionListener", listener)
+    if current().is_virtual:
+
+        async def call(messages: list[MessageExt]) -> Any:
+            return function(messages)
+
+        return TaskRunner(call, concurrency, name, on_done, hooks, clock)
     return ThreadRunner(function, concurrency, name, on_done, hooks, clock)
 
 

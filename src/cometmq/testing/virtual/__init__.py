@@ -1,13 +1,13 @@
 """Runs nodes of a cluster in virtual time, in one thread, from one seed."""
 
-from cometmq.testing.virtual.loop import (
+from cometmq.testing.virtual.errors import (
     BlockingCallError,
     DeadlockError,
     LeftBehindError,
-    VirtualLoop,
-    run,
+    NodeKilledError,
 )
-from cometmq.testing.virtual.node import Node, NodeKilledError
+from cometmq.testing.virtual.loop import VirtualLoop, run
+from cometmq.testing.virtual.node import Node
 from cometmq.testing.virtual.world import World
 
 __all__ = [

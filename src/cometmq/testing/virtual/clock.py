@@ -32,6 +32,10 @@ class NodeClock:
     def monotonic(self) -> float:
         return self._own_s + (self._loop.now_s - self._loop_s) * self.rate
 
+    def at(self, loop_s: float) -> float:
+        """Return what `monotonic` shows at a time of the loop, at the present rate."""
+        return self._own_s + (loop_s - self._loop_s) * self.rate
+
     def sleep(self, seconds: float, /) -> None:
         """Hold up nobody: there is one thread."""
 
@@ -44,6 +48,10 @@ class NodeClock:
         self.skew_ms += ms
 
     def drift(self, rate: float) -> None:
-        """Go `rate` times as fast as the loop's time from now on."""
+        """Go `rate` times as fast as the loop's time from now on. Raises ValueError for a rate that
+        is not above 0.
+        """
+        if not rate > 0:
+            raise ValueError(f"a clock cannot go {rate!r} times as fast; give a rate above 0")
         self._own_s, self._loop_s = self.monotonic(), self._loop.now_s
         self.rate = rate

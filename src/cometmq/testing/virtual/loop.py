@@ -8,31 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from asyncio.tasks import _unregister_task
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
+
+from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
+from cometmq.testing.virtual.errors import BlockingCallError, DeadlockError, LeftBehindError
+from cometmq.testing.virtual.origins import Line, calling_line, waiting_lines
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.node import Node
 
+__all__ = [
+    "NODE",
+    "BlockingCallError",
+    "DeadlockError",
+    "LeftBehindError",
+    "VirtualLoop",
+    "VirtualTask",
+    "run",
+]
+
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 # The node that the running code belongs to.
 NODE: Final[ContextVar[Node | None]] = ContextVar("cometmq.node", default=None)
 
-
-class DeadlockError(RuntimeError):
-    """Everybody waits and no timer is set. The message says what each task waits for."""
-
-
-class BlockingCallError(RuntimeError):
-    """Code in virtual time called what would hold up the only thread, or leave the virtual world."""
-
-
-class LeftBehindError(RuntimeError):
-    """A run ended and left tasks, timers or connections behind. The message says who made them."""
+# So many callbacks without an end show that somebody waits for the time to go on, and lets it not.
+_CALLBACKS_OF_ONE_TIME: Final = 2_000_000
+# Finished tasks are forgotten when there are so many more of them than at the last look.
+_TASKS_AT_LEAST: Final = 256
+_AWAIT_CLIENTS: Final = "in virtual time connect through cometmq.aio, or run this in real time"
 
 
 class _Handle(asyncio.Handle):
@@ -46,13 +56,13 @@ class _Handle(asyncio.Handle):
         super().__init__(callback, args, loop, context)
         self.node: Node | None = self._context.get(NODE)  # type: ignore[attr-defined]
 
-    def _run(self) -> None:
-        if self.node is None or self.node.takes(self):
-            super()._run()
+    def run(self) -> None:
+        if self.node is None or self.node.lets_run(self):
+            self._run()
 
 
 class _Timer(asyncio.TimerHandle):
-    __slots__ = ("node",)
+    __slots__ = ("is_scheduled", "made_at", "node")
 
     def __init__(
         self,
@@ -64,27 +74,103 @@ class _Timer(asyncio.TimerHandle):
     ) -> None:
         super().__init__(when, callback, args, loop, context)
         self.node: Node | None = self._context.get(NODE)  # type: ignore[attr-defined]
+        # Not known of a timer that wakes a task, since the task is what is named.
+        self.made_at: Line | None = None
+        self.is_scheduled = True
 
-    def _run(self) -> None:
-        if self.node is None or self.node.takes(self):
-            super()._run()
+    @property
+    def wakes_task(self) -> bool:
+        """True when `asyncio.sleep`, `asyncio.timeout` or the like set this timer."""
+        module = getattr(self._callback, "__module__", None)  # type: ignore[attr-defined]
+        return module is not None and module.startswith("asyncio.")
+
+    def move(self, when: float) -> None:
+        self._when = when
+
+    def run(self) -> None:
+        if self.node is None or self.node.lets_run(self):
+            self._run()
+
+    def described(self) -> str:
+        """Say whose timer this is, what it calls when, and who made it."""
+        callback: Any = self._callback  # type: ignore[attr-defined]
+        name = getattr(callback, "__qualname__", repr(callback))
+        node = "" if self.node is None else f" of {self.node.name}"
+        return f"a timer{node} that calls {name} at {self.when():.3f} s; made at {self.made_at}"
+
+
+Handle = _Handle | _Timer
+
+
+class VirtualTask(asyncio.Task[T]):
+    """Knows its node, and the line that made it."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T], loop: VirtualLoop, name: Any, context: Any
+    ) -> None:
+        self.node = NODE.get() if context is None else context.get(NODE)
+        super().__init__(coroutine, loop=loop, name=name, context=context)
+        self.made_at = _made_at()
+
+    def forget(self) -> None:
+        """Take this task out of asyncio's tables: nobody will cancel it or miss its end."""
+        self._log_destroy_pending = False
+        _unregister_task(self)
+
+    def described(self) -> str:
+        """Say who this task is and where it waits."""
+        where = waiting_lines(self.get_coro())  # type: ignore[arg-type]
+        node = "" if self.node is None else f" of {self.node.name}"
+        return f"{self.get_name()}{node} waits at " + ", for ".join(str(line) for line in where)
+
+
+def _made_at() -> Line | None:
+    """Return the user's line that made something, or else the one that made the running task."""
+    line, is_users = calling_line()
+    if not is_users:
+        task = _running_task()
+        if task is not None and task.made_at is not None:
+            return task.made_at
+    return line
+
+
+def _running_task() -> VirtualTask[Any] | None:
+    task = asyncio.current_task()
+    return task if isinstance(task, VirtualTask) else None
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """Goes to the time of the next timer as soon as nothing else is to be done.
 
     Work for the loop's own threads is done at once. The machine's network is out of reach. Timers of
-    one time run in the order in which they were set.
+    one time run in the order in which they were set. `now_s` is the time without any node's drift.
     """
 
-    _ready: deque[asyncio.Handle]
+    _ready: deque[Handle]
     _scheduled: list[tuple[float, int, _Timer]]
     _timer_cancelled_count: int
+    _stopping: bool
+    _check_closed: Callable[[], None]
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
         self._timers_set = 0
+        self._run_since = 0
+        self._tasks: list[VirtualTask[Any]] = []
+        self._tasks_until_look = _TASKS_AT_LEAST
+        self._failure: BaseException | None = None
+
+    def run_forever(self) -> None:
+        with refuse_blocking_calls(self.fail):
+            super().run_forever()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with `error` after this callback, whoever may catch it in there."""
+        if self._failure is None:
+            self._failure = error
+
+    # Time
 
     def time(self) -> float:
         """Return the time of the running code's node."""
@@ -92,28 +178,124 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.now_s if node is None else node.clock.monotonic()
 
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
     ) -> asyncio.Handle:
-        self._check_closed()  # type: ignore[attr-defined]
+        self._check_closed()
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
     def call_at(
         self,
         when: float,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        self._check_closed()  # type: ignore[attr-defined]
+        self._check_closed()
         if (node := NODE.get()) is not None:
             when = node.clock.loop_time(when)
         timer = _Timer(when, callback, args, self, context)
-        self._timers_set += 1
-        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
-        timer._scheduled = True  # type: ignore[attr-defined]
+        self._schedule(timer)
         return timer
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self._check_closed()
+        if (node := NODE.get()) is not None:
+            delay = delay / node.clock.rate
+        timer = _Timer(self.now_s + delay, callback, args, self, context)
+        self._schedule(timer)
+        return timer
+
+    def _schedule(self, timer: _Timer) -> None:
+        if not timer.wakes_task:
+            timer.made_at = _made_at()
+        self._timers_set += 1
+        heapq.heappush(self._scheduled, (timer.when(), self._timers_set, timer))
+
+    def rescale(self, node: Node, old: Callable[[float], float]) -> None:
+        """Move the timers of a node whose clock goes at another rate from now on.
+
+        `old` returns what that clock would have shown at a time of the loop.
+        """
+        moved = []
+        for when, number, timer in self._scheduled:
+            if timer.node is node:
+                timer.move(max(self.now_s, node.clock.loop_time(old(when))))
+            moved.append((timer.when(), number, timer))
+        heapq.heapify(moved)
+        self._scheduled[:] = moved
+
+    # Tasks
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        self._check_closed()
+        task = VirtualTask(coro, self, name, context)
+        self._tasks.append(task)
+        if len(self._tasks) >= self._tasks_until_look:
+            self._tasks = self.tasks()
+            self._tasks_until_look = 2 * len(self._tasks) + _TASKS_AT_LEAST
+        return task
+
+    def tasks(self) -> list[VirtualTask[Any]]:
+        """Return all tasks that have not ended, in the order in which they were made."""
+        return [task for task in self._tasks if not task.done()]
+
+    def timers(self) -> list[_Timer]:
+        """Return the timers that are set and belong to a node, but to no task of it."""
+        return [
+            timer
+            for _, _, timer in sorted(self._scheduled, key=lambda entry: entry[1])
+            if timer.node is not None and timer.made_at is not None and not timer.cancelled()
+        ]
+
+    def run_again(self, handles: Iterable[Handle]) -> None:
+        """Run `handles` of a node that was paused, in their order."""
+        self._ready.extend(handles)
+
+    def drop(self, node: Node) -> tuple[list[VirtualTask[Any]], list[Handle]]:
+        """Forget all that a killed node has to do, and return it.
+
+        Whoever keeps what is returned keeps its `finally` from being run.
+        """
+        dropped: list[Handle] = [h for h in self._ready if h.node is node]
+        dropped += [timer for _, _, timer in self._scheduled if timer.node is node]
+        kept = [handle for handle in self._ready if handle.node is not node]
+        self._ready.clear()
+        self._ready.extend(kept)
+        self._scheduled[:] = [entry for entry in self._scheduled if entry[2].node is not node]
+        heapq.heapify(self._scheduled)
+        self._timer_cancelled_count = sum(t.cancelled() for _, _, t in self._scheduled)
+        tasks = [task for task in self.tasks() if task.node is node]
+        for task in tasks:
+            task.forget()
+        self._tasks = [task for task in self.tasks() if task.node is not node]
+        return tasks, dropped
+
+    # What a loop does beside
 
     def run_in_executor(  # type: ignore[override]  # typeshed's variadic generics say the same
         self, executor: Executor | None, func: Callable[..., T], *args: Any
@@ -127,40 +309,91 @@ class VirtualLoop(asyncio.BaseEventLoop):
             done.set_exception(error)
         return done
 
-    async def create_connection(self, *_: object, **__: object) -> NoReturn:  # type: ignore[override]
-        raise BlockingCallError("a connection of the machine in virtual time")
+    async def create_connection(self, *_: object, **__: object) -> NoReturn:
+        self._refuse("a connection of the machine")
 
-    async def create_server(self, *_: object, **__: object) -> NoReturn:  # type: ignore[override]
-        raise BlockingCallError("a listener of the machine in virtual time")
+    async def create_server(self, *_: object, **__: object) -> NoReturn:
+        self._refuse("a listener of the machine")
+
+    async def create_datagram_endpoint(self, *_: object, **__: object) -> NoReturn:
+        self._refuse("a socket of the machine")
+
+    async def subprocess_exec(self, *_: object, **__: object) -> NoReturn:
+        self._refuse("a process of the machine")
+
+    async def subprocess_shell(self, *_: object, **__: object) -> NoReturn:
+        self._refuse("a process of the machine")
+
+    def _refuse(self, what: str) -> NoReturn:
+        error = refusal(what, _AWAIT_CLIENTS)
+        self.fail(error)
+        raise error
 
     def _run_once(self) -> None:
         if not self._ready:
             self._advance()
-        for _ in range(len(self._ready)):
-            handle = self._ready.popleft()
+        ready = self._ready
+        count = len(ready)
+        self._run_since += count
+        if self._run_since > _CALLBACKS_OF_ONE_TIME:
+            self._run_since = 0
+            raise DeadlockError(
+                f"{_CALLBACKS_OF_ONE_TIME} callbacks ran at one time, so the time does not go on; "
+                "wait for an event, or by asyncio.sleep with more than 0 seconds:" + self._waits()
+            )
+        for _ in range(count):
+            if not ready:
+                return  # a node was killed, and what was its is gone
+            handle = ready.popleft()
             if not handle.cancelled():
-                handle._run()
+                handle.run()
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
 
     def _advance(self) -> None:
         """Go to the time of the next timer, and make all timers of that time ready."""
+        if self._stopping:
+            return
+        self._run_since = 0
         scheduled = self._scheduled
         while scheduled and scheduled[0][2].cancelled():
-            heapq.heappop(scheduled)[2]._scheduled = False  # type: ignore[attr-defined]
-            self._timer_cancelled_count -= 1
+            self._unschedule()
         if not scheduled:
-            raise DeadlockError("everybody waits, and no timer is set")
+            raise DeadlockError("everybody waits, and no timer is set:" + self._waits())
         self.now_s = max(self.now_s, scheduled[0][0])
         while scheduled and scheduled[0][0] <= self.now_s:
-            timer = heapq.heappop(scheduled)[2]
-            timer._scheduled = False  # type: ignore[attr-defined]
-            if timer.cancelled():
-                self._timer_cancelled_count -= 1
-            else:
+            timer = self._unschedule()
+            if not timer.cancelled():
                 self._ready.append(timer)
 
-    def run_again(self, handles: list[asyncio.Handle]) -> None:
-        """Run `handles` of a node that was paused, in their order."""
-        self._ready.extend(handles)
+    def _unschedule(self) -> _Timer:
+        timer = heapq.heappop(self._scheduled)[2]
+        timer.is_scheduled = False
+        if timer.cancelled():
+            self._timer_cancelled_count -= 1
+        return timer
+
+    def _timer_handle_cancelled(self, handle: _Timer) -> None:
+        if not handle.is_scheduled:
+            return
+        self._timer_cancelled_count += 1
+        if self._timer_cancelled_count > 100 + len(self._scheduled) // 2:
+            kept = []
+            for entry in self._scheduled:
+                if entry[2].cancelled():
+                    entry[2].is_scheduled = False
+                else:
+                    kept.append(entry)
+            heapq.heapify(kept)
+            self._scheduled[:] = kept
+            self._timer_cancelled_count = 0
+
+    def _waits(self) -> str:
+        lines = [f"\n  {task.described()}" for task in self.tasks()]
+        nodes = {task.node: None for task in self.tasks() if task.node is not None}
+        lines += [f"\n  {node.name} is paused; resume it" for node in nodes if node.is_paused]
+        return "".join(lines)
 
     def _process_events(self, event_list: object) -> None:
         """There are no files to wait for."""

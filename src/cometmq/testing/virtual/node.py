@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 from collections.abc import Coroutine
-from contextvars import Context, Token, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextvars import Context, ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.runtime.surroundings import SURROUNDINGS, Surroundings
+from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing.virtual.clock import NodeClock
-from cometmq.testing.virtual.loop import NODE
+from cometmq.testing.virtual.errors import NodeKilledError
+from cometmq.testing.virtual.loop import NODE, Handle, VirtualTask
 from cometmq.testing.virtual.workers import NodeWorkers
 
 if TYPE_CHECKING:
@@ -17,43 +21,56 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-
-class NodeKilledError(RuntimeError):
-    """The node was killed while somebody outside of it awaited its work."""
+# What `with node:` has to come back to, the innermost last. It belongs to the task that entered.
+_OUTER: Final[ContextVar[tuple[tuple[Node | None, Surroundings], ...]]] = ContextVar(
+    "cometmq.outer_nodes", default=()
+)
 
 
 class Node:
     """Has an address, a clock, workers and surroundings of its own. `World.node` makes it.
 
-    What is made inside of `with node:` belongs to it: tasks, timers, clients, servers.
+    What is made inside of `with node:` belongs to it: tasks, timers, clients, servers. `number`
+    tells the processes of a world apart; it is their process id.
     """
 
-    def __init__(self, world: World, name: str, host: str) -> None:
+    def __init__(self, world: World, name: str, host: str, number: int, clock: NodeClock) -> None:
         self.world = world
         self.name = name
         self.host = host
-        self.clock = NodeClock(world.loop)
+        self.clock = clock
         self.workers = NodeWorkers(self, world.randomness_of(f"workers of {name}"))
         self.surroundings = Surroundings(
             clock=self.clock,
             randomness=world.randomness_of(name),
             network=world.network.of(host),
             workers=self.workers,
+            process_id=lambda: number,
             is_virtual=True,
         )
         self.is_paused = False
         self.is_killed = False
-        self._held: list[asyncio.Handle] = []
-        self._entered: list[tuple[Token[Node | None], Token[Surroundings]]] = []
+        self._held: list[Handle] = []
+        # What ran when the node was killed. As long as it is kept, no `finally` of it runs.
+        self._remains: tuple[list[VirtualTask[Any]], list[Handle]] = ([], [])
+        self._awaited_outside: dict[asyncio.Future[Any], None] = {}
+        self._tasks = TaskOwner(name)
+
+    def __repr__(self) -> str:
+        state = "killed" if self.is_killed else "paused" if self.is_paused else "running"
+        return f"<{self.name} at {self.host}, {state}>"
 
     def __enter__(self) -> Node:
-        self._entered.append((NODE.set(self), SURROUNDINGS.set(self.surroundings)))
+        _OUTER.set((*_OUTER.get(), (NODE.get(), SURROUNDINGS.get())))
+        NODE.set(self)
+        SURROUNDINGS.set(self.surroundings)
         return self
 
     def __exit__(self, *_: object) -> None:
-        node, surroundings = self._entered.pop()
-        SURROUNDINGS.reset(surroundings)
-        NODE.reset(node)
+        *outer, (node, surroundings) = _OUTER.get()
+        _OUTER.set(tuple(outer))
+        NODE.set(node)
+        SURROUNDINGS.set(surroundings)
 
     def context(self) -> Context:
         """Return a new context of the node, for `call_soon(…, context=…)` from outside of it."""
@@ -63,38 +80,81 @@ class Node:
     async def run_in(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run `coroutine` as a task of this node and return its result.
 
-        Raises NodeKilledError if the node is killed meanwhile.
+        Raises NodeKilledError if the node is killed before the task has ended.
         """
-        task = asyncio.get_running_loop().create_task(coroutine, context=self.context())
-        return await task
+        if self.is_killed:
+            coroutine.close()
+            raise self._killed()
+        with self:
+            task = self._tasks.spawn(coroutine, "run_in", log_failure=False)
+        outside: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited_outside[outside] = None
+        task.add_done_callback(lambda _: None if outside.done() else outside.set_result(None))
+        try:
+            await outside
+        except asyncio.CancelledError:
+            if not self.is_killed:
+                task.cancel()
+            raise
+        finally:
+            del self._awaited_outside[outside]
+        return task.result()
 
     def pause(self) -> None:
-        """Run nothing of this node until `resume`. Its clock goes on."""
+        """Run nothing of this node until `resume`. Its clock goes on. Idempotent."""
         self.is_paused = True
 
     def resume(self) -> None:
-        """Run what was kept while the node was paused, and go on."""
+        """Run what was kept while the node was paused, and go on. Idempotent."""
         self.is_paused = False
         held, self._held = self._held, []
         self.world.loop.run_again(held)
 
     def kill(self) -> None:
-        """End this node: nothing of it runs any more, not even a `finally`."""
+        """End this node: nothing of it runs any more, not even a `finally`. Idempotent.
+
+        Call it from another node: the callback that runs at the moment goes on to its end.
+        """
+        if self.is_killed:
+            return
         self.is_killed = True
+        tasks, handles = self.world.loop.drop(self)
+        self._remains = (tasks, [*handles, *self._held])
+        self._held = []
+        for outside in self._awaited_outside:
+            if not outside.done():
+                outside.set_exception(self._killed())
+
+    def bury(self) -> None:
+        """Let go of what ran when the node was killed. For the world, when its run has ended."""
+        tasks, handles = self._remains
+        for handle in handles:
+            handle.cancel()
+        for task in tasks:
+            # A `finally` that awaits, or that needs the loop, fails here.
+            with contextlib.suppress(BaseException):
+                task.get_coro().close()
+        self._remains = ([], [])
 
     def skew_clock(self, ms: int) -> None:
         """Set the wall clock forward by `ms`, back if that is negative."""
         self.clock.skew(ms)
 
     def drift_clock(self, rate: float) -> None:
-        """Let both clocks go `rate` times as fast as the loop's time."""
+        """Let both clocks go `rate` times as fast as the loop's time, and the timers with them."""
+        former = copy.copy(self.clock)
         self.clock.drift(rate)
+        self.world.loop.rescale(self, former.at)
 
-    def takes(self, handle: asyncio.Handle) -> bool:
+    def lets_run(self, handle: Handle) -> bool:
         """Return whether `handle` may run now. For the loop; keeps the handle of a paused node."""
         if self.is_killed:
+            self._remains[1].append(handle)
             return False
         if self.is_paused:
             self._held.append(handle)
             return False
         return True
+
+    def _killed(self) -> NodeKilledError:
+        return NodeKilledError(f"{self.name} was killed; restart it, or await nothing of it")

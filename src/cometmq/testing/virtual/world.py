@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.runtime.randomness import Randomness
+from cometmq.testing.virtual.clock import NodeClock
+from cometmq.testing.virtual.errors import LeftBehindError
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
 from cometmq.testing.virtual.node import Node
@@ -14,6 +16,10 @@ from cometmq.testing.virtual.node import Node
 T = TypeVar("T")
 
 MAIN: Final = "main"
+# Closed connections take so long to be closed at the other end, too.
+_SETTLING_S: Final = 1.0
+# A task that is cancelled at the end of a run has so long for its `finally`.
+_CANCELLING_S: Final = 60.0
 
 
 class Event(NamedTuple):
@@ -23,15 +29,19 @@ class Event(NamedTuple):
 
 
 class World:
-    """Makes nodes, and runs coroutines on them. One seed gives one history."""
+    """Makes nodes, and runs one coroutine among them. One seed gives one history."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self.loop = VirtualLoop()
         self.history: list[Event] = []
         self._randomness: dict[str, Randomness] = {}
-        self.network = VirtualNetwork(self.randomness_of("network"))
+        self.network = VirtualNetwork(
+            self.randomness_of("network"), record=lambda node, event: self.record(event, node)
+        )
+        # By name, the last process of each. `_processes` has those before it, too.
         self.nodes: dict[str, Node] = {}
+        self._processes: list[Node] = []
 
     @staticmethod
     def current() -> World:
@@ -58,8 +68,26 @@ class World:
         """Return the node called `name`; make it, with the next free address, if there is none."""
         if name not in self.nodes:
             number = len(self.nodes)
-            self.nodes[name] = Node(self, name, f"10.0.{number // 250}.{number % 250 + 1}")
+            host = f"10.0.{number // 250}.{number % 250 + 1}"
+            self.network.add(name, host)
+            self._begin(name, host)
         return self.nodes[name]
+
+    def restart(self, name: str) -> Node:
+        """Begin a new process on the machine of a killed node, and return it as the node `name`.
+
+        It has the same address, and its clocks go on.
+        """
+        former = self.nodes[name]
+        if not former.is_killed:
+            raise RuntimeError(f"{name} runs; kill it before its restart")
+        return self._begin(name, former.host, former.clock)
+
+    def _begin(self, name: str, host: str, clock: NodeClock | None = None) -> Node:
+        number = len(self._processes) + 1
+        node = self.nodes[name] = Node(self, name, host, number, clock or NodeClock(self.loop))
+        self._processes.append(node)
+        return node
 
     def record(self, event: str, node: Node | str | None = None) -> None:
         """Add to `history` what happened to `node` (default: the running code's) now."""
@@ -69,6 +97,46 @@ class World:
         self.history.append(Event(self.loop.now_s, name, event))
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` on the node `main` and return its result. A world runs once."""
-        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            return runner.run(main, context=self.node(MAIN).context())
+        """Run `main` on the node `main` and return its result. A world runs once.
+
+        Raises LeftBehindError when `main` returned and left something behind.
+        """
+        runner = asyncio.Runner(loop_factory=lambda: self.loop)
+        left: list[str] = []
+        try:
+            result = runner.run(main, context=self.node(MAIN).context())
+            self.loop.run_until_complete(asyncio.sleep(_SETTLING_S))
+            left = self._left_behind()
+        finally:
+            self._end()
+        if left:
+            raise LeftBehindError(
+                "the run has ended and left behind (close clients and servers, cancel timers, await "
+                "tasks):" + "".join(f"\n  {each}" for each in left)
+            )
+        return result
+
+    def _left_behind(self) -> list[str]:
+        tasks, timers = self.loop.tasks(), self.loop.timers()
+        return [
+            *(f"the task {task.described()}; made at {task.made_at}" for task in tasks),
+            *(timer.described() for timer in timers),
+        ]
+
+    def _end(self) -> None:
+        """Cancel what is left, and close the loop."""
+        loop = self.loop
+        for node in self._processes:
+            node.resume()
+        try:
+            if tasks := loop.tasks():
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCELLING_S))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            for task in loop.tasks():
+                task.forget()
+            for node in self._processes:
+                node.bury()
+            loop.close()
