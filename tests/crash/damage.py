@@ -11,11 +11,11 @@ import struct
 from pathlib import Path
 
 from tests.crash.lives import ALWAYS, QUEUES, Campaign, Message, served
-from tests.unit.store.fault_disk import SECTOR
 
 from cometmq.errors import StoreFullError
 from cometmq.store.offline.check import Area, Report
 from cometmq.store.offline.repair import check, plan_repair, repair
+from cometmq.testing.virtual.file_system import SECTOR
 
 # Parts of a record (with two IPv4 hosts) whose damage shows: size, magic, CRC, its own offset,
 # length of the body.
@@ -58,17 +58,17 @@ class DamagedStore(Campaign):
     # -- damage; each returns whether there is anything to be found --
 
     def _hurt_log(self) -> bool:
-        files = sorted(path for path in self.disk.files if path.parent.name == "commitlog")
+        files = self._paths("commitlog")
         place = self.rng.choice(sorted(self.stored))
         base = place - place % self.config.mapped_file_size_commit_log
         path = next(path for path in files if int(path.name) == base)
         how = self.rng.choice(("flip", "flip", "flip", "body", "zero", "cut", "remove"))
         if how == "remove":
             # Without its oldest files a store is whole, without its newest a shorter one.
-            del self.disk.files[path]
+            self.disk.remove(path)
             return path not in (files[0], files[-1])
         if how == "cut":
-            self.disk.change(path, lambda data: data[: place % len(data)])
+            self.disk.damage(path, lambda data: data[: place % len(data)])
             return True
         if how == "zero":
             start = place - base - (place - base) % SECTOR
@@ -80,21 +80,24 @@ class DamagedStore(Campaign):
         self._flip(path, place - base + self.rng.randrange(start, end))
         return True
 
+    def _paths(self, part: str) -> list[Path]:
+        """Return the files of one part of the store, sorted."""
+        return [path for path, _ in self.disk.system.files() if part in path.parts]
+
     def _body_length(self, path: Path, position: int) -> int:
-        (length,) = struct.unpack_from(">i", self.disk.files[path].cache, position + 84)
+        (length,) = struct.unpack_from(">i", self.disk.read(path), position + 84)
         return int(length)
 
     def _hurt_queues(self) -> bool:
-        paths = [path for path in self.disk.files if "consumequeue" in path.parts]
-        path = self.rng.choice(sorted(paths))
+        path = self.rng.choice(self._paths("consumequeue"))
         how = self.rng.choice(("flip", "flip", "zero", "cut", "remove"))
-        used = bytes(self.disk.files[path].cache)
+        used = self.disk.read(path)
         units = [at for at in range(0, len(used), 20) if any(used[at : at + 20])]
         if how == "remove":
-            del self.disk.files[path]
+            self.disk.remove(path)
             return bool(units)
         if how == "cut":
-            self.disk.change(path, lambda data: data[: self.rng.randrange(1, len(data))])
+            self.disk.damage(path, lambda data: data[: self.rng.randrange(1, len(data))])
             return False
         if how == "zero":
             return self._zero(path, 0)
@@ -103,12 +106,12 @@ class DamagedStore(Campaign):
         return bool(units)
 
     def _hurt_index(self) -> bool:
-        paths = sorted(path for path in self.disk.files if path.parent.name == "index")
+        paths = self._paths("index")
         if not paths:
             return False
         path = self.rng.choice(paths)
         slots, entries = self.config.max_hash_slot_num, self.config.max_index_num
-        data = bytes(self.disk.files[path].cache)
+        data = self.disk.read(path)
         count = min(int.from_bytes(data[36:40], "big"), entries)
         if count < 3:
             return False
@@ -124,17 +127,17 @@ class DamagedStore(Campaign):
             data[position] ^= bit
             return data
 
-        self.disk.change(path, flip)
+        self.disk.damage(path, flip)
 
     def _zero(self, path: Path, start: int) -> bool:
-        lost = any(self.disk.files[path].cache[start : start + SECTOR])
+        lost = any(self.disk.read(path)[start : start + SECTOR])
 
         def zero(data: bytearray) -> bytearray:
             end = min(start + SECTOR, len(data))
             data[start:end] = bytes(end - start)
             return data
 
-        self.disk.change(path, zero)
+        self.disk.damage(path, zero)
         # Properties are no part that tells.
         return lost and "consumequeue" in path.parts
 

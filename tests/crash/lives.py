@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tests.crash.hostile_disk import HostileDisk
 from tests.crash.replay import compare, replayed
 from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, ManualClock
 from tests.waits import WAIT_S
@@ -23,9 +22,11 @@ from cometmq.errors import StoreBusyError, StoreError, StoreFullError
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import StoredRecord, decode_record, decode_records
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.config import StoreConfig
 from cometmq.store.offline.repair import check
 from cometmq.store.store import MessageStore
+from cometmq.testing.virtual.disk import VirtualDisk
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 ALWAYS = 1e9
@@ -56,7 +57,7 @@ class Campaign:
 
     def __init__(self, seed: int, root: Path) -> None:
         self.rng = random.Random(seed)
-        self.disk = HostileDisk(seed)
+        self.disk = VirtualDisk(Randomness(seed))
         self.clock = ManualClock()
         self.stored: dict[int, Message] = {}
         self.crash_count = 0
@@ -105,27 +106,32 @@ class Campaign:
         return store
 
     def _crash(self, store: MessageStore) -> None:
-        self.disk.crash()
+        self.disk.lose_power()
+        self.disk.mend()
         self.crash_count += 1
         # Of a process that died only its lock has to go.
         store._let_go()
+
+    def _arm(self, error: str, operations: int) -> None:
+        """Fail the write operation that comes after so many others."""
+        self.disk.fail("any", error, after=operations)
 
     def _live(self) -> int:
         """A life with faults, up to its end; the flushed offset then."""
         store = self._open()
         if self.rng.random() < 0.6:
             fault = self.rng.choice(("ENOSPC", "EIO"))
-            self.disk.arm(fault, self.rng.randrange(self.rng.choice((5, 40))))
+            self._arm(fault, self.rng.randrange(self.rng.choice((5, 40))))
         actions = self._actions(store)
         for _ in range(self.rng.randrange(60)):
             self.clock.value += self.rng.choice((0, 1, 500, 2000))
             try:
                 self.rng.choice(actions)()
             except StoreFullError:
-                self.disk.disarm()
+                self.disk.mend()
             except StoreError:
                 if store.failure is None:
-                    self.disk.disarm()
+                    self.disk.mend()
         flushed = store.flushed_offset
         self._retired = store.commit_log.min_offset
         if self.rng.random() < 0.2:
@@ -135,7 +141,7 @@ class Campaign:
             except StoreError:
                 self._crash(store)
                 return flushed
-            self.disk.disarm()
+            self.disk.mend()
             return end
         self._crash(store)
         return flushed
@@ -143,13 +149,13 @@ class Campaign:
     def _die_while_recovering(self) -> None:
         """Crash at any write of the recovery, some times; or fail, which must do no harm either."""
         while self.rng.random() < 0.3:
-            self.disk.arm(self.rng.choice(("ENOSPC", "EIO")), self.rng.randrange(12))
+            self._arm(self.rng.choice(("ENOSPC", "EIO")), self.rng.randrange(12))
             store = self.new()
             try:
                 store.open()
             except StoreError:
                 if self.rng.random() < 0.5:
-                    self.disk.disarm()
+                    self.disk.mend()
                     continue
             self._crash(store)
 
@@ -201,8 +207,10 @@ class Campaign:
         self.stored[place] = message
 
     def _clean(self, store: MessageStore) -> None:
-        self.disk.used_ratio = self.rng.choice((0.5, 0.5, 0.87))
+        used_ratio = self.rng.choice((0.5, 0.5, 0.87))
+        self.disk.fill(int(self.disk.capacity_bytes * (1 - used_ratio)))
         store.cleaner.run_now()
+        self.disk.free()
 
     def _delete(self, store: MessageStore) -> None:
         """Only the crash comes in between: what a failure leaves is a matter of unit tests."""

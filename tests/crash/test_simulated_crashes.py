@@ -47,7 +47,7 @@ def campaign(kind: type[Campaign], target: int, capsys: pytest.CaptureFixture[st
                 crashes += run.run()
             except Exception as error:
                 raise AssertionError(
-                    f"seed {seed} (faults: {run.disk.failures}); replay it with "
+                    f"seed {seed} (faults: {run.disk.faults.strikes}); replay it with "
                     f"COMETMQ_CRASH_SEED={seed} make crash"
                 ) from error
         seed += 1

@@ -140,6 +140,7 @@ def _draw_cluster(rng: Random) -> ClusterPlan:
     flush = rng.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
     properties = {
         "flushDiskType": flush,
+        "adminFrom": "10.0.0.0/16",
         "enablePropertyFilter": "true",
         "mappedFileSizeCommitLog": str(rng.choice((64, 256, 1024)) * 1024),
         "mappedFileSizeConsumeQueue": str(20 * rng.choice((50, 500))),

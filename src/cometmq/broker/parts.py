@@ -17,6 +17,7 @@ from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.files import Files
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
@@ -37,6 +38,8 @@ class Parts:
     clock: Clock
     randomness: Randomness
     disk: Disk
+    # Where the state files lie.
+    files: Files
     workers: Workers
     tasks: TaskOwner
     state: StateWriter

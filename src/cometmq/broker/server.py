@@ -55,7 +55,7 @@ from cometmq.runtime.metric_catalogue import Server
 from cometmq.runtime.network import Network
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
-from cometmq.runtime.surroundings import current
+from cometmq.runtime.surroundings import current, files_of
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 from cometmq.store.config import StoreConfig
@@ -106,6 +106,7 @@ class Broker:
         self._network = network or around.network
         self._workers = workers
         self._disk = disk or Disk()
+        self._files = files_of(self._disk)
         self._config_directory = store_config.store_path_root_dir / "config"
         self._tasks = TaskOwner("broker")
         self._state = StateWriter(workers, clock)
@@ -299,7 +300,7 @@ class Broker:
         filters = PropertyFilters(
             self.config,
             self._clock,
-            JsonFile(self._config_directory / "consumerFilter.json"),
+            JsonFile(self._config_directory / "consumerFilter.json", files=self._files),
             self._state,
             predicates,
         )
@@ -310,6 +311,7 @@ class Broker:
             clock=self._clock,
             randomness=self._randomness,
             disk=self._disk,
+            files=self._files,
             workers=self._workers,
             tasks=self._tasks,
             state=self._state,
@@ -356,7 +358,12 @@ class Broker:
         # For a start that fails here: reading the journal may already have had the topics written.
         self._closing.callback(self._state.close)
         tables = BrokerTables(
-            self.config, self._clock, self._state, self._config_directory, self._workers
+            self.config,
+            self._clock,
+            self._state,
+            self._config_directory,
+            self._workers,
+            self._files,
         )
         # The journal is closed when the state writer has written all that it can.
         self._closing.callback(tables.close)

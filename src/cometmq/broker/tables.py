@@ -28,6 +28,7 @@ from cometmq.protocol.bodies import (
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.files import SYSTEM_FILES, Files
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.workers import THREADS, Workers
@@ -54,12 +55,14 @@ class BrokerTables:
         state: StateWriter,
         directory: Path,
         workers: Workers = THREADS,
+        files: Files = SYSTEM_FILES,
     ) -> None:
         self._state = state
-        self._topics_file = JsonFile(directory / "topics.json")
-        self._journal = TopicJournal(directory / "topics.journal", workers)
-        self._groups_file = JsonFile(directory / "subscriptionGroup.json")
-        self._offsets_file = JsonFile(directory / "consumerOffset.json")
+        self._files = files
+        self._topics_file = JsonFile(directory / "topics.json", files=files)
+        self._journal = TopicJournal(directory / "topics.journal", workers, files)
+        self._groups_file = JsonFile(directory / "subscriptionGroup.json", files=files)
+        self._offsets_file = JsonFile(directory / "consumerOffset.json", files=files)
         table = _load(self._topics_file, TopicConfigSerializeWrapper)
         table = self._topic_table = table or TopicConfigSerializeWrapper()
         if self._recover(table, clock.now_ms()):
@@ -98,7 +101,9 @@ class BrokerTables:
         found = self.offsets.find_impossible(end_of)
         if not found:
             return
-        kept = JsonFile(self._offsets_file.path.with_name("consumerOffset.uncorrected.json"))
+        kept = JsonFile(
+            self._offsets_file.path.with_name("consumerOffset.uncorrected.json"), files=self._files
+        )
         try:
             kept.write(self._offsets_text())
         except OSError as error:

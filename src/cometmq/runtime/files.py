@@ -111,9 +111,3 @@ class SystemFiles:
 
 
 SYSTEM_FILES: Final[Files] = SystemFiles()
-
-
-def files_of(disk: object) -> Files:
-    """Return the state files that lie on `disk`: its own if it has some, else the machine's."""
-    files: Files = getattr(disk, "files", SYSTEM_FILES)
-    return files

@@ -16,13 +16,9 @@ from typing import TypeVar
 import structlog
 
 from cometmq.errors import CometMQError, ConfigError
-from cometmq.runtime.durable import (
-    PRIVATE_FILE,
-    make_directories,
-    permissions,
-    sync,
-    write_new,
-)
+from cometmq.runtime.durable import PRIVATE_FILE
+from cometmq.runtime.files import Files
+from cometmq.runtime.surroundings import current
 
 log = structlog.get_logger(__name__)
 
@@ -33,11 +29,19 @@ class JsonFile:
     """One state file. `read` and `write` block and suit any thread; `save` is for the loop's.
 
     With `keep_permissions`, meant for a file that an operator made, each new file gets the
-    permissions of the one it replaces.
+    permissions of the one it replaces. `files` says where the file lies, by default where the
+    calling code has its files.
     """
 
-    def __init__(self, path: str | Path, *, keep_permissions: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        keep_permissions: bool = False,
+        files: Files | None = None,
+    ) -> None:
         self.path = Path(path)
+        self._files = current().files if files is None else files
         self._keep_permissions = keep_permissions
         self._backup = self.path.with_name(self.path.name + ".bak")
         # Writers run in executor threads. When a caller of `save` is cancelled, its writer may
@@ -57,7 +61,7 @@ class JsonFile:
         damaged: CometMQError | ValueError | None = None
         for path in (self.path, self._backup):
             try:
-                text = path.read_text(encoding="utf-8")
+                text = self._files.read(path).decode()
                 if not text.strip():
                     continue
                 value = decode(text)
@@ -86,13 +90,13 @@ class JsonFile:
         """
         pieces = [text] if isinstance(text, str) else text
         with self._writing:
-            make_directories(self.path.parent)
+            self._files.make_directories(self.path.parent)
             temporary = self.path.with_name(self.path.name + ".tmp")
-            write_new(temporary, (piece.encode() for piece in pieces), self._mode())
-            if self.path.exists():
+            self._files.write_new(temporary, (piece.encode() for piece in pieces), self._mode())
+            if self._files.exists(self.path):
                 self._keep_as_backup()
-            temporary.replace(self.path)
-            sync(self.path.parent)
+            self._files.replace(temporary, self.path)
+            self._files.sync(self.path.parent)
 
     def _keep_as_backup(self) -> None:
         """Give the present file the name of the backup, too.
@@ -101,18 +105,18 @@ class JsonFile:
         its backup: by those who look at it meanwhile, and by the next start if this process dies.
         """
         second = self._backup.with_name(self._backup.name + ".tmp")
-        second.unlink(missing_ok=True)
+        self._files.remove(second)
         try:
-            second.hardlink_to(self.path)
+            self._files.link(self.path, second)
         except OSError:  # not every file system has links
-            self.path.replace(self._backup)
+            self._files.replace(self.path, self._backup)
             return
-        second.replace(self._backup)
+        self._files.replace(second, self._backup)
         # It is still there if both names were the same file's already, since a process died here.
-        second.unlink(missing_ok=True)
+        self._files.remove(second)
 
     def _mode(self) -> int:
-        mode = permissions(self.path) if self._keep_permissions else None
+        mode = self._files.permissions(self.path) if self._keep_permissions else None
         return PRIVATE_FILE if mode is None else mode
 
     async def save(self, text: str) -> None:

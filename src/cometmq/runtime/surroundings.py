@@ -1,4 +1,4 @@
-"""Says which clock, randomness, network and workers the calling code has.
+"""Says which clock, randomness, network, workers and state files the calling code has.
 
 Whoever makes an object that needs one of them and is given none takes those of `current()`. On a
 machine these are the machine's. The nodes of a virtual cluster have their own, so that a user's
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
+from cometmq.runtime.files import SYSTEM_FILES, Files
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 from cometmq.runtime.workers import THREADS, Workers
@@ -27,12 +28,19 @@ class Surroundings:
     randomness: Randomness = SYSTEM_RANDOMNESS
     network: Network = TCP_NETWORK
     workers: Workers = THREADS
+    files: Files = SYSTEM_FILES
     process_id: Callable[[], int] = os.getpid
     is_virtual: bool = False
 
 
 MACHINE: Final = Surroundings()
 SURROUNDINGS: Final[ContextVar[Surroundings]] = ContextVar("cometmq.surroundings", default=MACHINE)
+
+
+def files_of(disk: object) -> Files:
+    """Return the state files that lie on `disk`: its own if it has some, else the caller's."""
+    files: Files | None = getattr(disk, "files", None)
+    return current().files if files is None else files
 
 
 def current() -> Surroundings:

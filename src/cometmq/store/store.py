@@ -213,6 +213,7 @@ class MessageStore:
         self.commit_log.files.load(repair=not clean)
         # Before the first change: a crash on the way must not look like a clean stop.
         self._disk.write(self.config.abort_path, str(os.getpid()).encode())
+        self._disk.sync_directory(self.config.abort_path.parent)
         intact = self.queues.load(repair=True)
         self._ledger.load()
         for topic, queue_id in self._ledger.left_over(self.queues, self.commit_log.files.end):

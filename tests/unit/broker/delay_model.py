@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import CLIENT, Box, ManualClock, QuickDisk
 
 from cometmq.broker.config import BrokerConfig
@@ -28,8 +27,10 @@ from cometmq.model import properties as p
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import DiskUsage
 from cometmq.store.store import MessageStore
+from cometmq.testing.virtual.disk import VirtualDisk
 
 LEVELS_MS = (1_000, 5_000, 60_000, 1_800_000)
 QUEUES = (("orders", 0), ("orders", 1), ("audit", 0))
@@ -54,7 +55,7 @@ class FillingDisk(QuickDisk):
         return usage(full=self.full)
 
 
-class FillingFaultDisk(FaultDisk):
+class FillingFaultDisk(VirtualDisk):
     full = False
 
     def modified_ms(self, path: Path) -> int:
@@ -96,7 +97,7 @@ class Life:
             delete_when="",
         )
         self.disk: FillingFaultDisk | FillingDisk = (
-            FillingFaultDisk(seed) if power else FillingDisk()
+            FillingFaultDisk(Randomness(seed)) if power else FillingDisk()
         )
         self.power = power
         self.clock_jumps = clock_jumps
@@ -261,8 +262,8 @@ class Life:
 
     def kill(self) -> None:
         if self.power:
-            assert isinstance(self.disk, FaultDisk)
-            self.disk.crash()
+            assert isinstance(self.disk, VirtualDisk)
+            self.disk.lose_power()
             self.store._let_go()
         else:
             self.box.crash(self.store)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import CLIENT, HOST, Box, ManualClock, QuickDisk, records
 
 from cometmq.broker.config import BrokerConfig
@@ -36,7 +35,9 @@ from cometmq.protocol.headers import EndTransactionRequestHeader
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.json_dialect import decode_body, pretty
 from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.store import MessageStore
+from cometmq.testing.virtual.disk import VirtualDisk
 
 TOPICS = ("orders", "payments")
 TIMEOUT_MS = 6_000
@@ -105,11 +106,10 @@ class World:
             root,
             mapped_file_size_commit_log=1 << 18,
             mapped_file_size_consume_queue=20 * 2000,
-            # An index file of the usual size has 420 MB, and `FaultDisk` copies all of it for a sync.
             max_hash_slot_num=1_000,
             max_index_num=4_000,
         )
-        self.power = FaultDisk(seed) if power else None
+        self.power = VirtualDisk(Randomness(seed)) if power else None
         self.disk = self.power or QuickDisk()
         self.clock: ManualClock = self.box.clock
         self.config = BrokerConfig(
@@ -178,8 +178,8 @@ class World:
         self.box.crash(self.life.store)
         self._start_again(killed=True)
 
-    def _lose_power(self, disk: FaultDisk) -> None:
-        disk.crash()
+    def _lose_power(self, disk: VirtualDisk) -> None:
+        disk.lose_power()
         self.life.store._let_go()
         self.appends_left, self.fail_next = -1, False
         self.asked.clear()

@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.index_model import Model, key_hash
 from tests.unit.store.store_box import CLIENT, Box
 
 from cometmq.errors import StoreError, StoreFullError
 from cometmq.protocol.record import decode_record
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk
 from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
 from cometmq.store.index.index_service import IndexAnswer
 from cometmq.store.log.scan import LogScan
 from cometmq.store.store import MessageStore
+from cometmq.testing.virtual.disk import VirtualDisk
 
 SLOTS, ENTRIES = 7, 12
 SMALL = {"max_hash_slot_num": SLOTS, "max_index_num": ENTRIES}
@@ -444,13 +445,13 @@ def test_names_rise_when_the_clock_is_put_back(make_box: Callable[..., Box]) -> 
 def test_power_losses(tmp_path: Path, seed: int) -> None:
     """After a crash the index is never wrong, and is completed."""
     rng = random.Random(seed)
-    disk = FaultDisk(seed)
+    disk = VirtualDisk(Randomness(seed))
     box = Box(tmp_path / "store", mapped_file_size_commit_log=4096 * 4, **SMALL)
     for _ in range(4):
         store = box.open(disk)
         build(store)
         model = model_of(store)
-        indexed = [bytes(disk.files[path].cache) for path in index_paths(disk)]
+        indexed = [disk.read(path) for path in index_paths(disk)]
         assert indexed == model.data()
         for _ in range(rng.randrange(40)):
             box.clock.value += rng.choice((0, 500, 2000))
@@ -460,12 +461,12 @@ def test_power_losses(tmp_path: Path, seed: int) -> None:
                 rng.choice([*actions, store.flush_commit_log])()
         if rng.random() < 0.3:
             store.close()
-        disk.crash()
+        disk.lose_power()
         store._let_go()
 
 
-def index_paths(disk: FaultDisk) -> list[Path]:
-    return sorted(path for path in disk.files if path.parent.name == "index")
+def index_paths(disk: VirtualDisk) -> list[Path]:
+    return [path for path, _ in disk.system.files() if path.parent.name == "index"]
 
 
 def test_a_query_looks_at_a_bounded_number_of_entries(make_box: Callable[..., Box]) -> None:

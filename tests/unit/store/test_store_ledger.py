@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import structlog
-from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import LOG_FILE, QUEUE_FILE, Box, bodies, put
 
 from cometmq.errors import StoreError
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk
 from cometmq.store.offline.repair import check
+from cometmq.testing.virtual.disk import VirtualDisk
 
 IDLE = "idle"
 ALWAYS = 1e9
@@ -255,7 +256,7 @@ def test_messages_of_the_new_life_survive_a_log_that_lost_its_tail(tmp_path: Pat
     deletion.
     """
     box = Box(tmp_path / "s", mapped_file_size_commit_log=16 * LOG_FILE)
-    disk = FaultDisk(1)
+    disk = VirtualDisk(Randomness(1))
     store = box.new(disk)
     store.open()
     put(store, b"flushed", topic="t")
@@ -264,7 +265,7 @@ def test_messages_of_the_new_life_survive_a_log_that_lost_its_tail(tmp_path: Pat
         put(store, bytes(1000), topic="t")
     store.delete_topic("t")
     end = store.commit_log.end
-    disk.crash()
+    disk.lose_power()
     store._let_go()
     store = box.new(disk)
     store.open()
@@ -273,7 +274,7 @@ def test_messages_of_the_new_life_survive_a_log_that_lost_its_tail(tmp_path: Pat
     for number in range(3):
         assert put(store, b"new", topic="t")[0] == number
     store.flush_all()
-    disk.crash()
+    disk.lose_power()
     store._let_go()
     store = box.new(disk)
     store.open()

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import CLIENT, Box, put, records
 
 from cometmq.errors import StoreFullError
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.log.scan import LogScan
 from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.store import MessageStore
+from cometmq.testing.virtual.disk import VirtualDisk
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 Stored = dict[int, tuple[str, int, int, bytes, str]]
@@ -59,7 +60,7 @@ def check_queues(store: MessageStore, stored: Stored) -> None:
 class Life:
     """One run of a broker's storage, from start to power loss."""
 
-    def __init__(self, box: Box, disk: FaultDisk, rng: random.Random, stored: Stored) -> None:
+    def __init__(self, box: Box, disk: VirtualDisk, rng: random.Random, stored: Stored) -> None:
         self.box, self.disk, self.rng, self.stored = box, disk, rng, stored
         self.store = box.open(disk)
 
@@ -75,7 +76,7 @@ class Life:
             try:
                 self.rng.choice(actions)()
             except StoreFullError:
-                self.disk.room = 1 << 30
+                self.disk.mend()
         return self.store.flushed_offset
 
     def put(self) -> None:
@@ -96,30 +97,31 @@ class Life:
 
 def lives(box: Box, seed: int) -> None:
     rng = random.Random(seed)
-    disk = FaultDisk(seed)
+    disk = VirtualDisk(Randomness(seed))
     stored: Stored = {}
     for _ in range(rng.randrange(2, 5)):
-        disk.room = rng.choice((1, 5, 1 << 30))
-        flushed = 0
+        room = rng.choice((1, 5, None))
+        if room is not None:
+            disk.fail("allocate", "ENOSPC", after=room, times=None)
         try:
             life = Life(box, disk, rng, stored)
         except StoreFullError:
-            disk.room = 1 << 30
+            disk.mend()
             life = Life(box, disk, rng, stored)
         flushed = life.run()
         if rng.random() < 0.2:
             life.store.close()
             flushed = life.store.commit_log.end
         else:
-            disk.crash()
+            disk.lose_power()
             drop(life.store)
-        disk.room = 1 << 30
+        disk.mend()
         store = box.open(disk)
         check_flushed(store, stored, flushed)
         for place in [place for place in stored if place >= store.commit_log.end]:
             del stored[place]
         check_queues(store, stored)
-        disk.crash()
+        disk.lose_power()
         drop(store)
 
 

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 from tests.golden.golden import of_kind
-from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import CLIENT, Box, ManualClock, bodies, put
 
 from cometmq.errors import StoreFullError
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.batch import BatchEntry
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.queues.consume_queue import UNIT
 from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, ExtendedConsumeQueue, ExtUnit
 from cometmq.store.store import MessageStore
+from cometmq.testing.virtual.disk import VirtualDisk
 
 # As many units of 20 bytes and a bit map of 14 as a handful of messages make.
 EXT_FILE = 0x7FFF + 4
@@ -288,7 +289,7 @@ def test_retention_takes_files_of_the_extension(box: Box) -> None:
 def test_power_losses(tmp_path: Path, seed: int) -> None:
     """No unit ever has the data of another message, whatever part of either file a crash took."""
     rng = random.Random(seed)
-    disk = FaultDisk(seed)
+    disk = VirtualDisk(Randomness(seed))
     box = Box(tmp_path / "store")
     box.clock = ManualClock()
     tags: list[str] = []
@@ -305,5 +306,5 @@ def test_power_losses(tmp_path: Path, seed: int) -> None:
                 rng.choice([*actions, store.flush_commit_log])()
         if rng.random() < 0.3:
             store.close()
-        disk.crash()
+        disk.lose_power()
         store._let_go()

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 import structlog
-from tests.unit.store.fault_disk import FaultDisk
 from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
 from cometmq.protocol.batch import BatchEntry
+from cometmq.runtime.randomness import Randomness
 from cometmq.store.files import memory
 from cometmq.store.files.disk import Disk
 from cometmq.store.refusals import RefusalCause
+from cometmq.testing.virtual.disk import VirtualDisk
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_a_crash_takes_what_was_not_committed_and_nothing_else(tmp_path: Path, s
         transient_store_pool_enable=True,
         mapped_file_size_commit_log=LOG_FILE * 2,
     )
-    disk = FaultDisk(seed)
+    disk = VirtualDisk(Randomness(seed))
     sent: dict[int, bytes] = {}
     for _ in range(3):
         store = box.open(disk)
@@ -230,7 +231,7 @@ def test_a_crash_takes_what_was_not_committed_and_nothing_else(tmp_path: Path, s
             if rng.random() < 0.1:
                 store.flush_commit_log()
                 flushed_offset = store.flushed_offset
-        disk.crash()
+        disk.lose_power()
         store._let_go()
         store = box.open(disk)
         assert store.commit_log.end >= flushed_offset

@@ -51,7 +51,7 @@ class Delays(Service):
         self._tasks = parts.tasks
         self._config = parts.config
         self._root = parts.store.config.store_path_root_dir
-        self._file = JsonFile(self._root / "config" / "delayOffset.json")
+        self._file = JsonFile(self._root / "config" / "delayOffset.json", files=parts.files)
         self._java_timer_file = self._root / "config" / "timercheck"
         self.messages = DelayedMessages(
             self._store, self._config.timer_precision_ms, self._due_earlier

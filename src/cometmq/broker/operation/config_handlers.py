@@ -34,6 +34,7 @@ from cometmq.runtime.config import (
     unknown_keys,
 )
 from cometmq.runtime.config_check import check_update, decode_update
+from cometmq.runtime.files import SYSTEM_FILES
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.logging import change_log_level, check_log_is_ours
 from cometmq.store import config as store_config
@@ -123,7 +124,12 @@ class ConfigHandlers:
         self._configuration = Configuration([parts.config, parts.store.config], given.properties)
         more = given.properties.get("configBlackList", "").split(";")
         self._black_list = _BLACK_LIST | {key.strip() for key in more}
-        self._file = JsonFile(given.file, keep_permissions=True) if given.file is not None else None
+        # An operator made it, so it is on the machine's disk wherever the store is.
+        self._file = (
+            None
+            if given.file is None
+            else JsonFile(given.file, keep_permissions=True, files=SYSTEM_FILES)
+        )
         self._unsaved: dict[str, str] = {}
         self._version = DataVersion()
         self._fixed = {k: v for k, v in _FIXED.items() if k not in given.properties}

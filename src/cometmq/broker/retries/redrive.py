@@ -30,6 +30,7 @@ from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.record import StoredRecord
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.files import Files
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.state_writer import StateWriter
@@ -107,6 +108,7 @@ class Redrives:
         flush: Callable[[], Awaitable[object]],
         state: StateWriter,
         randomness: Randomness,
+        files: Files | None = None,
     ) -> None:
         self._state = state
         self._randomness = randomness
@@ -114,7 +116,8 @@ class Redrives:
         self._clock = clock
         self._topics = topics
         self._flush = flush
-        self._file = JsonFile(store.config.store_path_root_dir / "config" / "redrives.json")
+        directory = store.config.store_path_root_dir / "config"
+        self._file = JsonFile(directory / "redrives.json", files=files)
         self._states: dict[str, RedriveState] = {}
         # Progress of the redrives under way. It is kept apart from `_states`, which get it only
         # when the disk has what it says.

@@ -44,6 +44,7 @@ class Retries(Service):
             lambda: parts.flusher.flush(0),
             parts.state,
             parts.randomness,
+            parts.files,
         )
 
     async def open(self) -> None:

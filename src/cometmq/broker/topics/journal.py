@@ -17,10 +17,8 @@ line is skipped: the last one may be incomplete after a crash.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,7 +29,7 @@ import structlog
 
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies import TopicConfigSerializeWrapper
-from cometmq.runtime.durable import make_directories, sync, write_atomically
+from cometmq.runtime.files import SYSTEM_FILES, AppendFile, Files
 from cometmq.runtime.workers import Workers
 
 log = structlog.get_logger(__name__)
@@ -58,18 +56,19 @@ class JournalFile:
     After an OSError of `append` the file must be written as a whole.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files) -> None:
         self.path = path
-        self._fd = -1
+        self._files = files
+        self._open: AppendFile | None = None
 
     @property
     def is_open(self) -> bool:
-        return self._fd >= 0
+        return self._open is not None
 
     def read(self) -> list[TopicChange]:
         """Read the changes; the first has the version of `topics.json`. Raises OSError."""
         try:
-            lines = self.path.read_bytes().split(b"\n")
+            lines = self._files.read(self.path).split(b"\n")
         except FileNotFoundError:
             return []
         changes = [change for line in lines if line and (change := _decode(line)) is not None]
@@ -81,17 +80,18 @@ class JournalFile:
     def write(self, lines: Iterable[bytes]) -> None:
         """Replace the file as a whole, durably."""
         self.close()
-        make_directories(self.path.parent)
-        write_atomically(self.path, b"".join(lines), 0o600)
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        self._files.make_directories(self.path.parent)
+        self._files.write_new(temporary, lines)
+        self._files.replace(temporary, self.path)
+        self._files.sync(self.path.parent)
+        self._open = self._files.append_to(self.path)
 
     def append(self, lines: Iterable[bytes]) -> None:
         """Add lines, durably."""
-        rest = memoryview(b"".join(lines))
+        assert self._open is not None, "the file is written as a whole first"
         try:
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-            os.fdatasync(self._fd)
+            self._open.append(b"".join(lines))
         except OSError:
             self.close()
             raise
@@ -99,15 +99,14 @@ class JournalFile:
     def remove(self) -> None:
         """Remove the file durably: an old journal must not meet a table written without it."""
         self.close()
-        with suppress(FileNotFoundError):
-            self.path.unlink()
-            sync(self.path.parent)
+        if self._files.remove(self.path):
+            self._files.sync(self.path.parent)
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
 
 class TopicJournal:
@@ -117,8 +116,8 @@ class TopicJournal:
     it has `topics.json` written, and returns whether that happens at once.
     """
 
-    def __init__(self, path: Path, workers: Workers) -> None:
-        self._file = JournalFile(path)
+    def __init__(self, path: Path, workers: Workers, files: Files = SYSTEM_FILES) -> None:
+        self._file = JournalFile(path, files)
         self._executor = workers.worker("topic-journal")
         self.on_add: Callable[[], bool] = lambda: False
         # `topics.json` has version `_base` and all changes up to position `_folded`. `_lines` are

@@ -108,7 +108,7 @@ class Disk:
 
     def make_directory(self, path: Path) -> None:
         """Make a directory, and those above it that are missing, for this user alone."""
-        with _named(path):
+        with named_errors(path):
             missing = []
             while not path.is_dir():
                 missing.append(path)
@@ -118,7 +118,7 @@ class Disk:
 
     def is_open_to_others(self, path: Path) -> bool:
         """Say whether a file or directory, not a link, gives rights to others than its owner."""
-        with _named(path):
+        with named_errors(path):
             try:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
@@ -128,7 +128,7 @@ class Disk:
 
     def restrict(self, path: Path) -> None:
         """Take from a file or directory the rights of all but its owner."""
-        with _named(path):
+        with named_errors(path):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~0o077)
@@ -137,7 +137,7 @@ class Disk:
 
     def names(self, path: Path) -> list[str]:
         """Return the entries of a directory, sorted; none when it does not exist."""
-        with _named(path):
+        with named_errors(path):
             try:
                 return sorted(os.listdir(path))  # noqa: PTH208 - names, not paths
             except FileNotFoundError:
@@ -148,14 +148,14 @@ class Disk:
 
     def size(self, path: Path) -> int | None:
         """Return the size of a file in bytes, None when there is no such file."""
-        with _named(path):
+        with named_errors(path):
             try:
                 return path.stat().st_size
             except FileNotFoundError:
                 return None
 
     def modified_ms(self, path: Path) -> int:
-        with _named(path):
+        with named_errors(path):
             return path.stat().st_mtime_ns // 1_000_000
 
     def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
@@ -165,7 +165,7 @@ class Disk:
         `reserve` gives room to the others. Raises StoreFullError when there is no room; a file that
         this call made is removed then.
         """
-        with _named(path):
+        with named_errors(path):
             existed = path.exists()
             with SPARE.opened(path, os.O_RDWR | _MAKE, _FILE_MODE) as fd:
                 try:
@@ -181,12 +181,12 @@ class Disk:
 
     def reserve(self, path: Path, start: int, end: int) -> None:
         """Make sure that a part of an existing file has room. Raises StoreFullError."""
-        with _named(path), SPARE.opened(path, os.O_RDWR) as fd:
+        with named_errors(path), SPARE.opened(path, os.O_RDWR) as fd:
             os.posix_fallocate(fd, start, end - start)
 
     def cut(self, path: Path, start: int, size: int, *, reserve: bool) -> None:
         """Make the bytes from `start` to `size` zero, whatever stood there, and sync that."""
-        with _named(path):
+        with named_errors(path):
             os.truncate(path, start)
         self.allocate(path, size, reserved=None if reserve else max(start, 1))
         self.sync(path)
@@ -198,7 +198,7 @@ class Disk:
 
         Without `read_ahead`, touching a page brings only that page, not megabytes around it.
         """
-        with _named(path):
+        with named_errors(path):
             fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
             try:
                 access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
@@ -228,7 +228,7 @@ class Disk:
 
     def write_at(self, path: Path, start: int, data: memoryview) -> None:
         """Write into an existing file; mappings of it see the bytes. Blocks without the GIL."""
-        with _named(path), SPARE.opened(path, os.O_WRONLY) as fd:
+        with named_errors(path), SPARE.opened(path, os.O_WRONLY) as fd:
             while data:
                 written = os.pwrite(fd, data, start)
                 start += written
@@ -247,7 +247,7 @@ class Disk:
         # A missing file was removed meanwhile, by retention or with its topic: nothing is left to
         # sync.
         with (
-            _named(path),
+            named_errors(path),
             suppress(FileNotFoundError),
             SPARE.opened(path, os.O_RDONLY) as fd,
         ):
@@ -265,7 +265,7 @@ class Disk:
 
         A link that stands there, or another user's file, is removed first.
         """
-        with _named(path):
+        with named_errors(path):
             with suppress(FileNotFoundError):
                 found = path.lstat()
                 if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
@@ -277,12 +277,12 @@ class Disk:
     def overwrite(self, path: Path, data: bytes, size: int) -> None:
         """Replace the first bytes of a file in place, give it `size` bytes, and sync it."""
         self.allocate(path, size)
-        with _named(path), SPARE.opened(path, os.O_RDWR) as fd:
+        with named_errors(path), SPARE.opened(path, os.O_RDWR) as fd:
             os.pwrite(fd, data, 0)
             os.fdatasync(fd)
 
     def read(self, path: Path) -> bytes:
-        with _named(path):
+        with named_errors(path):
             return path.read_bytes()
 
     def read_into(self, path: Path, offset: int, target: memoryview) -> int:
@@ -290,7 +290,7 @@ class Disk:
 
         Unlike touching a mapping, this lets other threads run while the disk works.
         """
-        with _named(path), SPARE.opened(path, os.O_RDONLY) as fd:
+        with named_errors(path), SPARE.opened(path, os.O_RDONLY) as fd:
             filled = 0
             while filled < len(target):
                 count = os.preadv(fd, [target[filled:]], offset + filled)
@@ -300,27 +300,27 @@ class Disk:
             return filled
 
     def remove(self, path: Path) -> None:
-        with _named(path):
+        with named_errors(path):
             path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        with _named(path), suppress(FileNotFoundError):
+        with named_errors(path), suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        with _named(source):
+        with named_errors(source):
             source.replace(target)
 
     def lock(self, path: Path) -> DirectoryLock:
         """Take the exclusive lock. Raises StoreLockedError when any process holds it."""
-        with _named(path):
+        with named_errors(path):
             # Looked up before the file is opened: closing any descriptor of a file drops every
             # POSIX lock that the process holds on it.
             if path.exists() and _identity(path.stat()) in _held_locks:
-                raise _locked(path, "this process")
+                raise locked_error(path, "this process")
             fd = os.open(path, os.O_RDWR | _MAKE, _FILE_MODE)
             if not _take_or_close(fd, EXCLUSIVE):
-                raise _locked(path, "another process")
+                raise locked_error(path, "another process")
             identity = _identity(os.fstat(fd))
             _held_locks.add(identity)
             os.pwrite(fd, b"lock", 0)
@@ -332,13 +332,13 @@ class Disk:
 
         Raises StoreLockedError when a broker holds the lock.
         """
-        with _named(path):
+        with named_errors(path):
             try:
                 identity = _identity(path.stat())
             except FileNotFoundError:
                 return None
             if identity in _held_locks:
-                raise _locked(path, "this process")
+                raise locked_error(path, "this process")
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             if not _take_or_close(fd, SHARED):
                 raise StoreLockedError(
@@ -353,7 +353,7 @@ class Disk:
 
     def owner(self, path: Path) -> str | None:
         """Return the name of the user who owns a file or directory; None when there is none."""
-        with _named(path):
+        with named_errors(path):
             try:
                 return _user_name(path.stat().st_uid)
             except (FileNotFoundError, NotADirectoryError):
@@ -387,7 +387,7 @@ class Disk:
 
     def usage(self, path: Path) -> DiskUsage:
         """Return the usage of the file system that holds `path`, or will once it is made."""
-        with _named(path):
+        with named_errors(path):
             while not path.exists():
                 path = path.parent
             stats = os.statvfs(path)
@@ -417,7 +417,8 @@ def _may_be_store(path: Path) -> bool:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def named_errors(path: Path) -> Iterator[None]:
+    """Raise a StoreError that names `path` where the block raises an OSError."""
     try:
         yield
     except OSError as error:
@@ -461,7 +462,7 @@ def _identity(stats: os.stat_result) -> tuple[int, int]:
     return stats.st_dev, stats.st_ino
 
 
-def _locked(path: Path, owner: str) -> StoreLockedError:
+def locked_error(path: Path, owner: str) -> StoreLockedError:
     return StoreLockedError(
         f"{path.parent} is in use by {owner}: stop the broker that runs there, "
         f"or set storePathRootDir to a directory of its own"

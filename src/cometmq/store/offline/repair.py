@@ -130,6 +130,7 @@ def repair(
         # anything.
         disk.write(config.abort_path, b"repair")
         disk.remove(config.checkpoint_path)
+        disk.sync_directory(config.abort_path.parent)
         for path in plan.short_files:
             disk.allocate(path, config.mapped_file_size_commit_log)
         for path in plan.missing_files:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Final
 
+from cometmq.testing.virtual.loop import made_at
 from cometmq.testing.virtual.transport import VirtualTransport
 
 LOOPBACK: Final = "127.0.0.1"
@@ -37,6 +38,7 @@ class VirtualListener:
         self._new_protocol = new_protocol
         self._backlog = backlog
         self._waiting: dict[VirtualTransport, None] = {}
+        self.made_at = made_at()
         self.accepts = False
 
     async def start(self) -> None:

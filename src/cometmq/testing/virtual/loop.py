@@ -29,6 +29,7 @@ __all__ = [
     "LeftBehindError",
     "VirtualLoop",
     "VirtualTask",
+    "made_at",
     "run",
 ]
 
@@ -110,7 +111,7 @@ class VirtualTask(asyncio.Task[T]):
     ) -> None:
         self.node = NODE.get() if context is None else context.get(NODE)
         super().__init__(coroutine, loop=loop, name=name, context=context)
-        self.made_at = _made_at()
+        self.made_at = made_at()
 
     def forget(self) -> None:
         """Take this task out of asyncio's tables: nobody will cancel it or miss its end."""
@@ -124,7 +125,7 @@ class VirtualTask(asyncio.Task[T]):
         return f"{self.get_name()}{node} waits at " + ", for ".join(str(line) for line in where)
 
 
-def _made_at() -> Line | None:
+def made_at() -> Line | None:
     """Return the user's line that made something, or else the one that made the running task."""
     line, is_users = calling_line()
     if not is_users:
@@ -226,7 +227,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _schedule(self, timer: _Timer) -> None:
         if not timer.wakes_task:
-            timer.made_at = _made_at()
+            timer.made_at = made_at()
         self._timers_set += 1
         heapq.heappush(self._scheduled, (timer.when(), self._timers_set, timer))
 
@@ -406,4 +407,5 @@ def run(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
     """Run `main` in virtual time on the node `main` of a new world, and return its result."""
     from cometmq.testing.virtual.world import World
 
-    return World(seed).run(main)
+    with World(seed) as world:
+        return world.run(main)

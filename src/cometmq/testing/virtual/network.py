@@ -21,6 +21,7 @@ from cometmq.runtime.randomness import Randomness
 from cometmq.testing.virtual.flow import Flow, os_error
 from cometmq.testing.virtual.host import ANY, LOOPBACK, Host, VirtualListener
 from cometmq.testing.virtual.link import Link
+from cometmq.testing.virtual.origins import Line
 from cometmq.testing.virtual.transport import VirtualTransport, outside
 
 P = TypeVar("P", bound=asyncio.Protocol)
@@ -168,8 +169,11 @@ class VirtualNetwork:
         found = []
         for host in self._hosts.values():
             name = self.name_of(host.address)
-            found += [f"{name}: listener on port {each.port}" for each in host.listeners]
-            found += [f"{name}: {each.description}" for each in host.transports]
+            ends: list[tuple[str, Line | None]] = [
+                *((f"listener on port {each.port}", each.made_at) for each in host.listeners),
+                *((each.description, each.made_at) for each in host.transports),
+            ]
+            found += [f"{name}: {what}{f'; made at {at}' if at else ''}" for what, at in ends]
         return found
 
     # For the networks of hosts

@@ -28,17 +28,20 @@ _OUTER: Final[ContextVar[tuple[tuple[Node | None, Surroundings], ...]]] = Contex
 
 
 class Node:
-    """Has an address, a clock, workers and surroundings of its own. `World.node` makes it.
+    """Has an address, a clock, a disk, workers and surroundings of its own. `World.node` makes it.
 
-    What is made inside of `with node:` belongs to it: tasks, timers, clients, servers. `number`
-    tells the processes of a world apart; it is their process id.
+    What is made inside of `with node:` belongs to it: tasks, timers, clients, servers. A second
+    node of one name is the next process on the same machine: its clocks go on.
     """
 
-    def __init__(self, world: World, name: str, host: str, number: int, clock: NodeClock) -> None:
+    def __init__(self, world: World, name: str, host: str) -> None:
+        number = len(world.processes) + 1
         self.world = world
         self.name = name
         self.host = host
-        self.clock = clock
+        former = world.nodes.get(name)
+        self.clock: NodeClock = NodeClock(world.loop) if former is None else former.clock
+        self.disk = world.disk(name)
         self.workers = NodeWorkers(self, world.randomness_of(f"workers of {name}"))
         self.surroundings = Surroundings(
             clock=self.clock,
@@ -46,6 +49,7 @@ class Node:
             network=world.network.of(host),
             workers=self.workers,
             process_id=lambda: number,
+            files=self.disk.files,
             is_virtual=True,
         )
         self.is_paused = False
@@ -55,6 +59,7 @@ class Node:
         self._remains: tuple[list[VirtualTask[Any]], list[Handle]] = ([], [])
         self._awaited_outside: dict[asyncio.Future[Any], None] = {}
         self._tasks = TaskOwner(name)
+        world.processes.append(self)
 
     def __repr__(self) -> str:
         state = "killed" if self.is_killed else "paused" if self.is_paused else "running"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import contextlib
 import os
 import sys
-import threading
+import sysconfig
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -15,17 +12,14 @@ from typing import Any, Final, NamedTuple
 
 import cometmq
 
-# Lines of these say nothing to whoever looks for his own.
-_MACHINERY: Final = (
-    *(f"{Path(at).parent}{os.sep}" for at in (asyncio.__file__, concurrent.futures.__file__)),
-    f"{Path(__file__).parent}{os.sep}",
-    threading.__file__,
-    contextlib.__file__,
-    "<frozen ",
-)
+# Lines of asyncio and of the rest of the standard library say nothing to whoever looks for his own.
+_paths = sysconfig.get_paths()
+_INSTALLED: Final = tuple({_paths["purelib"] + os.sep: 0, _paths["platlib"] + os.sep: 0})
+_STANDARD: Final = (_paths["stdlib"] + os.sep, _paths["platstdlib"] + os.sep, "<frozen ")
+_VIRTUAL: Final = f"{Path(__file__).parent}{os.sep}"
 _OURS: Final = f"{Path(cometmq.__file__).parent}{os.sep}"
 
-_MACHINE, _PRODUCT, _USER = range(3)
+_MACHINERY, _LIBRARY, _USERS = range(3)
 _ranks: dict[str, int] = {}
 
 
@@ -41,10 +35,12 @@ class Line(NamedTuple):
 def _rank(path: str) -> int:
     rank = _ranks.get(path)
     if rank is None:
-        if path.startswith(_MACHINERY):
-            rank = _MACHINE
+        if path.startswith(_VIRTUAL):
+            rank = _MACHINERY
+        elif path.startswith((_OURS, *_INSTALLED)):
+            rank = _LIBRARY
         else:
-            rank = _PRODUCT if path.startswith(_OURS) else _USER
+            rank = _MACHINERY if path.startswith(_STANDARD) else _USERS
         _ranks[path] = rank
     return rank
 
@@ -56,29 +52,32 @@ def _line(code: CodeType, number: int | None) -> Line:
 def calling_line() -> tuple[Line | None, bool]:
     """Return the line that called, and whether it is the user's.
 
-    That is the innermost one outside of asyncio and cometmq, or else of cometmq.
+    That is the innermost one outside of cometmq and what is installed, or else of these.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect` would be slow
-    of_product: Line | None = None
+    of_library: Line | None = None
     while frame is not None:
         rank = _rank(frame.f_code.co_filename)
-        if rank == _USER:
+        if rank == _USERS:
             return _line(frame.f_code, frame.f_lineno), True
-        if rank == _PRODUCT and of_product is None:
-            of_product = _line(frame.f_code, frame.f_lineno)
+        if rank == _MACHINERY:
+            if frame.f_code.co_name == "_run_once":
+                break  # who called the loop did not call this
+        elif of_library is None:
+            of_library = _line(frame.f_code, frame.f_lineno)
         frame = frame.f_back
-    return of_product, False
+    return of_library, False
 
 
 def waiting_lines(coroutine: Coroutine[Any, Any, Any]) -> list[Line]:
     """Return where `coroutine` waits: the user's line, and the innermost one below it.
 
-    Lines of asyncio are left out, unless there are no others.
+    Lines of the standard library are left out, unless there are no others.
     """
     lines = [(_rank(line.path), line) for line in _awaits(coroutine)]
-    users = [line for rank, line in lines if rank == _USER][-1:]
-    products = [line for rank, line in lines if rank == _PRODUCT][-1:]
-    return users + products or [line for _, line in lines][-1:]
+    users = [line for rank, line in lines if rank == _USERS][-1:]
+    libraries = [line for rank, line in lines if rank == _LIBRARY][-1:]
+    return users + libraries or [line for _, line in lines][-1:]
 
 
 def _awaits(awaitable: Any) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cometmq.runtime.randomness import Randomness
 from cometmq.testing.virtual.flow import CAPACITY_BYTES, End, Flow, Item
+from cometmq.testing.virtual.loop import made_at
 
 # As asyncio has them.
 _HIGH_BYTES: Final = 64 * 1024
@@ -39,6 +40,7 @@ class VirtualTransport(asyncio.Transport):
         on_lost: Callable[[VirtualTransport, Exception | None], None],
     ) -> None:
         self.sockname, self.peername = names
+        self.made_at = made_at()
         super().__init__({"sockname": self.sockname, "peername": self.peername})
         self.flow: Flow
         self.far_flow: Flow

@@ -110,7 +110,11 @@ class NodeWorkers:
         self._extra_s = seconds
 
     def _draw_s(self) -> float:
-        return self._extra_s + self._randomness.uniform(_SHORTEST_S, _LONGEST_S)
+        return (
+            self._extra_s
+            + self._node.disk.slow_s
+            + self._randomness.uniform(_SHORTEST_S, _LONGEST_S)
+        )
 
     def _done(self, name: str) -> None:
         self._node.world.record(f"worker {name}", self._node)

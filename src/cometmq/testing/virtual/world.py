@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from cometmq.runtime.randomness import Randomness
 from cometmq.testing.virtual.clock import NodeClock
+from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import LeftBehindError
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
@@ -29,7 +31,13 @@ class Event(NamedTuple):
 
 
 class World:
-    """Makes nodes, and runs one coroutine among them. One seed gives one history."""
+    """Makes nodes, and runs coroutines among them. One seed gives one history.
+
+    with World(seed=7) as world:
+        world.run(main())
+
+    The end of the `with` statement says what is left of tasks, timers and connections.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -39,9 +47,12 @@ class World:
         self.network = VirtualNetwork(
             self.randomness_of("network"), record=lambda node, event: self.record(event, node)
         )
-        # By name, the last process of each. `_processes` has those before it, too.
+        # By name, the last process of each; `processes` has those before it, too.
         self.nodes: dict[str, Node] = {}
-        self._processes: list[Node] = []
+        self.processes: list[Node] = []
+        # It lets Ctrl-C end what runs. It is not closed: `_end` knows what has been killed.
+        self._runner = asyncio.Runner(loop_factory=lambda: self.loop)
+        self._disks: dict[str, VirtualDisk] = {}
 
     @staticmethod
     def current() -> World:
@@ -70,7 +81,7 @@ class World:
             number = len(self.nodes)
             host = f"10.0.{number // 250}.{number % 250 + 1}"
             self.network.add(name, host)
-            self._begin(name, host)
+            self.nodes[name] = Node(self, name, host)
         return self.nodes[name]
 
     def restart(self, name: str) -> Node:
@@ -81,13 +92,18 @@ class World:
         former = self.nodes[name]
         if not former.is_killed:
             raise RuntimeError(f"{name} runs; kill it before its restart")
-        return self._begin(name, former.host, former.clock)
-
-    def _begin(self, name: str, host: str, clock: NodeClock | None = None) -> Node:
-        number = len(self._processes) + 1
-        node = self.nodes[name] = Node(self, name, host, number, clock or NodeClock(self.loop))
-        self._processes.append(node)
+        node = self.nodes[name] = Node(self, name, former.host)
         return node
+
+    def disk(self, name: str) -> VirtualDisk:
+        """Return the disk of the node called `name`, which outlives the node."""
+        if name not in self._disks:
+            self._disks[name] = VirtualDisk(
+                self.randomness_of(f"disk of {name}"),
+                NodeClock(self.loop),
+                record=partial(self.record, node=name),
+            )
+        return self._disks[name]
 
     def record(self, event: str, node: Node | str | None = None) -> None:
         """Add to `history` what happened to `node` (default: the running code's) now."""
@@ -96,17 +112,16 @@ class World:
         name = node.name if isinstance(node, Node) else node or ""
         self.history.append(Event(self.loop.now_s, name, event))
 
-    def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` on the node `main` and return its result. A world runs once.
+    def __enter__(self) -> Self:
+        return self
 
-        Raises LeftBehindError when `main` returned and left something behind.
-        """
-        runner = asyncio.Runner(loop_factory=lambda: self.loop)
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """End the world. Raises LeftBehindError if something is left, unless there is an error."""
         left: list[str] = []
         try:
-            result = runner.run(main, context=self.node(MAIN).context())
-            self.loop.run_until_complete(asyncio.sleep(_SETTLING_S))
-            left = self._left_behind()
+            if error is None:
+                self.loop.run_until_complete(asyncio.sleep(_SETTLING_S))
+                left = self._left_behind()
         finally:
             self._end()
         if left:
@@ -114,19 +129,23 @@ class World:
                 "the run has ended and left behind (close clients and servers, cancel timers, await "
                 "tasks):" + "".join(f"\n  {each}" for each in left)
             )
-        return result
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` on the node `main` and return its result. May be called again."""
+        return self._runner.run(main, context=self.node(MAIN).context())
 
     def _left_behind(self) -> list[str]:
         tasks, timers = self.loop.tasks(), self.loop.timers()
         return [
             *(f"the task {task.described()}; made at {task.made_at}" for task in tasks),
             *(timer.described() for timer in timers),
+            *self.network.open_connections(),
         ]
 
     def _end(self) -> None:
         """Cancel what is left, and close the loop."""
         loop = self.loop
-        for node in self._processes:
+        for node in self.processes:
             node.resume()
         try:
             if tasks := loop.tasks():
@@ -137,6 +156,6 @@ class World:
         finally:
             for task in loop.tasks():
                 task.forget()
-            for node in self._processes:
+            for node in self.processes:
                 node.bury()
             loop.close()

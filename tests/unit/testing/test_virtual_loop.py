@@ -1,0 +1,433 @@
+"""Virtual time: it jumps, it is the same in every run, and it says what stands in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import pytest
+
+from cometmq.testing.virtual import (
+    BlockingCallError,
+    DeadlockError,
+    LeftBehindError,
+    NodeKilledError,
+    World,
+    run,
+)
+from cometmq.testing.virtual.clock import EPOCH_MS
+from cometmq.testing.virtual.loop import NODE
+
+HERE = Path(__file__).name
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def line_of(text: str) -> str:
+    """Return `file:line` of the line of this file that ends with the comment `# text`."""
+    lines = Path(__file__).read_text().splitlines()
+    (number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
+    return f"{HERE}:{number} "
+
+
+# Time
+
+
+def test_an_hour_takes_no_time() -> None:
+    async def main() -> float:
+        await asyncio.sleep(3600)
+        return now()
+
+    assert run(main()) == 3600
+
+
+def test_timers_of_one_time_run_in_the_order_in_which_they_were_set() -> None:
+    async def main() -> list[int]:
+        heard: list[int] = []
+        for number in range(50):
+            asyncio.get_running_loop().call_at(7.0, heard.append, number)
+        await asyncio.sleep(8)
+        return heard
+
+    assert run(main()) == list(range(50))
+
+
+def test_a_timeout_ends_what_it_is_for() -> None:
+    async def main() -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(90):
+                await asyncio.Event().wait()
+        return now()
+
+    assert run(main()) == 90
+
+
+def test_cancelled_timers_are_forgotten() -> None:
+    async def main() -> None:
+        for _ in range(10_000):
+            asyncio.get_running_loop().call_later(3600, print).cancel()
+        assert len(asyncio.get_running_loop()._scheduled) < 500  # type: ignore[attr-defined]
+        await asyncio.sleep(1)
+        assert now() == 1
+
+    run(main())
+
+
+def test_one_world_runs_several_coroutines() -> None:
+    with World() as world:
+        world.run(asyncio.sleep(5))
+        world.run(asyncio.sleep(5))
+        assert world.loop.now_s == 10
+
+
+def test_work_for_threads_is_done_at_once() -> None:
+    async def main() -> None:
+        assert await asyncio.to_thread(threading.get_ident) == threading.get_ident()
+        assert now() == 0
+
+    run(main())
+
+
+def test_draws_for_one_use_shift_no_other() -> None:
+    one, other = World(7), World(7)
+    with one, other:
+        one.randomness_of("network").random()
+        drawn = one.randomness_of("disk").random()
+        assert other.randomness_of("disk").random() == drawn
+        with World(8) as third:
+            assert third.randomness_of("disk").random() != drawn
+
+
+# Nodes
+
+
+async def ticks(heard: list[float], count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(10)
+        heard.append(now())
+
+
+def test_a_paused_node_goes_on_where_it_was() -> None:
+    async def main() -> list[float]:
+        node, heard = World.current().node("app-1"), list[float]()
+        with node:
+            task = asyncio.get_running_loop().create_task(ticks(heard))
+        await asyncio.sleep(25)
+        node.pause()
+        await asyncio.sleep(30)
+        assert heard == [10, 20]
+        node.resume()
+        await task
+        return heard
+
+    assert run(main()) == [10, 20, 55, 65, 75]
+
+
+def test_nothing_of_a_killed_node_runs() -> None:
+    heard: list[object] = []
+
+    async def work() -> None:
+        try:
+            await ticks(heard)  # type: ignore[arg-type]
+        finally:
+            heard.append("finally")
+
+    async def main() -> None:
+        node = World.current().node("app-1")
+        with node:
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(work())
+            loop.call_later(30, heard.append, "timer")
+            event = asyncio.Event()
+            waiting = loop.create_task(event.wait())
+        await asyncio.sleep(15)
+        node.kill()
+        event.set()
+        await asyncio.sleep(100)
+        assert heard == [10]
+        assert not task.done()
+        assert not waiting.done()
+
+    run(main())
+
+
+def test_who_awaits_work_of_a_killed_node_is_told() -> None:
+    async def main() -> None:
+        node = World.current().node("app-1")
+        asyncio.get_running_loop().call_later(5, node.kill)
+        with pytest.raises(NodeKilledError, match="app-1"):
+            await node.run_in(asyncio.sleep(3600))
+        assert now() == 5
+        with pytest.raises(NodeKilledError, match="restart it"):
+            await node.run_in(asyncio.sleep(1))
+
+    run(main())
+
+
+def test_a_restarted_node_has_its_address_and_its_clock() -> None:
+    async def main() -> None:
+        world = World.current()
+        former = world.node("broker-a")
+        former.skew_clock(5000)
+        with pytest.raises(RuntimeError, match="kill it"):
+            world.restart("broker-a")
+        former.kill()
+        node = world.restart("broker-a")
+        assert node is world.node("broker-a")
+        assert node.host == former.host
+        assert node.surroundings.process_id() != former.surroundings.process_id()
+        assert node.surroundings.clock.now_ms() == EPOCH_MS + 5000
+        await node.run_in(asyncio.sleep(1))
+
+    run(main())
+
+
+def test_nodes_may_be_entered_by_several_tasks_at_once() -> None:
+    async def main() -> None:
+        world = World.current()
+        first, second = world.node("a"), world.node("b")
+        seen: list[str] = []
+
+        async def visit(delay_s: float) -> None:
+            with first:
+                await asyncio.sleep(delay_s)
+                with second:
+                    await asyncio.sleep(delay_s)
+                seen.append(repr(NODE.get()))
+
+        await asyncio.gather(visit(1), visit(1.5), visit(2))
+        assert seen == [repr(first)] * 3
+
+    run(main())
+
+
+def test_a_skewed_clock_jumps_and_its_timers_do_not() -> None:
+    async def main() -> None:
+        node, heard = World.current().node("app-1"), list[float]()
+        clock = node.surroundings.clock
+        node.skew_clock(-3_600_000)
+        assert clock.now_ms() == EPOCH_MS - 3_600_000
+        await node.run_in(ticks(heard, 2))
+        assert heard == [10, 20]
+        assert clock.monotonic() == 20
+
+    run(main())
+
+
+def test_a_drifting_node_waits_longer_or_shorter_than_others() -> None:
+    async def main() -> None:
+        node, heard = World.current().node("app-1"), list[float]()
+        with node:
+            task = asyncio.get_running_loop().create_task(ticks(heard, 3))
+        await asyncio.sleep(15)
+        node.drift_clock(2.0)
+        await task
+        # Of the second wait 5 s were left; each second of the loop is two of the node's.
+        assert heard == [10, 20, 30]
+        assert now() == 15 + 2.5 + 5
+        assert node.surroundings.clock.now_ms() == EPOCH_MS + 30_000
+        with pytest.raises(ValueError, match="above 0"):
+            node.drift_clock(0)
+
+    run(main())
+
+
+# What stands in the way
+
+
+def test_a_deadlock_names_what_each_task_waits_for() -> None:
+    async def main() -> None:
+        async def waits() -> None:
+            await asyncio.Event().wait()  # waits for an event
+
+        other = asyncio.get_running_loop().create_task(waits(), name="other")
+        await other  # waits for the other
+
+    with pytest.raises(DeadlockError) as raised:
+        run(main())
+    assert line_of("waits for an event") in str(raised.value)
+    assert line_of("waits for the other") in str(raised.value)
+    assert "other of main" in str(raised.value)
+
+
+def test_a_deadlock_names_a_paused_node() -> None:
+    async def main() -> None:
+        node = World.current().node("app-1")
+        node.pause()
+        await node.run_in(asyncio.sleep(1))
+
+    with pytest.raises(DeadlockError, match="app-1 is paused"):
+        run(main())
+
+
+def test_time_that_does_not_go_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.testing.virtual.loop._CALLBACKS_OF_ONE_TIME", 1000)
+
+    async def main() -> None:
+        while now() < 1:  # noqa: ASYNC110 - that is the mistake
+            await asyncio.sleep(0)  # spins
+
+    with pytest.raises(DeadlockError, match="more than 0 seconds") as raised:
+        run(main())
+    assert line_of("spins") in str(raised.value)
+
+
+def blocks_by_time_sleep() -> None:
+    time.sleep(1)  # time.sleep
+
+
+def blocks_by_imported_sleep() -> None:
+    sleep(1)  # sleep
+
+
+def blocks_by_future() -> None:
+    concurrent.futures.Future[None]().result()  # future
+
+
+def blocks_by_thread() -> None:
+    threading.Thread(target=print).start()  # thread
+
+
+def blocks_by_event() -> None:
+    threading.Event().wait()  # event
+
+
+def blocks_by_socket() -> None:
+    socket.create_connection(("127.0.0.1", 9))  # socket
+
+
+def blocks_by_process() -> None:
+    subprocess.run([sys.executable, "-V"], check=True)  # process
+
+
+def blocks_by_input() -> None:
+    input()  # input
+
+
+@pytest.mark.parametrize(
+    ("block", "comment", "remedy"),
+    [
+        (blocks_by_time_sleep, "time.sleep", "await asyncio.sleep"),
+        (blocks_by_imported_sleep, "sleep", "await asyncio.sleep"),
+        (blocks_by_future, "future", "await it"),
+        (blocks_by_thread, "thread", "to_thread"),
+        (blocks_by_event, "event", "await it"),
+        (blocks_by_socket, "socket", "fake"),
+        (blocks_by_process, "process", "fake"),
+        (blocks_by_input, "input", "pass what"),
+    ],
+)
+def test_a_blocking_call_is_refused_with_its_line(
+    block: Callable[[], None], comment: str, remedy: str
+) -> None:
+    async def main() -> None:
+        block()
+
+    with pytest.raises(BlockingCallError, match=remedy) as raised:
+        run(main())
+    assert line_of(comment) in str(raised.value)
+
+
+def test_a_blocking_call_ends_the_run_although_it_is_caught() -> None:
+    async def main() -> None:
+        try:
+            time.sleep(1)  # noqa: ASYNC251 - that is the mistake
+        except Exception:  # noqa: BLE001 - as those who call listeners do
+            await asyncio.sleep(3600)
+
+    with pytest.raises(BlockingCallError):
+        run(main())
+
+
+def test_connections_of_the_machine_are_refused() -> None:
+    async def main() -> None:
+        await asyncio.open_connection("127.0.0.1", 9)  # opens
+
+    with pytest.raises(BlockingCallError) as raised:
+        run(main())
+    assert line_of("opens") in str(raised.value)
+
+
+def test_the_machine_is_as_before_after_a_run() -> None:
+    before = (time.sleep, sleep, threading.Thread.start, socket.socket.connect, input)
+    run(asyncio.sleep(1))
+    assert before == (time.sleep, sleep, threading.Thread.start, socket.socket.connect, input)
+    time.sleep(0)
+
+
+def test_other_threads_may_block_during_a_run() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def other() -> None:
+        begun.wait(10)
+        time.sleep(0)
+        ended.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+
+    async def main() -> None:
+        begun.set()
+        while not ended.is_set():  # noqa: ASYNC110 - it is a thread's
+            await asyncio.sleep(1)
+
+    run(main())
+    thread.join()
+
+
+# What is left behind
+
+
+async def leaves_a_task() -> None:
+    asyncio.get_running_loop().create_task(asyncio.sleep(3600), name="lonely")  # left task
+
+
+async def leaves_a_timer() -> None:
+    asyncio.get_running_loop().call_later(3600, print)  # left timer
+
+
+@pytest.mark.parametrize(
+    ("main", "comment", "what"),
+    [(leaves_a_task, "left task", "lonely of main"), (leaves_a_timer, "left timer", "a timer")],
+)
+def test_what_is_left_behind_is_named_with_its_line(
+    main: Callable[[], Coroutine[Any, Any, None]], comment: str, what: str
+) -> None:
+    with pytest.raises(LeftBehindError, match=what) as raised:
+        run(main())
+    assert line_of(comment) in str(raised.value)
+
+
+def test_an_error_is_not_hidden_by_what_it_leaves_behind() -> None:
+    async def main() -> None:
+        await leaves_a_timer()
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run(main())
+
+
+def test_open_connections_are_left_behind() -> None:
+    async def main() -> None:
+        network = World.current().node("main").surroundings.network
+        listener = await network.listen(  # listens
+            asyncio.Protocol, "0.0.0.0", 80, backlog=5, tls=None, handshake_timeout_s=1
+        )
+        await listener.start()
+        await network.connect(asyncio.Protocol, "127.0.0.1", 80, tls=None)  # connects
+
+    with pytest.raises(LeftBehindError) as raised:
+        run(main())
+    assert line_of("connects") in str(raised.value)
+    assert line_of("listens") in str(raised.value)
