@@ -140,6 +140,7 @@ class BrokerConfigured(Event, frozen=True, kw_only=True, tag=True):
     transaction_check_max: int = 15
     max_message_size: int = 4 * 1024 * 1024
     file_reserved_hours: float = 72
+    index_slots: int = 5000
 
 
 class TopicCreated(Event, frozen=True, kw_only=True, tag=True):
@@ -262,10 +263,15 @@ class Delivered(Event, frozen=True, kw_only=True, tag=True):
 
 
 class Consumed(Event, frozen=True, kw_only=True, tag=True):
-    """A listener ended its work on a delivery. "raised" counts as "later"."""
+    """A listener ended its work on a delivery. "raised" counts as "later".
+
+    `delay_level` is that of a ConsumeReport: 0 leaves it to the number of deliveries, -1 wants a dead
+    letter.
+    """
 
     delivery: int
     verdict: Verdict
+    delay_level: int = 0
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
