@@ -125,7 +125,8 @@ class Run:
 
     def _tell_brokers(self, stage: Stage) -> None:
         for name in self._cluster.nodes.brokers:
-            broker, store = broker_configs(self.schedule.cluster.properties, source="properties")
+            properties = {"brokerIP1": "10.0.0.1", **self.schedule.cluster.properties}
+            broker, store = broker_configs(properties, source="properties")
             stage.record(
                 h.BrokerConfigured(
                     at_s=stage.at_s,

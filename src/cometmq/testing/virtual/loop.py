@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from contextvars import Context
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
@@ -211,6 +213,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except Exception as error:  # noqa: BLE001 - it reaches whoever awaits the future
             done.set_exception(error)
         return done
+
+    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> list[Any]:
+        """Return what an address says by itself; for a name, the machine would have to be asked."""
+        address = ip_address(host)
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        return [(family, how.get("type", 0), how.get("proto", 0), "", (str(address), port))]
 
     async def create_connection(self, *_: object, **__: object) -> NoReturn:
         self._refuse("a connection of the machine")
