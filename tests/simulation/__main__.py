@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import structlog
 from tests.simulation.run import Figures, Outcome, run
 from tests.simulation.schedule import Schedule, draw, read, write
-from tests.simulation.shrink import Shrinker
+from tests.simulation.shrink import RUNS, Shrinker
 
 
 class Verdict(NamedTuple):
@@ -80,6 +80,11 @@ def _one(schedule: Schedule, options: argparse.Namespace) -> int:
         options.history.write_text("\n".join(outcome.history.lines()) + "\n")
     for failure in outcome.failures:
         print(failure)
+    if outcome.failures:
+        how = f"    python -m tests.simulation --schedule {options.schedule}"
+        if options.schedule is None:
+            how = f"    {command(schedule.seed, options.hours, options.store)}"
+        print(f"Replay it by\n{how}")
     tell([outcome.figures], len(outcome.failures))
     if outcome.failures and options.shrink:
         shrink(outcome, Path(f"{schedule.name}.json"))
@@ -88,7 +93,7 @@ def _one(schedule: Schedule, options: argparse.Namespace) -> int:
 
 def shrink(outcome: Outcome, file: Path) -> Schedule:
     """Cut a schedule that fails, and write the short one."""
-    shrinker = Shrinker(lambda shorter: bool(run(shorter).kinds & outcome.kinds))
+    shrinker = Shrinker(lambda shorter: bool(run(shorter).kinds & outcome.kinds), RUNS)
     short = shrinker.shrink(outcome.schedule)
     write(short, file)
     print(
