@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import socket
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from contextvars import Context
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
 from cometmq.testing.virtual.errors import BlockingCallError, DeadlockError, LeftBehindError
 from cometmq.testing.virtual.handles import NODE, Callback, Handle, Timer, VirtualTask, made_at
+
+from cometmq.testing.virtual.ticks import Ticks
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.node import Node
@@ -61,6 +62,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_s = 0.0
         self._timers_set = 0
+        self.ticks = Ticks(self)
         self._run_since = 0
         self._tasks: list[VirtualTask[Any]] = []
         self._tasks_until_look = _TASKS_AT_LEAST
@@ -130,7 +132,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def _schedule(self, timer: Timer) -> None:
-        if not timer.wakes_task:
+        if timer.node is not None and not timer.wakes_task:
             timer.made_at = made_at()
         self._timers_set += 1
         heapq.heappush(self._scheduled, (timer.when(), self._timers_set, timer))
@@ -147,6 +149,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
             moved.append((timer.when(), number, timer))
         heapq.heapify(moved)
         self._scheduled[:] = moved
+
+    def sleep_between_calls(
+        self, period_s: float, quiet_s: Callable[[], float]
+    ) -> asyncio.Future[None]:
+        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
+
+        Within the next `quiet_s()` seconds calls may be left out as long as nothing happens.
+        """
+        node = NODE.get()
+        rate = 1.0 if node is None else node.clock.rate
+        return self.ticks.sleep(period_s / rate, self.now_s + quiet_s() / rate)
+
+    def newest_context(self) -> Context:
+        """Return the context of the callback that was made ready last."""
+        return self._ready[-1].context
 
     # Tasks
 
@@ -174,7 +191,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return [
             timer
             for _, _, timer in sorted(self._scheduled, key=lambda entry: entry[1])
-            if timer.node is not None and timer.made_at is not None and not timer.cancelled()
+            if timer.made_at is not None and not timer.cancelled()
         ]
 
     def run_again(self, handles: Iterable[Handle]) -> None:
@@ -214,12 +231,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             done.set_exception(error)
         return done
 
-    async def getaddrinfo(self, host: Any, port: Any, **how: Any) -> list[Any]:
-        """Return what an address says by itself; for a name, the machine would have to be asked."""
-        address = ip_address(host)
-        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-        return [(family, how.get("type", 0), how.get("proto", 0), "", (str(address), port))]
-
     async def create_connection(self, *_: object, **__: object) -> NoReturn:
         self._refuse("a connection of the machine")
 
@@ -257,6 +268,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return  # a node was killed, and what was its is gone
             handle = ready.popleft()
             if not handle.cancelled():
+                if self.ticks.is_event(handle.context):
+                    self.ticks.events += 1
                 handle.run()
             if self._failure is not None:
                 failure, self._failure = self._failure, None
@@ -270,6 +283,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         scheduled = self._scheduled
         while scheduled and scheduled[0][2].cancelled():
             self._unschedule()
+        if self.ticks.wake_next(scheduled[0][0] if scheduled else math.inf):
+            return
         if not scheduled:
             raise DeadlockError("everybody waits, and no timer is set:" + self._waits())
         self.now_s = max(self.now_s, scheduled[0][0])
