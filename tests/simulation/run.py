@@ -6,7 +6,7 @@ import asyncio
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,7 @@ from tests.simulation.workloads.workload import Workload
 from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
 from cometmq.testing import Cluster, Fault
+from cometmq.testing.virtual.disk import VirtualDisk
 
 # A run ends all its faults, and lets everybody find each other again, before it looks at the end.
 _CALM_S: Final = 150.0
@@ -200,14 +201,12 @@ class Run:
         """Take the files of the stores, as the brokers that run see them."""
         images = {}
         for name in self._cluster.nodes.brokers:
-            root = self._cluster.directory / name
-            files = {
-                str(path.relative_to(root)): path.read_bytes()
-                for path in sorted(root.rglob("*"))
-                if path.is_file()
-            }
-            is_dead = self._cluster.node(name).is_killed
-            images[name] = StoreImage(files=files, state="dead" if is_dead else "running")
+            node, root = self._cluster.node(name), self._cluster.directory / name
+            with node.disk.at_peace():
+                files = {
+                    str(path.relative_to(root)): data for path, data in _files(node.disk, root)
+                }
+            images[name] = StoreImage(files=files, state="dead" if node.is_killed else "running")
         return images
 
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
@@ -228,6 +227,15 @@ class Run:
             len(INVARIANTS),
             Counter(event.name for event in self.history.of(h.FaultInjected)),
         )
+
+
+def _files(disk: VirtualDisk, directory: Path) -> Iterator[tuple[Path, bytes]]:
+    for name in disk.names(directory):
+        path = directory / name
+        if disk.is_directory(path):
+            yield from _files(disk, path)
+        else:
+            yield path, disk.read(path)
 
 
 def _told(error: BaseException) -> str:
