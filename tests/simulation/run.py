@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -81,16 +83,23 @@ class Run:
 
     def outcome(self) -> Outcome:
         began = time.perf_counter()
+        with warnings.catch_warnings():
+            # Nobody closes the clients of a node that is killed.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self._run()
+            gc.collect()
+        if self.stores:
+            self.failures += map(str, check(self.history, self.stores))
+        return Outcome(
+            self.schedule, self.history, self.failures, self._figures(time.perf_counter() - began)
+        )
+
+    def _run(self) -> None:
         try:
             with TemporaryDirectory() as directory, self._cluster as cluster:
                 cluster.run(self._main(Path(directory)))
         except Exception as error:  # noqa: BLE001 - any error of a run is what it found
             self.failures.append(f"{type(error).__name__}: {_told(error)}")
-        else:
-            self.failures += map(str, check(self.history, self.stores))
-        return Outcome(
-            self.schedule, self.history, self.failures, self._figures(time.perf_counter() - began)
-        )
 
     async def _main(self, directory: Path) -> None:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
