@@ -276,7 +276,7 @@ class ClientInstance:
                 producer_group=producer_group,
                 consumer_group=consumer_group,
             )
-            for address in self.routes.addresses(masters_only=False)
+            for address in sorted(self.routes.addresses(masters_only=False))
             if self.remoting.connected(address) is not None
         ]
         try:
