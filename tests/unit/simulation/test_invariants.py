@@ -518,6 +518,17 @@ def test_a_commit_is_not_ahead_of_what_was_consumed(
         assert found == []
 
 
+def test_no_commit_lies_behind_the_end_of_its_queue() -> None:
+    story = Story()
+    story.send(0)
+    story.deliver(0)
+    seen = story.record(OffsetSeen, group=GROUP, queue=QUEUE, offset=2)
+    story.end()
+    violation = only(story.judged())
+    assert violation.what == f"g committed 2 of {QUEUE}, which ends at 1"
+    assert violation.events == (seen,)
+
+
 def test_a_commit_in_the_state_file_is_not_ahead_either() -> None:
     story = Story()
     story.send(0)
