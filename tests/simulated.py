@@ -276,6 +276,9 @@ class MemoryNetwork:
     def own_address(self, host: str, port: int) -> str:
         return "127.0.0.1"
 
+    async def resolve(self, host: str) -> str:
+        return host
+
     async def connect(
         self, new_protocol: Callable[[], P], host: str, port: int, *, tls: object
     ) -> P:

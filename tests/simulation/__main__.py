@@ -17,12 +17,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 from tests.simulation.run import Figures, Outcome, run
 from tests.simulation.schedule import Schedule, draw, read, write
-from tests.simulation.shrink import Shrinker
+from tests.simulation.shrink import RUNS, Shrinker
+
+_LINE: Final = 300
+_LINES: Final = 12
 
 
 class Verdict(NamedTuple):
@@ -74,12 +77,25 @@ def command(seed: int, hours: float, store: str | None) -> str:
     return f"{text} STORE={store}" if store else text
 
 
+def short_of(failure: str) -> str:
+    """Return what of a failure fits on a screen: the history, which `--history` writes, has it all."""
+    lines = [line if len(line) < _LINE else f"{line[:_LINE]}…" for line in failure.splitlines()]
+    if len(lines) > 2 * _LINES:
+        lines[_LINES:-_LINES] = ["…"]
+    return "\n".join(f"    {line}" for line in lines)
+
+
 def _one(schedule: Schedule, options: argparse.Namespace) -> int:
     outcome = run(schedule)
     if options.history is not None:
         options.history.write_text("\n".join(outcome.history.lines()) + "\n")
-    for failure in outcome.failures:
-        print(failure)
+    for failure in outcome.failures[:10]:
+        print(short_of(failure))
+    if outcome.failures:
+        how = f"    python -m tests.simulation --schedule {options.schedule}"
+        if options.schedule is None:
+            how = f"    {command(schedule.seed, options.hours, options.store)}"
+        print(f"Replay it by\n{how}")
     tell([outcome.figures], len(outcome.failures))
     if outcome.failures and options.shrink:
         shrink(outcome, Path(f"{schedule.name}.json"))
@@ -88,7 +104,7 @@ def _one(schedule: Schedule, options: argparse.Namespace) -> int:
 
 def shrink(outcome: Outcome, file: Path) -> Schedule:
     """Cut a schedule that fails, and write the short one."""
-    shrinker = Shrinker(lambda shorter: bool(run(shorter).kinds & outcome.kinds))
+    shrinker = Shrinker(lambda shorter: bool(run(shorter).kinds & outcome.kinds), RUNS)
     short = shrinker.shrink(outcome.schedule)
     write(short, file)
     print(
@@ -108,7 +124,7 @@ def _many(options: argparse.Namespace) -> int:
             print(f"seed {verdict.seed} FAILED; replay it by")
             print(f"    {command(verdict.seed, options.hours, options.store)}")
             for failure in verdict.failures[:3]:
-                print("    " + failure.strip()[-1500:].replace("\n", "\n    "))
+                print(short_of(failure))
         if sys.stdout.isatty() or len(verdicts) % 20 == 0:
             print(f"{len(verdicts)} of {options.seeds} seeds", flush=True)
     failed = [each for each in verdicts if each.failures]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 import traceback
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -24,6 +26,7 @@ from tests.simulation.workloads.workload import Workload
 from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
 from cometmq.testing import Cluster, Fault
+from cometmq.testing.virtual.disk import VirtualDisk
 
 # A run ends all its faults, and lets everybody find each other again, before it looks at the end.
 _CALM_S: Final = 150.0
@@ -80,16 +83,23 @@ class Run:
 
     def outcome(self) -> Outcome:
         began = time.perf_counter()
+        with warnings.catch_warnings():
+            # Nobody closes the clients of a node that is killed.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self._run()
+            gc.collect()
+        if self.stores:
+            self.failures += map(str, check(self.history, self.stores))
+        return Outcome(
+            self.schedule, self.history, self.failures, self._figures(time.perf_counter() - began)
+        )
+
+    def _run(self) -> None:
         try:
             with TemporaryDirectory() as directory, self._cluster as cluster:
                 cluster.run(self._main(Path(directory)))
         except Exception as error:  # noqa: BLE001 - any error of a run is what it found
             self.failures.append(f"{type(error).__name__}: {_told(error)}")
-        else:
-            self.failures += map(str, check(self.history, self.stores))
-        return Outcome(
-            self.schedule, self.history, self.failures, self._figures(time.perf_counter() - began)
-        )
 
     async def _main(self, directory: Path) -> None:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
@@ -125,7 +135,8 @@ class Run:
 
     def _tell_brokers(self, stage: Stage) -> None:
         for name in self._cluster.nodes.brokers:
-            broker, store = broker_configs(self.schedule.cluster.properties, source="properties")
+            properties = {"brokerIP1": "10.0.0.1", **self.schedule.cluster.properties}
+            broker, store = broker_configs(properties, source="properties")
             stage.record(
                 h.BrokerConfigured(
                     at_s=stage.at_s,
@@ -199,14 +210,12 @@ class Run:
         """Take the files of the stores, as the brokers that run see them."""
         images = {}
         for name in self._cluster.nodes.brokers:
-            root = self._cluster.directory / name
-            files = {
-                str(path.relative_to(root)): path.read_bytes()
-                for path in sorted(root.rglob("*"))
-                if path.is_file()
-            }
-            is_dead = self._cluster.node(name).is_killed
-            images[name] = StoreImage(files=files, state="dead" if is_dead else "running")
+            node, root = self._cluster.node(name), self._cluster.directory / name
+            with node.disk.at_peace():
+                files = {
+                    str(path.relative_to(root)): data for path, data in _files(node.disk, root)
+                }
+            images[name] = StoreImage(files=files, state="dead" if node.is_killed else "running")
         return images
 
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
@@ -227,6 +236,15 @@ class Run:
             len(INVARIANTS),
             Counter(event.name for event in self.history.of(h.FaultInjected)),
         )
+
+
+def _files(disk: VirtualDisk, directory: Path) -> Iterator[tuple[Path, bytes]]:
+    for name in disk.names(directory):
+        path = directory / name
+        if disk.is_directory(path):
+            yield from _files(disk, path)
+        else:
+            yield path, disk.read(path)
 
 
 def _told(error: BaseException) -> str:

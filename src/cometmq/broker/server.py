@@ -48,7 +48,6 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
-from cometmq.runtime.addresses import resolve
 from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.metric_catalogue import Server
@@ -290,11 +289,19 @@ class Broker:
         self._services.append(service)
         return service
 
+    async def _own_ip(self) -> str:
+        """Return the IP address of `brokerIP1`, which stands in every message id."""
+        host = self.config.broker_ip1
+        try:
+            return await self._network.resolve(host)
+        except OSError as error:
+            raise ConfigError(f"brokerIP1={host} is no address of this host: {error}") from error
+
     async def _open_parts(self) -> BrokerTables:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await _resolve(self.config.broker_ip1), self.port)
+        packed_host = pack_host(await self._own_ip(), self.port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(
@@ -436,11 +443,3 @@ class Broker:
         else:
             self._vip = vip
             self._closing.push_async_callback(vip.close)
-
-
-async def _resolve(host: str) -> str:
-    """Return the IP address of `host`, which stands in every message id."""
-    try:
-        return await resolve(host)
-    except OSError as error:
-        raise ConfigError(f"brokerIP1={host} is no address of this host: {error}") from error

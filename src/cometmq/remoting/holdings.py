@@ -176,6 +176,11 @@ class Holdings:
             self.received_bytes -= holder.holding.received
             self.unsent_bytes -= holder.holding.unsent
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether `measure` has nothing to do until a connection holds something."""
+        return not self._holders
+
     def measure(self) -> None:
         """Ask the transports for their unsent bytes, and cut connections if all hold too much."""
         self._measure_due = False

@@ -23,7 +23,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
-from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tasks import TaskOwner, quiet_if
 
 log = structlog.get_logger(__name__)
 
@@ -129,7 +129,12 @@ class RemotingServer:
         self._sweep_period_s = min(10.0, shortest_s / 4)
         self._swept_at = asyncio.get_running_loop().time()
         self._owner.every(self._sweep_period_s, self._sweep, "sweep")
-        self._owner.every(MEASURE_PERIOD_S, self.holdings.measure, "measure-holdings")
+        self._owner.every(
+            MEASURE_PERIOD_S,
+            self.holdings.measure,
+            "measure-holdings",
+            quiet_s=lambda: quiet_if(self.holdings.is_idle),
+        )
 
     async def close(self) -> None:
         """Stop listening, close all connections, cancel the tasks of requests. Idempotent."""

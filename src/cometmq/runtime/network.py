@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from cometmq.runtime.addresses import own_address
+from cometmq.runtime.addresses import own_address, resolve
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -58,6 +58,9 @@ class Network(Protocol):
         A `tls` handshake that takes longer than `handshake_timeout_s` closes its connection.
         """
 
+    async def resolve(self, host: str) -> str:
+        """Return the IP address of `host`."""
+
     def own_address(self, host: str, port: int) -> str:
         """Return the IP address from which `host:port` would be reached, loopback if it cannot be."""
 
@@ -81,6 +84,7 @@ class TcpNetwork:
     """The network of the operating system."""
 
     own_address = staticmethod(own_address)
+    resolve = staticmethod(resolve)
 
     async def connect(
         self, new_protocol: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None

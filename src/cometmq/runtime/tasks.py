@@ -6,6 +6,7 @@ No other module calls `create_task`, except `portal` for calls from other thread
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -14,6 +15,15 @@ from cometmq.runtime.loggers import get_logger
 log = get_logger(__name__)
 
 T = TypeVar("T")
+
+
+def _sleep_between_calls(period_s: float, _quiet_s: Callable[[], float]) -> Awaitable[None]:
+    return asyncio.sleep(period_s)
+
+
+def quiet_if(is_idle: bool) -> float:
+    """Return for how many seconds idle work has nothing to do: until something else happens."""
+    return math.inf if is_idle else 0.0
 
 
 class TaskOwner:
@@ -50,13 +60,17 @@ class TaskOwner:
         name: str,
         *,
         first_s: float | None = None,
+        quiet_s: Callable[[], float] = lambda: 0.0,
     ) -> asyncio.Task[Any]:
         """Call `action` every `period_s` seconds, first after `first_s` (default: one period).
 
         A call that fails is logged and does not end the repetition. If the period may change, pass
         a function; it is called before each wait.
+
+        `quiet_s` returns for how many seconds a call would have nothing to do as things are. A loop
+        in virtual time asks when a call is due, and leaves such calls out. Other loops do not ask.
         """
-        return self.spawn(self._repeat(period_s, action, name, first_s), name)
+        return self.spawn(self._repeat(period_s, action, name, first_s, quiet_s), name)
 
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended. Idempotent."""
@@ -74,8 +88,12 @@ class TaskOwner:
         action: Callable[[], Awaitable[None] | None],
         name: str,
         first_s: float | None,
+        quiet_s: Callable[[], float],
     ) -> None:
         period = period_s if callable(period_s) else lambda: period_s
+        sleep_between_calls = getattr(
+            asyncio.get_running_loop(), "sleep_between_calls", _sleep_between_calls
+        )
         await asyncio.sleep(period() if first_s is None else first_s)
         while True:
             try:
@@ -84,7 +102,7 @@ class TaskOwner:
                     await outcome
             except Exception:
                 log.exception("periodic task failed", task=f"{self._name}.{name}")
-            await asyncio.sleep(period())
+            await sleep_between_calls(period(), quiet_s)
 
     def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
         self._tasks.pop(task, None)

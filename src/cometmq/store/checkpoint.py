@@ -64,9 +64,14 @@ class Checkpoint:
         self._disk.overwrite(self._path, fields, SIZE)
         self._written = fields
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the file has other values."""
+        return self._packed() != self._written
+
     def flush_if_changed(self) -> None:
         """Write the file as `flush` does, unless it has these values already."""
-        if self._packed() != self._written:
+        if self.is_changed:
             self.flush()
 
     def _packed(self) -> bytes:

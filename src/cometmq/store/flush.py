@@ -52,6 +52,10 @@ class Flusher:
             self._checkpoint.logics_msg_timestamp = timestamp
             self._checkpoint.flush()
 
+    @property
+    def checkpoint_is_due(self) -> bool:
+        return self._checkpoint.is_changed
+
     def flush_checkpoint(self) -> None:
         """Write the checkpoint, unless the file has its values already."""
         self._checkpoint.flush_if_changed()

@@ -122,6 +122,11 @@ class PageCacheWatch:
         """Note that the flush has ended. For the flushing thread."""
         self._flush_began = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no flush is under way and no append was blocked lately."""
+        return self._flush_began is None and not self._refusals.is_set(RefusalCause.PAGE_CACHE_BUSY)
+
     def look(self) -> None:
         """Refuse or admit messages by the state of now; call this a few times per `limit_ms`."""
         began = self._flush_began

@@ -688,6 +688,11 @@ class MessageStore:
         """
         self._appender.page_cache_watch.look()
 
+    @property
+    def page_cache_is_idle(self) -> bool:
+        """Whether `watch_page_cache` has nothing to do until a flush or an append begins."""
+        return self._appender.page_cache_watch.is_idle
+
     def flush_consume_queues(self, least_pages: int = 0) -> None:
         """Sync consume queues; with 0 all of them and the checkpoint.
 
@@ -701,6 +706,11 @@ class MessageStore:
         except StoreError as error:
             self._fail(error)
             raise
+
+    @property
+    def checkpoint_is_due(self) -> bool:
+        """Whether the checkpoint has values that its file does not have."""
+        return self._flusher.checkpoint_is_due
 
     def flush_checkpoint(self) -> None:
         """Write down how far flushing has come; once a second keeps the next recovery short."""

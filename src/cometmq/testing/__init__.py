@@ -19,14 +19,28 @@ from cometmq.testing.faults import (
     faults_from_json,
     faults_to_json,
 )
+from cometmq.testing.virtual import (
+    BlockingCallError,
+    DeadlockError,
+    LeftBehindError,
+    Node,
+    World,
+    run,
+)
 
 __all__ = [
     "FAULTS",
+    "BlockingCallError",
     "Cluster",
+    "DeadlockError",
     "Fault",
     "FaultError",
+    "LeftBehindError",
+    "Node",
     "Nodes",
+    "World",
     "draw_faults",
     "faults_from_json",
     "faults_to_json",
+    "run",
 ]

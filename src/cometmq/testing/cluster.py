@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MAIN = "main"  # the node on which `run` runs
-
 _VIRTUAL_TIME = 'make the cluster with Cluster(clock="virtual")'
 
 
@@ -103,7 +101,7 @@ class Cluster(ClusterFaults):
         self._directory = directory
         self._servers: Servers | None = None
         self._thread: LoopThread | None = None
-        self._runner: asyncio.Runner | None = None
+        self._world: World | None = None
         self._client_nodes: list[str] = []
 
     # What runs
@@ -158,8 +156,8 @@ class Cluster(ClusterFaults):
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the cluster's own loop, inside `with`; return its result."""
-        if self._runner is not None:
-            return self._runner.run(main, context=self.world.node(_MAIN).context())
+        if self._world is not None:
+            return self._world.run(main)
         if self._thread is not None:
             return self._thread.call(main)
         main.close()
@@ -277,7 +275,7 @@ class Cluster(ClusterFaults):
 
     def call(self, method: str, *args: Any) -> None:
         """Run one of the coroutines of this class by name, inside `with`."""
-        if self._thread is None and self._runner is None:
+        if self._thread is None and self._world is None:
             raise ClientStateError(
                 "the cluster runs on your own loop; await its methods instead of using call()"
             )
@@ -287,38 +285,33 @@ class Cluster(ClusterFaults):
         if self._is_virtual:
             from cometmq.testing.virtual.world import World
 
-            world = World(self._seed or 0)
-            self._runner = asyncio.Runner(loop_factory=lambda: world.loop)
-            start = self.start()
-            try:
-                self._runner.run(start, context=world.node(_MAIN).context())
-            except BaseException:
-                self._end()
-                raise
-            return self
-        self._thread = LoopThread("cometmq-cluster")
-        self._thread.start()
+            self._world = World(self._seed or 0)
+        else:
+            self._thread = LoopThread("cometmq-cluster")
+            self._thread.start()
         try:
-            self._thread.call(self.start())
-        except BaseException:
-            self._end()
+            self.run(self.start())
+        except BaseException as error:
+            self._end(error)
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         try:
             self.run(self.stop())
-        finally:
-            self._end()
+        except BaseException as stop_error:
+            self._end(error or stop_error)
+            raise
+        self._end(error)
 
-    def _end(self) -> None:
-        """End the cluster's own loop."""
+    def _end(self, error: BaseException | None) -> None:
+        """End the cluster's own loop; without an `error`, say what is left behind on it."""
         if self._thread is not None:
             self._thread.stop()
             self._thread = None
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
+        if self._world is not None:
+            ended, self._world = self._world, None
+            ended.__exit__(None, error, None)
 
     async def __aenter__(self) -> Self:
         await self.start()

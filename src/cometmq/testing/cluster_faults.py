@@ -19,7 +19,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 # Which calls of a disk a drawn failure may hit, and with which errors.
-_OPERATIONS: Final = ("write", "sync", "allocate", "read")
+_OPERATIONS: Final = ("any", "allocate", "sync", "write", "write_at", "read")
 _ERRORS: Final = ("EIO", "ENOSPC")
 
 
@@ -55,12 +55,18 @@ def _sides(randomness: Randomness, nodes: Nodes) -> dict[str, Any] | None:
     return {"side": everybody[:half], "other_side": everybody[half:]} if half else None
 
 
-def _healed(args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "heal", {"a": args["a"], "b": args["b"]}
+def _healed(args: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [("heal", {"a": args["a"], "b": args["b"]})]
 
 
-def _restarted(args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "restart", {"node": args["node"]}
+def _restarted(args: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [("restart", {"node": args["node"]})]
+
+
+def _mended(args: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """A broker whose disk has failed takes no more messages until it is started again."""
+    node = {"node": args["node"]}
+    return [("mend_disk", node), ("restart", node)]
 
 
 class ClusterFaults:
@@ -128,7 +134,7 @@ class ClusterFaults:
         """Reset the connections between two nodes. They can make new ones at once."""
         self._virtual.network.reset_connections(a, b)
 
-    @fault(draw=_sides, end=lambda _: ("heal_all", {}))
+    @fault(draw=_sides, end=lambda _: [("heal_all", {})])
     def partition(self, side: NodeNames, other_side: NodeNames) -> None:
         """Cut every link between the nodes of one side and those of the other, until `heal_all`."""
         self._virtual.network.partition(side, other_side)
@@ -155,7 +161,7 @@ class ClusterFaults:
         """Take a node's power: its peers see nothing, its disk loses what was not synced."""
         self._virtual.power_off(node)
 
-    @fault(draw=_any_node, end=lambda args: ("resume", dict(args)), takes_node=True)
+    @fault(draw=_any_node, end=lambda args: [("resume", dict(args))], takes_node=True)
     def pause(self, node: NodeName) -> None:
         """Stop a node as SIGSTOP does: it does nothing and hears nothing, until `resume`."""
         self._virtual.pause(node)
@@ -187,7 +193,9 @@ class ClusterFaults:
             error=r.choice(_ERRORS),
             after=r.randrange(20),
             times=r.randint(1, 3),
-        )
+        ),
+        end=_mended,
+        takes_node=True,
     )
     def fail_disk(
         self,
@@ -201,25 +209,30 @@ class ClusterFaults:
 
         The first `after` calls still succeed.
         """
-        self._virtual.fail_disk(node, operation, error, after, times)
+        self._virtual.node(node).disk.fail(operation, error, after=after, times=times)
 
-    @fault(draw=_broker, end=lambda args: ("free_disk", dict(args)))
+    @fault()
+    def mend_disk(self, node: NodeName) -> None:
+        """End what `fail_disk`, `fill_disk` and `slow_disk` have begun."""
+        self._virtual.node(node).disk.mend()
+
+    @fault(draw=_broker, end=lambda args: [("free_disk", dict(args))])
     def fill_disk(self, node: NodeName) -> None:
         """Leave no room on a node's disk, until `free_disk`."""
-        self._virtual.fill_disk(node)
+        self._virtual.node(node).disk.fill()
 
     @fault()
     def free_disk(self, node: NodeName) -> None:
         """Give a full disk its room back."""
-        self._virtual.free_disk(node)
+        self._virtual.node(node).disk.free()
 
     @fault(
         draw=lambda r, n: _with(_broker(r, n), seconds=round(r.uniform(0.05, 5), 3)),
-        end=lambda args: ("slow_disk", {"node": args["node"], "seconds": 0.0}),
+        end=lambda args: [("slow_disk", {"node": args["node"], "seconds": 0.0})],
     )
     def slow_disk(self, node: NodeName, seconds: Seconds) -> None:
         """Have each piece of work for a node's disk take `seconds` longer; 0 ends that."""
-        self._virtual.slow_disk(node, seconds)
+        self._virtual.node(node).disk.slow(seconds)
 
     @fault(
         draw=lambda r, n: _with(
@@ -238,16 +251,16 @@ class ClusterFaults:
 
     @fault(
         draw=lambda r, n: _with(_any_node(r, n), ms=r.choice((-1, 1)) * r.randint(100, 600_000)),
-        end=lambda args: ("skew_clock", {"node": args["node"], "ms": -args["ms"]}),
+        end=lambda args: [("skew_clock", {"node": args["node"], "ms": -args["ms"]})],
     )
     def skew_clock(self, node: NodeName, ms: int) -> None:
         """Set a node's wall clock forward by `ms`, or back; its timers do not notice."""
-        self._virtual.skew_clock(node, ms)
+        self._virtual.node(node).skew_clock(ms)
 
     @fault(
         draw=lambda r, n: _with(_any_node(r, n), rate=round(r.uniform(0.9, 1.1), 4)),
-        end=lambda args: ("drift_clock", {"node": args["node"], "rate": 1.0}),
+        end=lambda args: [("drift_clock", {"node": args["node"], "rate": 1.0})],
     )
     def drift_clock(self, node: NodeName, rate: Positive) -> None:
         """Have a node's clocks go `rate` times as fast, until a rate of 1."""
-        self._virtual.drift_clock(node, rate)
+        self._virtual.node(node).drift_clock(rate)

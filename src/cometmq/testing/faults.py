@@ -72,8 +72,8 @@ class FaultyCluster(Protocol):
 
 # Draws the arguments of a fault; returns None if the cluster has no nodes for it.
 Draw = Callable[[Randomness, Nodes], "dict[str, Any] | None"]
-# Returns name and arguments of the fault that ends the one with these arguments.
-End = Callable[[Mapping[str, Any]], "tuple[str, dict[str, Any]]"]
+# Returns names and arguments of the faults that end the one with these arguments.
+End = Callable[[Mapping[str, Any]], "list[tuple[str, dict[str, Any]]]"]
 
 
 class FaultKind(NamedTuple):
@@ -127,7 +127,10 @@ def fault(
         def injected(self: C, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
             checked = kind.checked(self.nodes, *args, **kwargs)
             self.fault_begins(kind.name, checked)
-            return method(self, **checked)  # type: ignore[call-arg]  # they are those of `method`
+            try:
+                return method(self, **checked)  # type: ignore[call-arg]  # they are its parameters
+            except ValueError as error:
+                raise FaultError(f"{kind.name}: {error}") from None
 
         return injected
 
@@ -222,7 +225,7 @@ def draw_faults(
         if args is not None and (node is None or free_at_s[node] <= at_s):
             faults.append(Fault(_rounded(at_s), kind.name, args))
             if kind.end is not None:
-                faults.append(Fault(_rounded(ends_s), *kind.end(args)))
+                faults.extend(Fault(_rounded(ends_s), *each) for each in kind.end(args))
             if node is not None:
                 free_at_s[node] = ends_s + lasting_s[0]
         at_s += randomness.expovariate(1 / every_s)

@@ -92,13 +92,12 @@ def test_a_writer_is_paused_while_its_peer_does_not_read(over: Surface) -> None:
         near.transport.write(bytes(16 * MIB))
         assert near.said == ["made", "pause"]
         assert near.transport.get_write_buffer_size() > 100_000
-        read = 0
         while near.said[-1] == "pause":
             before = near.transport.get_write_buffer_size()
-            far.transport.resume_reading()
-            await until(lambda before=read: len(far.data) > before)
-            far.transport.pause_reading()
             read = len(far.data)
+            far.transport.resume_reading()
+            await until(lambda read=read: len(far.data) > read)  # type: ignore[misc]  # of any
+            far.transport.pause_reading()
             await asyncio.sleep(0.01)
             assert near.transport.get_write_buffer_size() <= before
         assert near.said == ["made", "pause", "resume"]

@@ -55,7 +55,7 @@ def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             runner.run(test())
 
-    del run.__wrapped__  # type: ignore[attr-defined]  # pytest would see a coroutine function
+    del run.__wrapped__  # pytest would see a coroutine function
     return run
 
 
@@ -67,6 +67,10 @@ async def took_s(coroutine: Coroutine[Any, Any, object]) -> float:
     begun_s = now_s()
     await coroutine
     return now_s() - begun_s
+
+
+async def far_has(end: Remembers, size: int) -> None:
+    await until(lambda: len(end.data) >= size, pause_s=0.0001)
 
 
 # Names, addresses, ports
@@ -128,6 +132,16 @@ async def test_a_node_tells_its_own_address() -> None:
 
 
 @in_virtual_time
+async def test_a_name_is_resolved_without_the_machine() -> None:
+    net = Net()
+    assert await net.a.resolve("b") == B
+    assert await net.a.resolve("10.9.9.9") == "10.9.9.9"
+    assert await net.a.resolve("localhost") == "127.0.0.1"
+    with pytest.raises(socket.gaierror):
+        await net.a.resolve("nobody")
+
+
+@in_virtual_time
 async def test_tls_is_refused_in_a_sentence() -> None:
     net, context = Net(), ssl.create_default_context()
     with pytest.raises(ValueError, match="leave tls out"):
@@ -147,7 +161,7 @@ async def test_a_link_has_a_latency_of_its_own_in_the_range() -> None:
     for _ in range(50):
         near.transport.write(b"x")
         before = len(far.data)
-        times.append(await took_s(until(lambda n=before: len(far.data) > n, pause_s=0.0001)))
+        times.append(await took_s(far_has(far, before + 1)))
     assert min(times) >= 0.010
     assert max(times) <= 0.030 * 1.5 + 0.001
     assert max(times) <= min(times) * 1.6, "each link has one usual latency"
@@ -514,11 +528,13 @@ async def test_open_listeners_and_connections_are_listed_until_they_end() -> Non
     listener = await listen(net.b, Remembers, "", PORT)
     near = await net.a.connect(Remembers, "b", PORT, tls=None)
     own = near.transport.get_extra_info("sockname")[1]
-    assert net.whole.open_connections() == [
+    listed = net.whole.open_connections()
+    assert [line.partition("; made at ")[0] for line in listed] == [
         f"a: connection from {A}:{own} to {B}:{PORT}",
         f"b: listener on port {PORT}",
         f"b: connection from {B}:{PORT} to {A}:{own}",
     ]
+    assert all(__file__.rpartition("/")[0] in line for line in listed), "who made them"
     near.transport.close()
     listener.close()
     await until(lambda: not net.whole.open_connections())
@@ -527,10 +543,14 @@ async def test_open_listeners_and_connections_are_listed_until_they_end() -> Non
 # Nodes
 
 
-def test_a_paused_node_finds_what_came_meanwhile_when_it_resumes() -> None:
-    world = World(seed=1)
+def in_world(main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    """Run `main` in a world of its own, in which it must leave nothing behind."""
+    with World(seed=1) as world:
+        world.run(main(world))
 
-    async def main() -> None:
+
+def test_a_paused_node_finds_what_came_meanwhile_when_it_resumes() -> None:
+    async def main(world: World) -> None:
         a, b = world.node("a"), world.node("b")
         with a:
             near_network = a.surroundings.network
@@ -558,13 +578,11 @@ def test_a_paused_node_finds_what_came_meanwhile_when_it_resumes() -> None:
         await asyncio.sleep(1)
         listener.close()
 
-    world.run(main())
+    in_world(main)
 
 
 def test_a_paused_node_takes_no_more_connections_than_its_backlog() -> None:
-    world = World(seed=1)
-
-    async def main() -> None:
+    async def main(world: World) -> None:
         a, b = world.node("a"), world.node("b")
         with b:
             listener = await listen(b.surroundings.network, Remembers, "", PORT, backlog=3)
@@ -584,13 +602,11 @@ def test_a_paused_node_takes_no_more_connections_than_its_backlog() -> None:
         await asyncio.sleep(1)
         listener.close()
 
-    world.run(main())
+    in_world(main)
 
 
 def test_connections_that_nobody_accepted_end_with_their_listener() -> None:
-    world = World(seed=1)
-
-    async def main() -> None:
+    async def main(world: World) -> None:
         a, b = world.node("a"), world.node("b")
         with b:
             listener = await listen(b.surroundings.network, Remembers, "", PORT)
@@ -603,13 +619,11 @@ def test_connections_that_nobody_accepted_end_with_their_listener() -> None:
         b.resume()
         await until(lambda: not world.network.open_connections())
 
-    world.run(main())
+    in_world(main)
 
 
 def test_the_clock_of_a_node_does_not_change_the_latency_of_its_links() -> None:
-    world = World(seed=1)
-
-    async def main() -> None:
+    async def main(world: World) -> None:
         a, b = world.node("a"), world.node("b")
         with b:
             listener = await listen(b.surroundings.network, Remembers, "", PORT)
@@ -628,7 +642,7 @@ def test_the_clock_of_a_node_does_not_change_the_latency_of_its_links() -> None:
         assert 10 <= now_s() - begun_s < 10.1
         listener.close()
 
-    world.run(main())
+    in_world(main)
 
 
 # One seed, one history
@@ -670,13 +684,13 @@ def test_a_round_trip_takes_a_few_turns_of_the_loop() -> None:
     class Counting(VirtualLoop):
         handles = 0
 
-        def call_soon(self, *args: Any, **kwargs: Any) -> asyncio.Handle:
+        def call_soon(self, *args: Any, **options: Any) -> asyncio.Handle:  # type: ignore[override]  # of any
             Counting.handles += 1
-            return super().call_soon(*args, **kwargs)
+            return super().call_soon(*args, **options)
 
-        def call_at(self, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+        def call_at(self, *args: Any, **options: Any) -> asyncio.TimerHandle:  # type: ignore[override]  # of any
             Counting.handles += 1
-            return super().call_at(*args, **kwargs)
+            return super().call_at(*args, **options)
 
     class Echo(Remembers):
         def data_received(self, data: bytes) -> None:

@@ -5,6 +5,7 @@ NotifyMessageArrivingListener).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -150,6 +151,13 @@ class LongPolling:
         if not self._to_sweep:
             self._to_sweep = list(self._held)
             self._sweep_on(now)
+
+    def quiet_s(self, now: float) -> float:
+        """Return for how many seconds `sweep` has nothing to do unless something else happens."""
+        if self._postponed or self._to_sweep:
+            return 0.0
+        held = (pull for queues in self._held.values() for each in queues.values() for pull in each)
+        return max(0.0, min((pull.deadline for pull in held), default=math.inf) - now)
 
     def _sweep_on(self, now: float) -> None:
         left = _SWEPT_PER_TURN

@@ -28,7 +28,10 @@ class Pulls(Service):
     def start(self) -> None:
         loop, polling = asyncio.get_running_loop(), self._parts.long_polling
         self._parts.tasks.every(
-            _SWEEP_PERIOD_S, lambda: polling.sweep(loop.time()), "long-polling-sweep"
+            _SWEEP_PERIOD_S,
+            lambda: polling.sweep(loop.time()),
+            "long-polling-sweep",
+            quiet_s=lambda: polling.quiet_s(loop.time()),
         )
 
     def _obey_settings(self) -> None:

@@ -13,7 +13,7 @@ import structlog
 
 from cometmq.errors import StoreFullError, StoreStarvedError
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tasks import TaskOwner, quiet_if
 from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.store import MessageStore
 
@@ -104,12 +104,23 @@ class FlushTimers:
                 lambda: config.commit_commit_log_thorough_interval,
                 "commit-commit-log",
             )
-        self._tasks.every(_CHECKPOINT_PERIOD_S, self._flush_checkpoint, "flush-checkpoint")
-        self._tasks.every(_NEXT_FILE_PERIOD_S, self._prepare_next, "prepare-next-file")
+        self._tasks.every(
+            _CHECKPOINT_PERIOD_S,
+            self._flush_checkpoint,
+            "flush-checkpoint",
+            quiet_s=lambda: quiet_if(not self._store.checkpoint_is_due),
+        )
+        self._tasks.every(
+            _NEXT_FILE_PERIOD_S,
+            self._prepare_next,
+            "prepare-next-file",
+            quiet_s=lambda: quiet_if(not self._store.commit_log.next_file_is_due),
+        )
         self._tasks.every(
             lambda: min(config.os_page_cache_busy_time_out_mills / 5000, _MAX_WATCH_PERIOD_S),
             self._store.watch_page_cache,
             "watch-page-cache",
+            quiet_s=lambda: quiet_if(self._store.page_cache_is_idle),
         )
 
     def close(self) -> None:
@@ -125,7 +136,7 @@ class FlushTimers:
             await asyncio.sleep(0)
 
     async def _flush_checkpoint(self) -> None:
-        if self._store.failure is not None:
+        if self._store.failure is not None or not self._store.checkpoint_is_due:
             return
         loop = asyncio.get_running_loop()
         with _put_off("flush-checkpoint"):
@@ -159,16 +170,33 @@ class FlushTimers:
     ) -> None:
         """Call `flush` at intervals. Read the settings each time: operators may change them."""
         last_thorough = self._clock.monotonic()
+        # The end of the log at the last thorough flush. While that is still the end, nothing waits.
+        flushed_end = -1
 
         async def run() -> None:
-            nonlocal last_thorough
+            nonlocal last_thorough, flushed_end
             if self._store.failure is not None:  # was logged when it happened
                 return
             now = self._clock.monotonic()
-            pages = least_pages()
-            if now - last_thorough >= thorough_interval_ms() / 1000:
-                last_thorough, pages = now, 0
+            thorough_s = thorough_interval_ms() / 1000
+            end = self._store.commit_log.end
+            if end == flushed_end:
+                return
+            if flushed_end >= 0 and thorough_s > 0:
+                # Nothing waited until now. Thorough flushes that were not needed count as done.
+                last_thorough += (now - last_thorough) // thorough_s * thorough_s
+                flushed_end = -1
+            is_thorough = now - last_thorough >= thorough_s
+            if is_thorough:
+                last_thorough = now
             with _put_off(name):
-                await flush(pages)
+                await flush(0 if is_thorough else least_pages())
+                if is_thorough:
+                    flushed_end = end
 
-        self._tasks.every(lambda: interval_ms() / 1000, run, name)
+        self._tasks.every(
+            lambda: interval_ms() / 1000,
+            run,
+            name,
+            quiet_s=lambda: quiet_if(self._store.commit_log.end == flushed_end),
+        )

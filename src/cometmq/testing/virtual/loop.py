@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from asyncio.tasks import _unregister_task
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
-from contextvars import Context, ContextVar
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
 
 from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
 from cometmq.testing.virtual.errors import BlockingCallError, DeadlockError, LeftBehindError
-from cometmq.testing.virtual.origins import Line, calling_line, waiting_lines
+from cometmq.testing.virtual.handles import NODE, Callback, Handle, Timer, VirtualTask, made_at
+from cometmq.testing.virtual.ticks import Ticks
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.node import Node
@@ -36,108 +37,11 @@ __all__ = [
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# The node that the running code belongs to.
-NODE: Final[ContextVar[Node | None]] = ContextVar("cometmq.node", default=None)
-
 # So many callbacks without an end show that somebody waits for the time to go on, and lets it not.
 _CALLBACKS_OF_ONE_TIME: Final = 2_000_000
 # Finished tasks are forgotten when there are so many more of them than at the last look.
 _TASKS_AT_LEAST: Final = 256
 _AWAIT_CLIENTS: Final = "in virtual time connect through cometmq.aio, or run this in real time"
-
-
-class _Handle(asyncio.Handle):
-    """Runs unless its node is paused or killed."""
-
-    __slots__ = ("node",)
-
-    def __init__(
-        self, callback: Callable[..., object], args: Any, loop: Any, context: Context | None
-    ) -> None:
-        super().__init__(callback, args, loop, context)
-        self.node: Node | None = self._context.get(NODE)  # type: ignore[attr-defined]
-
-    def run(self) -> None:
-        if self.node is None or self.node.lets_run(self):
-            self._run()
-
-
-class _Timer(asyncio.TimerHandle):
-    __slots__ = ("is_scheduled", "made_at", "node")
-
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: Any,
-        loop: Any,
-        context: Context | None,
-    ) -> None:
-        super().__init__(when, callback, args, loop, context)
-        self.node: Node | None = self._context.get(NODE)  # type: ignore[attr-defined]
-        # Not known of a timer that wakes a task, since the task is what is named.
-        self.made_at: Line | None = None
-        self.is_scheduled = True
-
-    @property
-    def wakes_task(self) -> bool:
-        """True when `asyncio.sleep`, `asyncio.timeout` or the like set this timer."""
-        module = getattr(self._callback, "__module__", None)  # type: ignore[attr-defined]
-        return module is not None and module.startswith("asyncio.")
-
-    def move(self, when: float) -> None:
-        self._when = when
-
-    def run(self) -> None:
-        if self.node is None or self.node.lets_run(self):
-            self._run()
-
-    def described(self) -> str:
-        """Say whose timer this is, what it calls when, and who made it."""
-        callback: Any = self._callback  # type: ignore[attr-defined]
-        name = getattr(callback, "__qualname__", repr(callback))
-        node = "" if self.node is None else f" of {self.node.name}"
-        return f"a timer{node} that calls {name} at {self.when():.3f} s; made at {self.made_at}"
-
-
-Handle = _Handle | _Timer
-
-
-class VirtualTask(asyncio.Task[T]):
-    """Knows its node, and the line that made it."""
-
-    def __init__(
-        self, coroutine: Coroutine[Any, Any, T], loop: VirtualLoop, name: Any, context: Any
-    ) -> None:
-        self.node = NODE.get() if context is None else context.get(NODE)
-        super().__init__(coroutine, loop=loop, name=name, context=context)
-        self.made_at = made_at()
-
-    def forget(self) -> None:
-        """Take this task out of asyncio's tables: nobody will cancel it or miss its end."""
-        self._log_destroy_pending = False
-        _unregister_task(self)
-
-    def described(self) -> str:
-        """Say who this task is and where it waits."""
-        where = waiting_lines(self.get_coro())  # type: ignore[arg-type]
-        node = "" if self.node is None else f" of {self.node.name}"
-        return f"{self.get_name()}{node} waits at " + ", for ".join(str(line) for line in where)
-
-
-def made_at() -> Line | None:
-    """Return the user's line that made something, or else the one that made the running task."""
-    line, is_users = calling_line()
-    if not is_users:
-        task = _running_task()
-        if task is not None and task.made_at is not None:
-            return task.made_at
-    return line
-
-
-def _running_task() -> VirtualTask[Any] | None:
-    task = asyncio.current_task()
-    return task if isinstance(task, VirtualTask) else None
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -148,7 +52,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """
 
     _ready: deque[Handle]
-    _scheduled: list[tuple[float, int, _Timer]]
+    _scheduled: list[tuple[float, int, Timer]]
     _timer_cancelled_count: int
     _stopping: bool
     _check_closed: Callable[[], None]
@@ -157,6 +61,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_s = 0.0
         self._timers_set = 0
+        self.ticks = Ticks(self)
         self._run_since = 0
         self._tasks: list[VirtualTask[Any]] = []
         self._tasks_until_look = _TASKS_AT_LEAST
@@ -185,7 +90,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.Handle:
         self._check_closed()
-        handle = _Handle(callback, args, self, context)
+        handle = Callback(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -207,7 +112,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._check_closed()
         if (node := NODE.get()) is not None:
             when = node.clock.loop_time(when)
-        timer = _Timer(when, callback, args, self, context)
+        timer = Timer(when, callback, args, self, context)
         self._schedule(timer)
         return timer
 
@@ -221,12 +126,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._check_closed()
         if (node := NODE.get()) is not None:
             delay = delay / node.clock.rate
-        timer = _Timer(self.now_s + delay, callback, args, self, context)
+        timer = Timer(self.now_s + delay, callback, args, self, context)
         self._schedule(timer)
         return timer
 
-    def _schedule(self, timer: _Timer) -> None:
-        if not timer.wakes_task:
+    def _schedule(self, timer: Timer) -> None:
+        if timer.node is not None and not timer.wakes_task:
             timer.made_at = made_at()
         self._timers_set += 1
         heapq.heappush(self._scheduled, (timer.when(), self._timers_set, timer))
@@ -243,6 +148,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             moved.append((timer.when(), number, timer))
         heapq.heapify(moved)
         self._scheduled[:] = moved
+
+    def sleep_between_calls(
+        self, period_s: float, quiet_s: Callable[[], float]
+    ) -> asyncio.Future[None]:
+        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
+
+        For the next `quiet_s()` seconds there is nothing to do as things are when that is called.
+        """
+        return self.ticks.sleep(period_s, quiet_s)
 
     # Tasks
 
@@ -265,12 +179,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Return all tasks that have not ended, in the order in which they were made."""
         return [task for task in self._tasks if not task.done()]
 
-    def timers(self) -> list[_Timer]:
+    def timers(self) -> list[Timer]:
         """Return the timers that are set and belong to a node, but to no task of it."""
         return [
             timer
             for _, _, timer in sorted(self._scheduled, key=lambda entry: entry[1])
-            if timer.node is not None and timer.made_at is not None and not timer.cancelled()
+            if timer.made_at is not None and not timer.cancelled()
         ]
 
     def run_again(self, handles: Iterable[Handle]) -> None:
@@ -360,6 +274,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         scheduled = self._scheduled
         while scheduled and scheduled[0][2].cancelled():
             self._unschedule()
+        if self.ticks.wake_next(scheduled[0][0] if scheduled else math.inf):
+            return
         if not scheduled:
             raise DeadlockError("everybody waits, and no timer is set:" + self._waits())
         self.now_s = max(self.now_s, scheduled[0][0])
@@ -368,14 +284,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if not timer.cancelled():
                 self._ready.append(timer)
 
-    def _unschedule(self) -> _Timer:
+    def _unschedule(self) -> Timer:
         timer = heapq.heappop(self._scheduled)[2]
         timer.is_scheduled = False
         if timer.cancelled():
             self._timer_cancelled_count -= 1
         return timer
 
-    def _timer_handle_cancelled(self, handle: _Timer) -> None:
+    def _timer_handle_cancelled(self, handle: Timer) -> None:
         if not handle.is_scheduled:
             return
         self._timer_cancelled_count += 1

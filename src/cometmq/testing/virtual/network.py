@@ -359,6 +359,10 @@ class HostNetwork:
         self._whole = whole
         self._host = host
 
+    async def resolve(self, host: str) -> str:
+        """Return the IP address of a node by its name, or `host` if it is an address."""
+        return self._whole.resolve(host)
+
     def own_address(self, host: str, port: int) -> str:  # noqa: ARG002 - the Network's signature
         """Return the address of this host, loopback if `host` is this host by that or has no address."""
         try:

@@ -7,13 +7,15 @@ import contextlib
 import copy
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.runtime.surroundings import SURROUNDINGS, Surroundings
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing.virtual.clock import NodeClock
+from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
-from cometmq.testing.virtual.loop import NODE, Handle, VirtualTask
+from cometmq.testing.virtual.handles import NODE, Handle, VirtualTask
 from cometmq.testing.virtual.workers import NodeWorkers
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ class Node:
     """Has an address, a clock, a disk, workers and surroundings of its own. `World.node` makes it.
 
     What is made inside of `with node:` belongs to it: tasks, timers, clients, servers. A second
-    node of one name is the next process on the same machine: its clocks go on.
+    node of one name is the next process on the same machine: its clocks go on, and
+    it has the disk.
     """
 
     def __init__(self, world: World, name: str, host: str) -> None:
@@ -41,15 +44,15 @@ class Node:
         self.host = host
         former = world.nodes.get(name)
         self.clock: NodeClock = NodeClock(world.loop) if former is None else former.clock
-        self.disk = world.disk(name)
+        self.disk: VirtualDisk = former.disk if former is not None else self._new_disk()
         self.workers = NodeWorkers(self, world.randomness_of(f"workers of {name}"))
         self.surroundings = Surroundings(
             clock=self.clock,
             randomness=world.randomness_of(name),
             network=world.network.of(host),
             workers=self.workers,
-            process_id=lambda: number,
             files=self.disk.files,
+            process_id=lambda: number,
             is_virtual=True,
         )
         self.is_paused = False
@@ -64,6 +67,13 @@ class Node:
     def __repr__(self) -> str:
         state = "killed" if self.is_killed else "paused" if self.is_paused else "running"
         return f"<{self.name} at {self.host}, {state}>"
+
+    def _new_disk(self) -> VirtualDisk:
+        return VirtualDisk(
+            self.world.randomness_of(f"disk of {self.name}"),
+            self.clock,
+            record=partial(self.world.record, node=self.name),
+        )
 
     def __enter__(self) -> Node:
         _OUTER.set((*_OUTER.get(), (NODE.get(), SURROUNDINGS.get())))

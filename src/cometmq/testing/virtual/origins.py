@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import cometmq
 
@@ -69,7 +69,7 @@ def calling_line() -> tuple[Line | None, bool]:
     return of_library, False
 
 
-def waiting_lines(coroutine: Coroutine[Any, Any, Any]) -> list[Line]:
+def waiting_lines(coroutine: object) -> list[Line]:
     """Return where `coroutine` waits: the user's line, and the innermost one below it.
 
     Lines of the standard library are left out, unless there are no others.
@@ -80,7 +80,7 @@ def waiting_lines(coroutine: Coroutine[Any, Any, Any]) -> list[Line]:
     return users + libraries or [line for _, line in lines][-1:]
 
 
-def _awaits(awaitable: Any) -> Iterator[Line]:
+def _awaits(awaitable: object) -> Iterator[Line]:
     """Go from `awaitable` to what it awaits, and so on."""
     while awaitable is not None:
         for prefix in ("cr", "gi", "ag"):

@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import Broker
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
-from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.testing.servers import broker_name, name_server_name
+from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.errors import NodeKilledError
 from cometmq.testing.virtual.network import VirtualNetwork
-from cometmq.testing.virtual.node import Node, NodeKilledError
+from cometmq.testing.virtual.node import Node
 from cometmq.testing.virtual.world import World
 
 _REGISTERED_WITHIN_S: Final = 60.0
+# The same on every disk, under the name of the server.
+_DIRECTORY: Final = Path("/cometmq")
 _NAME_SERVER_PORT: Final = 9876
 _BROKER_PORT: Final = 10911
+_ALL_NODES: Final = "10.0.0.0/8"
 # Files are small, because their mappings are made, and their pages touched, in each run.
 _FOR_SIMULATIONS: Final = {
     "mappedFileSizeCommitLog": str(256 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 500),
     "maxHashSlotNum": "500",
     "maxIndexNum": "2000",
+    "cleanResourceInterval": "60000",
+    # A node is a machine of its own, and tests administrate the cluster from theirs.
+    "adminFrom": _ALL_NODES,
 }
-
-
-class _Machine(Disk):
-    """A disk without threads, which is half full."""
-
-    def side_by_side(self, works: Sequence[Any]) -> None:
-        for work in works:
-            work()
-
-    def usage(self, path: Path) -> DiskUsage:
-        return DiskUsage(100 << 30, 50 << 30)
 
 
 class VirtualServers:
@@ -57,8 +51,6 @@ class VirtualServers:
         self._names = [name_server_name(index) for index in range(name_servers)]
         self._broker_names = [broker_name(index) for index in range(brokers)]
         self._properties = {**_FOR_SIMULATIONS, **properties}
-        self._temporary: Path | None = None
-        self._disks: dict[str, Disk] = {}
         self._running: dict[str, Broker | NameServer] = {}
         self._starting: set[str] = set()
         self.name_servers: list[NameServer] = []
@@ -74,8 +66,7 @@ class VirtualServers:
 
     @property
     def directory(self) -> Path:
-        assert self._temporary is not None, "the cluster is not started"
-        return self._temporary
+        return _DIRECTORY
 
     def node(self, name: str) -> Node:
         return self.world.node(name)
@@ -87,7 +78,6 @@ class VirtualServers:
     # Start and stop
 
     async def start(self) -> None:
-        self._temporary = Path(tempfile.mkdtemp(prefix="cometmq-"))
         try:
             for name in self._names:
                 self.name_servers.append(await self._new_name_server(name))
@@ -112,14 +102,12 @@ class VirtualServers:
             await self._stop(name)
         self.brokers.clear()
         self.name_servers.clear()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
 
     def _end_faults(self) -> None:
         """Let all servers that run stop cleanly."""
         self.network.heal_all()
         for name in self._running:
+            self.node(name).disk.mend()
             self.resume(name)
 
     async def stop_broker(self, index: int) -> None:
@@ -144,31 +132,25 @@ class VirtualServers:
     async def _start(self, name: str) -> None:
         """Start a server that does not run, on a new node if the former one was killed."""
         if self.node(name).is_killed:
-            self._revive(name)
+            self.network.power_on(name)
+            self.world.restart(name)
         if name in self._names:
             self.name_servers[self._names.index(name)] = await self._new_name_server(name)
         elif name in self._broker_names:
             self.brokers[self._broker_names.index(name)] = await self._new_broker(name)
-
-    def _revive(self, name: str) -> None:
-        former = self.node(name)
-        self.network.power_on(name)
-        self.world.nodes[name] = Node(self.world, name, former.host)
 
     async def _new_name_server(self, name: str) -> NameServer:
         node, directory = self.node(name), self.directory / name
         config = NamesrvConfig(
             listen_port=_NAME_SERVER_PORT,
             bind_address=node.host,
+            admin_from=_ALL_NODES,
             kv_config_path=directory / "kvConfig.json",
             config_store_path=directory / "namesrv.properties",
         )
 
         async def started() -> NameServer:
-            given = node.surroundings
-            server = NameServer(
-                config, clock=given.clock, network=given.network, workers=given.workers
-            )
+            server = NameServer(config)
             await server.start()
             return server
 
@@ -190,15 +172,7 @@ class VirtualServers:
         configs = broker_configs(properties, source="properties")
 
         async def started() -> Broker:
-            given = node.surroundings
-            broker = Broker(
-                *configs,
-                clock=given.clock,
-                randomness=given.randomness,
-                network=given.network,
-                workers=given.workers,
-                disk=self.disk(name),
-            )
+            broker = Broker(*configs, disk=node.disk)
             await broker.start()
             return broker
 
@@ -210,16 +184,16 @@ class VirtualServers:
     def kill(self, name: str) -> None:
         if self._die(name):
             self.network.kill(name)
-            self._crash(name)
+            self.node(name).disk.crash_process()
 
     def power_off(self, name: str) -> None:
         if self._die(name):
             self.network.power_off(name)
-            self._lose_power(name)
+            self.node(name).disk.lose_power()
 
     def wipe(self, name: str) -> None:
         self.power_off(name)
-        self.disk(name).wipe()
+        self.node(name).disk.wipe()
 
     def _die(self, name: str) -> bool:
         """End what runs on a node. Return False if it is down already."""
@@ -250,31 +224,29 @@ class VirtualServers:
         finally:
             self._starting.discard(name)
 
-    # Faults of disks and clocks
-
-    def disk(self, name: str) -> Disk:
-        """Return the disk of a server's node."""
-        if name not in self._disks:
-            self._disks[name] = _Machine()
-        return self._disks[name]
-
-    def fail_disk(self, name: str, operation: str, error: str, after: int, times: int) -> None:
-        self.disk(name).fail(operation, error, after=after, times=times)
-
-    def fill_disk(self, name: str) -> None:
-        self.disk(name).fill()
-
-    def free_disk(self, name: str) -> None:
-        self.disk(name).free()
-
-    def slow_disk(self, name: str, seconds: float) -> None:
-        self.disk(name).slow(seconds)
-
     def flip_bit(self, name: str, path: str, offset: int) -> None:
-        raise NotImplementedError
+        """Flip a bit of the files below `path`, which is relative to the store of a node.
 
-    def skew_clock(self, name: str, ms: int) -> None:
-        self.node(name).skew_clock(ms)
+        `offset` counts the bits of what was written to them, and goes on with the first file behind
+        the last one.
+        """
+        disk = self.node(name).disk
+        sizes = list(_written(disk, self.directory / name / path))
+        bits = 8 * sum(size for _, size in sizes)
+        if bits == 0:
+            raise ValueError(f"{name} has written nothing below {path} yet")
+        offset %= bits
+        for file, size in sizes:
+            if offset < 8 * size:
+                disk.flip_bit(file, offset // 8, offset % 8)
+                return
+            offset -= 8 * size
 
-    def drift_clock(self, name: str, rate: float) -> None:
-        self.node(name).drift_clock(rate)
+
+def _written(disk: VirtualDisk, path: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the files at or below `path` that are not all zero, each with the end of its bytes."""
+    if disk.is_directory(path):
+        for name in disk.names(path):
+            yield from _written(disk, path / name)
+    elif disk.size(path) is not None and (data := disk.read(path).rstrip(b"\0")):
+        yield path, len(data)

@@ -92,8 +92,9 @@ class VirtualTransport(asyncio.Transport):
             raise RuntimeError("cannot write after write_eof()")
         if not data or self._lost:
             return
-        if self._error is not None:
-            self._force_close(self._error)
+        if self.is_gone:
+            if self._error is not None:
+                self._force_close(self._error)
             return
         kept = bytes(data)
         self.flow.unread_bytes += len(kept)
@@ -110,7 +111,8 @@ class VirtualTransport(asyncio.Transport):
         if self._closing or self._eof_written:
             return
         self._eof_written = True
-        outside(self.flow.send, End.OF_STREAM)
+        if not self.is_gone:
+            outside(self.flow.send, End.OF_STREAM)
 
     def get_write_buffer_size(self) -> int:
         return max(0, self.flow.unread_bytes - CAPACITY_BYTES)

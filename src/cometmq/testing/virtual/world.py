@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from cometmq.runtime.randomness import Randomness
-from cometmq.testing.virtual.clock import NodeClock
-from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import LeftBehindError
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
@@ -52,7 +49,6 @@ class World:
         self.processes: list[Node] = []
         # It lets Ctrl-C end what runs. It is not closed: `_end` knows what has been killed.
         self._runner = asyncio.Runner(loop_factory=lambda: self.loop)
-        self._disks: dict[str, VirtualDisk] = {}
 
     @staticmethod
     def current() -> World:
@@ -94,16 +90,6 @@ class World:
             raise RuntimeError(f"{name} runs; kill it before its restart")
         node = self.nodes[name] = Node(self, name, former.host)
         return node
-
-    def disk(self, name: str) -> VirtualDisk:
-        """Return the disk of the node called `name`, which outlives the node."""
-        if name not in self._disks:
-            self._disks[name] = VirtualDisk(
-                self.randomness_of(f"disk of {name}"),
-                NodeClock(self.loop),
-                record=partial(self.record, node=name),
-            )
-        return self._disks[name]
 
     def record(self, event: str, node: Node | str | None = None) -> None:
         """Add to `history` what happened to `node` (default: the running code's) now."""

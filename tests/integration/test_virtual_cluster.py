@@ -1,0 +1,278 @@
+"""A cluster in virtual time, as users' tests use it: hours pass in milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+import pytest
+
+import cometmq
+from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
+from cometmq.aio import AdminClient, Producer, PushConsumer, TransactionProducer
+from cometmq.errors import ClientStateError, RouteNotFoundError
+from cometmq.runtime.surroundings import current
+from cometmq.testing import Cluster, run
+
+SECOND, MINUTE, HOUR = 1, 60, 3600
+# The delays of the levels 3 to 18, which retries use one after the other.
+RETRY_DELAYS_S = [
+    *(10, 30),
+    *(minutes * MINUTE for minutes in range(1, 11)),
+    *(20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR),
+]
+# Timers of brokers and clients round to a second, and delivery takes a little.
+CLOSE_S = 2.0
+
+
+def now_s() -> float:
+    return current().clock.now_ms() / 1000
+
+
+async def eventually(condition: Callable[[], bool], within_s: float) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.25)
+
+
+class Seen(NamedTuple):
+    """What a listener got, and when."""
+
+    at_s: float
+    reconsume_times: int
+    msg_id: str
+    body: bytes
+
+
+async def retry_to_the_dead_letters(cluster: Cluster) -> list[Any]:
+    attempts: list[Seen] = []
+
+    async def fails(messages: list[MessageExt]) -> ConsumeResult:
+        attempts.extend(
+            Seen(now_s(), each.reconsume_times, each.msg_id, each.body) for each in messages
+        )
+        return ConsumeResult.RECONSUME_LATER
+
+    consumer = PushConsumer("billing", fails, namesrv=cluster.namesrv)
+    consumer.subscribe("orders")
+    async with (
+        Producer("shop", namesrv=cluster.namesrv) as producer,
+        AdminClient(namesrv=cluster.namesrv) as admin,
+    ):
+        await producer.send(Message("orders", b"order 1"))
+        async with consumer:
+            await eventually(lambda: len(attempts) == 17, within_s=6 * HOUR)
+            await asyncio.sleep(MINUTE)
+            letters = [letter.body async for letter in admin.messages.dead_letters("billing")]
+    return [*attempts, *letters]
+
+
+def test_a_message_is_retried_16_times_and_becomes_a_dead_letter() -> None:
+    with Cluster(clock="virtual", seed=1) as cluster:
+        *attempts, letter = cluster.run(retry_to_the_dead_letters(cluster))
+    assert letter == b"order 1"
+    assert [seen.reconsume_times for seen in attempts] == list(range(17))
+    assert {seen.body for seen in attempts} == {b"order 1"}
+    waits_s = [later.at_s - seen.at_s for seen, later in zip(attempts, attempts[1:], strict=False)]
+    assert waits_s == pytest.approx(RETRY_DELAYS_S, abs=CLOSE_S)
+
+
+async def delayed_deliveries(cluster: Cluster) -> list[Any]:
+    """Two messages with a delay of two hours: one by the timer, one by delay level 18."""
+    consumed: list[Seen] = []
+
+    async def listen(messages: list[MessageExt]) -> ConsumeResult:
+        consumed.extend(Seen(now_s(), 0, each.msg_id, each.body) for each in messages)
+        return ConsumeResult.SUCCESS
+
+    consumer = PushConsumer("billing", listen, namesrv=cluster.namesrv)
+    consumer.subscribe("orders")
+    async with Producer("shop", namesrv=cluster.namesrv) as producer, consumer:
+        began_s = now_s()
+        await producer.send(Message("orders", b"timer", delay_ms=2 * HOUR * 1000))
+        await producer.send(Message("orders", b"level", delay_level=18))
+        await asyncio.sleep(2 * HOUR - SECOND)
+        assert consumed == [], "a message came early"
+        await eventually(lambda: len(consumed) == 2, within_s=5 * SECOND)
+    return [began_s, *sorted(consumed, key=lambda each: each.body)]
+
+
+def test_delays_of_two_hours_end_after_two_hours() -> None:
+    with Cluster(clock="virtual", seed=2) as cluster:
+        began_s, level, timer = cluster.run(delayed_deliveries(cluster))
+    assert (level.body, timer.body) == (b"level", b"timer")
+    for seen in (level, timer):
+        assert seen.at_s - began_s == pytest.approx(2 * HOUR, abs=CLOSE_S)
+
+
+async def eviction(cluster: Cluster) -> list[Any]:
+    """Say after which time a broker that is paused is in no route any more."""
+    async with (
+        AdminClient(namesrv=cluster.namesrv) as admin,
+        Producer("shop", namesrv=cluster.namesrv) as producer,
+    ):
+        await admin.topics.create("orders")
+
+        async def brokers() -> list[str]:
+            route = await admin.topics.route("orders")
+            return sorted(each.broker_name for each in route.broker_datas)
+
+        assert await brokers() == ["broker-a", "broker-b"]
+        cluster.pause("broker-b")
+        began_s = now_s()
+        while await brokers() != ["broker-a"]:  # noqa: ASYNC110 - a route is asked for
+            await asyncio.sleep(SECOND)
+        gone_after_s = now_s() - began_s
+        await asyncio.sleep(MINUTE)  # clients renew their routes every 30 s
+        used = {(await producer.send(Message("orders", b"x"))).queue.broker_name for _ in range(20)}
+        cluster.resume("broker-b")
+        await asyncio.sleep(MINUTE)
+        return [gone_after_s, used, await brokers()]
+
+
+def test_a_silent_broker_is_evicted_after_120_seconds_and_comes_back() -> None:
+    with Cluster(clock="virtual", brokers=2, seed=3) as cluster:
+        gone_after_s, used, brokers = cluster.run(eviction(cluster))
+    # It registers every 30 s, and the name server looks every 5 s.
+    assert 120 - 30 <= gone_after_s <= 120 + 5 + CLOSE_S
+    assert used == {"broker-a"}
+    assert brokers == ["broker-a", "broker-b"]
+
+
+async def unresolved_transaction(cluster: Cluster) -> list[Any]:
+    checked_s: list[float] = []
+    consumed: list[bytes] = []
+
+    class Undecided:
+        async def execute(self, _message: Message, _arg: object) -> LocalTransactionState:
+            return LocalTransactionState.UNKNOWN
+
+        async def check(self, _message: MessageExt) -> LocalTransactionState:
+            checked_s.append(now_s())
+            return LocalTransactionState.UNKNOWN
+
+    async def listen(messages: list[MessageExt]) -> ConsumeResult:
+        consumed.extend(each.body for each in messages)
+        return ConsumeResult.SUCCESS
+
+    consumer = PushConsumer("billing", listen, namesrv=cluster.namesrv)
+    consumer.subscribe("orders")
+    async with (
+        TransactionProducer("shop", Undecided(), namesrv=cluster.namesrv) as producer,
+        AdminClient(namesrv=cluster.namesrv) as admin,
+        consumer,
+    ):
+        await producer.send_in_transaction(Message("orders", b"half"))
+        await asyncio.sleep(HOUR)
+        given_up = [each.body async for each in admin.messages.given_up_halves()]
+    return [checked_s, consumed, given_up]
+
+
+def test_a_transaction_is_checked_15_times_and_given_up() -> None:
+    with Cluster(clock="virtual", seed=4) as cluster:
+        checked_s, consumed, given_up = cluster.run(unresolved_transaction(cluster))
+    assert len(checked_s) == 15
+    waits_s = [later - one for one, later in zip(checked_s, checked_s[1:], strict=False)]
+    assert waits_s == pytest.approx([30.0] * 14, abs=CLOSE_S)
+    assert consumed == []
+    assert given_up == [b"half"]
+
+
+async def retention(cluster: Cluster) -> list[Any]:
+    """Say at which hours the first messages were still there, and when they were deleted."""
+    async with (
+        Producer("shop", namesrv=cluster.namesrv) as producer,
+        AdminClient(namesrv=cluster.namesrv) as admin,
+    ):
+        await admin.topics.create("orders", read_queues=1, write_queues=1)
+        began_s = now_s()
+        for _ in range(20):  # more than one file of the log
+            await producer.send(Message("orders", bytes(50_000)))
+        last = await producer.send(Message("orders", b"later"))
+        while True:
+            (queue,) = await admin.offsets.of_topic("orders")
+            if queue.min_offset > 0:
+                return [began_s, now_s(), queue.min_offset, last.queue_offset]
+            await asyncio.sleep(HOUR / 2)
+
+
+def test_messages_of_full_files_are_deleted_after_48_hours_at_the_hour_of_the_configuration() -> (
+    None
+):
+    with Cluster(clock="virtual", seed=5, properties={"fileReservedTime": "48"}) as cluster:
+        began_s, deleted_s, min_offset, last_offset = cluster.run(retention(cluster))
+    assert 48 * HOUR <= deleted_s - began_s <= 72 * HOUR + HOUR
+    assert datetime.datetime.fromtimestamp(deleted_s).hour in (4, 5)  # noqa: DTZ006 - deleteWhen is local
+    assert 0 < min_offset <= last_offset, "the newest file stays"
+
+
+SCENARIOS = [
+    retry_to_the_dead_letters,
+    delayed_deliveries,
+    eviction,
+    unresolved_transaction,
+    retention,
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
+def test_a_seed_gives_the_same_history_in_every_run(
+    scenario: Callable[[Cluster], Coroutine[Any, Any, list[Any]]],
+) -> None:
+    def history(seed: int) -> tuple[list[Any], list[Any]]:
+        with Cluster(clock="virtual", brokers=2, seed=seed) as cluster:
+            result = cluster.run(scenario(cluster))
+        return result, cluster.world.history
+
+    assert history(7) == history(7) != history(8)
+
+
+def test_a_cluster_in_async_with_belongs_to_the_run() -> None:
+    async def main() -> tuple[float, bytes]:
+        async with (
+            Cluster(clock="virtual") as cluster,
+            Producer("shop", namesrv=cluster.namesrv) as producer,
+        ):
+            result = await producer.send(Message("orders", b"x"))
+            await asyncio.sleep(24 * HOUR)
+            return asyncio.get_running_loop().time(), result.msg_id.encode()
+
+    first = run(main(), seed=7)
+    assert first[0] > 24 * HOUR
+    assert run(main(), seed=7) == first != run(main(), seed=8)
+
+
+def test_listeners_that_are_functions_run_in_virtual_time() -> None:
+    async def main(cluster: Cluster) -> list[bytes]:
+        consumed: list[bytes] = []
+
+        def listen(messages: list[MessageExt]) -> ConsumeResult:
+            consumed.extend(each.body for each in messages)
+            return ConsumeResult.SUCCESS
+
+        consumer = PushConsumer("billing", listen, namesrv=cluster.namesrv)
+        consumer.subscribe("orders")
+        async with Producer("shop", namesrv=cluster.namesrv) as producer, consumer:
+            await producer.send(Message("orders", b"x"))
+            await eventually(lambda: len(consumed) == 1, within_s=MINUTE)
+        return consumed
+
+    with Cluster(clock="virtual") as cluster:
+        assert cluster.run(main(cluster)) == [b"x"]
+
+
+def test_blocking_clients_are_refused_in_virtual_time() -> None:
+    async def main(cluster: Cluster) -> None:
+        for new in (
+            lambda: cometmq.Producer("shop", namesrv=cluster.namesrv),
+            lambda: cometmq.PushConsumer("billing", namesrv=cluster.namesrv),
+            lambda: cometmq.LitePullConsumer("billing", namesrv=cluster.namesrv),
+            lambda: cometmq.AdminClient(namesrv=cluster.namesrv),
+        ):
+            with pytest.raises(ClientStateError, match=r"cometmq\.aio"):
+                new()
+
+    with Cluster(clock="virtual") as cluster:
+        cluster.run(main(cluster))
