@@ -54,6 +54,7 @@ class Node:
             files=self.disk.files,
             process_id=lambda: number,
             is_virtual=True,
+            has_ended=lambda: self.is_killed,
         )
         self.is_paused = False
         self.is_killed = False
