@@ -4,7 +4,8 @@
 Every message below a committed offset, in a queue of the group's topic or of its retry topic, was
 delivered to the group and its listener has ended, if the filter wants it. (A message that is to come
 later has been sent back before the offset moves on.) In an orderly group it ended with success, or its
-tries were over. `OffsetSeen` and the broker's consumerOffset.json both are judged.
+tries were over. No offset lies behind the end of its queue. `OffsetSeen` and the broker's
+consumerOffset.json both are judged.
 
 Leniencies, and why: see `Evidence.judged_from`. A listener that works for longer than consumeTimeout
 (15 minutes) has its message sent back, and the offset moves on.
@@ -49,12 +50,19 @@ def _judge(evidence: Evidence, group: GroupConfigured, seen: OffsetSeen) -> Iter
     first = evidence.judged_from(group, seen.queue)
     if group.is_broadcasting or seen.offset is None or first is None:
         return
+    contents = evidence.contents.get(seen.queue, {})
+    end = max(contents, default=seen.offset) + 1
+    forgets = evidence.may_forget(seen.queue.broker)
+    if seen.offset > end and not evidence.injected(seen.queue.broker, forgets):
+        what = f"{group.group} committed {seen.offset} of {seen.queue}, which ends at {end}"
+        yield Violation(invariant=NAME, what=what, events=(seen,))
+        return
     ended = {
         each.offset
         for each in evidence.delivered_from[group.group, seen.queue]
         if _has_ended(evidence, group, each, seen.at_s)
     }
-    for offset, record in sorted(evidence.contents.get(seen.queue, {}).items()):
+    for offset, record in sorted(contents.items()):
         number = evidence.number(record.properties)
         if not first <= offset < seen.offset or number is None or offset in ended:
             continue

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.simulation import checker
 from tests.simulation.evidence import Violation
 from tests.simulation.history import (
     Comparison,
@@ -57,6 +60,23 @@ def test_a_run_that_keeps_all_invariants_is_not_blamed() -> None:
     story.end(live=True)
     assert story.judged() == []
     assert len(INVARIANTS) == 14
+
+
+def test_the_checker_shares_no_code_with_what_it_judges() -> None:
+    directory = Path(checker.__file__).parent
+    modules = ["checker", "evidence", "history", "store_reader"]
+    files = [directory / f"{name}.py" for name in modules]
+    files += sorted((directory / "invariants").glob("*.py"))
+    assert len(files) == 4 + 1 + len(INVARIANTS)
+    own = {"tests.simulation." + name for name in (*modules, "invariants")}
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            imported = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Import):
+                imported = [each.name for each in node.names]
+            for name in imported:
+                assert not name.startswith("cometmq"), file
+                assert not name.startswith("tests") or name.startswith(tuple(own)), file
 
 
 # -- acknowledged and not lost --
@@ -516,6 +536,17 @@ def test_a_commit_is_not_ahead_of_what_was_consumed(
         assert violation.events[-1] == seen
     else:
         assert found == []
+
+
+def test_no_commit_lies_behind_the_end_of_its_queue() -> None:
+    story = Story()
+    story.send(0)
+    story.deliver(0)
+    seen = story.record(OffsetSeen, group=GROUP, queue=QUEUE, offset=2)
+    story.end()
+    violation = only(story.judged())
+    assert violation.what == f"g committed 2 of {QUEUE}, which ends at 1"
+    assert violation.events == (seen,)
 
 
 def test_a_commit_in_the_state_file_is_not_ahead_either() -> None:
