@@ -9,7 +9,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 

@@ -218,8 +218,15 @@ class ClientManager:
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
+<<<<<<< HEAD
         groups = self._groups_of.pop(connection, {})
         self._remove(groups, lambda member: member.connection is connection, "connection closed")
+=======
+        groups = self._groups_of.pop(connection, set())
+        self._remove(
+            sorted(groups), lambda member: member.connection is connection, "connection closed"
+        )
+>>>>>>> wt-vloop
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""
@@ -228,7 +235,11 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.seen_s < limit
 
+<<<<<<< HEAD
         groups = {**self._consumers, **self._producers}
+=======
+        groups = sorted(self._consumers.keys() | self._producers.keys())
+>>>>>>> wt-vloop
         for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 
@@ -282,7 +293,7 @@ class ClientManager:
             subscribers.discard(group)
             if not subscribers:
                 del self._subscribers[topic]
-        for topic in topics - before:
+        for topic in sorted(topics - before):
             self._subscribers.setdefault(topic, set()).add(group)
         if topics:
             self._subscribed[group] = topics
