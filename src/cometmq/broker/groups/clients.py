@@ -99,8 +99,7 @@ class ClientManager:
         self._producing: dict[str, dict[str, Member]] = {}
         # Groups by connection: with many clients, searching all groups for the members of a lost
         # connection would take too long.
-        # A dict for each, because it has an order: members are told of a loss in that order.
-        self._groups_of: dict[Connection, dict[str, None]] = {}
+        self._groups_of: dict[Connection, set[str]] = {}
         # By topic, the consumer groups that subscribe to it; by group, the topics it subscribes to.
         self._subscribers: dict[str, set[str]] = {}
         self._subscribed: dict[str, set[str]] = {}
@@ -218,15 +217,10 @@ class ClientManager:
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
-<<<<<<< HEAD
-        groups = self._groups_of.pop(connection, {})
-        self._remove(groups, lambda member: member.connection is connection, "connection closed")
-=======
         groups = self._groups_of.pop(connection, set())
         self._remove(
             sorted(groups), lambda member: member.connection is connection, "connection closed"
         )
->>>>>>> wt-vloop
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""
@@ -235,11 +229,7 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.seen_s < limit
 
-<<<<<<< HEAD
-        groups = {**self._consumers, **self._producers}
-=======
         groups = sorted(self._consumers.keys() | self._producers.keys())
->>>>>>> wt-vloop
         for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 
@@ -271,7 +261,7 @@ class ClientManager:
     def _join(self, members: dict[str, Member], member: Member, group: str) -> bool:
         known = members.get(member.client_id)
         members[member.client_id] = member
-        self._groups_of.setdefault(member.connection, {})[group] = None
+        self._groups_of.setdefault(member.connection, set()).add(group)
         if known is None:
             log.info("client joined", group=group, client_id=member.client_id)
             return True
