@@ -34,7 +34,7 @@ def now_s() -> float:
 async def eventually(condition: Callable[[], bool], within_s: float) -> None:
     async with asyncio.timeout(within_s):
         while not condition():
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.25)
 
 
 class Seen(NamedTuple):
@@ -166,7 +166,7 @@ async def unresolved_transaction(cluster: Cluster) -> list[Any]:
     ):
         await producer.send_in_transaction(Message("orders", b"half"))
         await asyncio.sleep(HOUR)
-        given_up = [each.message.body async for each in admin.messages.given_up_halves()]
+        given_up = [each.body async for each in admin.messages.given_up_halves()]
     return [checked_s, consumed, given_up]
 
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -98,6 +98,8 @@ class ClientInstance:
         self._inspected: dict[str, InspectedMember] = {}
         self.replies = Replies(clock, randomness)
         self.client_id = name
+        # By which clients that share it find it: their process and the client id.
+        self.key = (0, name)
         self.unique_ids = UniqueIdGenerator(
             pack_host(address, 0)[:-4],
             current().process_id(),
@@ -274,7 +276,7 @@ class ClientInstance:
                 producer_group=producer_group,
                 consumer_group=consumer_group,
             )
-            for address in self.routes.addresses(masters_only=False)
+            for address in sorted(self.routes.addresses(masters_only=False))
             if self.remoting.connected(address) is not None
         ]
         try:
@@ -288,9 +290,9 @@ class ClientInstance:
                 log.debug("not unregistered", client=self.client_id, reason=str(outcome))
 
 
-_instances: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientInstance]] = (
-    weakref.WeakKeyDictionary()
-)
+_instances: weakref.WeakKeyDictionary[
+    asyncio.AbstractEventLoop, dict[tuple[int, str], ClientInstance]
+] = weakref.WeakKeyDictionary()
 
 
 def _leave_to_parent() -> None:
@@ -323,9 +325,11 @@ def acquire_instance(
     address = network.own_address(*split_address(namesrv[0]))
     name = client_id(address, instance_name, unit_name, unique=unique, randomness=randomness)
     instances = _instances.setdefault(asyncio.get_running_loop(), {})
-    instance = instances.get(name)
+    # On a simulated loop, the next process on the same machine can have clients of the same name.
+    key = current().process_id(), name
+    instance = instances.get(key)
     if instance is None:
-        instance = instances[name] = ClientInstance(
+        instance = instances[key] = ClientInstance(
             name,
             address,
             namesrv,
@@ -334,6 +338,7 @@ def acquire_instance(
             randomness=randomness,
             network=network,
         )
+        instance.key = key
         instance.start()
     elif instance.namesrv != list(namesrv):
         raise ClientStateError(
@@ -353,8 +358,8 @@ async def release_instance(instance: ClientInstance) -> None:
     """Give an instance back. The last user closes it."""
     instance.users -= 1
     if instance.users == 0:
-        instances: dict[str, Any] = _instances.get(asyncio.get_running_loop(), {})
-        instances.pop(instance.client_id, None)
+        instances = _instances.get(asyncio.get_running_loop(), {})
+        instances.pop(instance.key, None)
         await instance.close()
 
 

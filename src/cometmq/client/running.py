@@ -12,6 +12,7 @@ from cometmq.client.logs import use_standard_logging
 from cometmq.client.options import NamesOptions
 from cometmq.errors import ClientStateError, ForkedClientError
 from cometmq.runtime.forks import PROCESS
+from cometmq.runtime.surroundings import current
 
 RunningT = TypeVar("RunningT")
 
@@ -37,6 +38,7 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
         self._generation = PROCESS.generation
         self._loop: asyncio.AbstractEventLoop | None = None
         self._instance: RunningT | None = None
+        self._process_has_ended = current().has_ended
 
     @abstractmethod
     def _name(self) -> str:
@@ -115,7 +117,9 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
         await self.close()
 
     def __del__(self) -> None:
-        if self._state is _State.RUNNING and not self._inherited:
+        if self._state is not _State.RUNNING or self._inherited:
+            return
+        if not self._process_has_ended():
             warnings.warn(
                 f"unclosed {self._name()}; call close() or use it in a with statement",
                 ResourceWarning,

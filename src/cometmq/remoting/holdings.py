@@ -147,7 +147,8 @@ class Holdings:
         self.unsent_bytes = 0
         self._unmeasured = 0
         self._measure_due = False
-        self._holders: set[Holder] = set()
+        # A dict, because it has an order: a set would order them by their addresses.
+        self._holders: dict[Holder, None] = {}
 
     @property
     def total_bytes(self) -> int:
@@ -157,13 +158,13 @@ class Holdings:
     def received(self, holder: Holder, more: int) -> None:
         """Add `more` bytes that were received and are held, or subtract with a minus."""
         self.received_bytes += more
-        self._holders.add(holder)
+        self._holders[holder] = None
         if more > 0 and self.total_bytes > self.limit_bytes:
             self.measure()  # peers may have taken answers meanwhile
 
     def wrote(self, holder: Holder, size: int) -> None:
         """Note that up to `size` more bytes are unsent."""
-        self._holders.add(holder)
+        self._holders[holder] = None
         self._unmeasured += size
         if self._unmeasured * _UNMEASURED_PART > self.limit_bytes and not self._measure_due:
             self._measure_due = True
@@ -172,7 +173,7 @@ class Holdings:
     def gone(self, holder: Holder) -> None:
         """Forget what `holder` holds. Idempotent."""
         if holder in self._holders:
-            self._holders.remove(holder)
+            del self._holders[holder]
             self.received_bytes -= holder.holding.received
             self.unsent_bytes -= holder.holding.unsent
 
@@ -191,7 +192,7 @@ class Holdings:
             holder.holding.measure(unsent, now)
             self.unsent_bytes += unsent
             if not unsent and not holder.holding.received:
-                self._holders.remove(holder)
+                del self._holders[holder]
         if self.total_bytes > self.limit_bytes:
             self._cut(now)
 

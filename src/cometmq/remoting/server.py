@@ -64,7 +64,8 @@ class RemotingServer:
         on_disconnect: Callable[[Connection], None] | None = None,
         network: Network = TCP_NETWORK,
     ) -> None:
-        self.connections: set[Connection] = set()
+        # A dict, because it has an order: a set would close them in that of their addresses.
+        self.connections: dict[Connection, None] = {}
         self.holdings = holdings or Holdings()
         self._host = host
         self._port = port
@@ -166,13 +167,13 @@ class RemotingServer:
             self._refuse(connection)
             return
         self._silent[connection] = None
-        self.connections.add(connection)
+        self.connections[connection] = None
         connection.on_close.append(self._disconnected)
         if self._on_connect is not None:
             self._on_connect(connection)
 
     def _disconnected(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._silent.pop(connection, None)
         if self._on_disconnect is not None:
             self._on_disconnect(connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from contextlib import suppress
 from enum import Enum
 from typing import Final
 
@@ -36,6 +37,8 @@ def own_address(host: str = _OUTSIDE[0], port: int = _OUTSIDE[1]) -> str:
 
 async def resolve(host: str) -> str:
     """Return the IP address of `host`. Raises OSError when it has none."""
+    with suppress(ValueError):  # virtual time has no resolver
+        return str(ipaddress.ip_address(host))
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError as error:

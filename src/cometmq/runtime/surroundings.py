@@ -31,6 +31,8 @@ class Surroundings:
     files: Files = SYSTEM_FILES
     process_id: Callable[[], int] = os.getpid
     is_virtual: bool = False
+    # Whether the process has ended, as one of a simulation can while its objects are still there.
+    has_ended: Callable[[], bool] = bool
 
 
 MACHINE: Final = Surroundings()

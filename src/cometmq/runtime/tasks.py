@@ -21,13 +21,8 @@ def _sleep_between_calls(period_s: float, _quiet_s: Callable[[], float]) -> Awai
     return asyncio.sleep(period_s)
 
 
-def quiet() -> float:
-    """Say of periodic work that it needs no call unless something else happens."""
-    return math.inf
-
-
 def quiet_if(is_idle: bool) -> float:
-    """Say that periodic work needs no call unless something else happens, if it is idle now."""
+    """Return for how many seconds idle work has nothing to do: until something else happens."""
     return math.inf if is_idle else 0.0
 
 
@@ -72,9 +67,8 @@ class TaskOwner:
         A call that fails is logged and does not end the repetition. If the period may change, pass
         a function; it is called before each wait.
 
-        `quiet_s` returns for how many seconds no call is needed unless something else happens on
-        the loop; pass `quiet` for work that only finishes what others began. A loop in virtual time
-        leaves those calls out. Other loops do not ask.
+        `quiet_s` returns for how many seconds a call would have nothing to do as things are. A loop
+        in virtual time asks when a call is due, and leaves such calls out. Other loops do not ask.
         """
         return self.spawn(self._repeat(period_s, action, name, first_s, quiet_s), name)
 

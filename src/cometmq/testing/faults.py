@@ -92,7 +92,7 @@ class FaultKind(NamedTuple):
     end: End | None
     takes_node: bool
 
-    def checked(self, nodes: Nodes, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def checked(self, nodes: Nodes, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments by name. Raises FaultError, which says what would fit."""
         usage = f"{self.name}{self.parameters}"
         try:

@@ -41,6 +41,16 @@ class NotedStore:
         self.unpublished = 0
         self.commit_log = self
         self.next_file_is_due = False
+        self.checkpoint_is_due = True
+        self.page_cache_is_idle = False
+        self.grows = True
+        self._end = 0
+
+    @property
+    def end(self) -> int:
+        """The end of the log, which is further on whenever somebody looks, as long as it grows."""
+        self._end += self.grows
+        return self._end
 
     def _note(self, name: str, least_pages: int = 0) -> None:
         self.calls.append((asyncio.get_running_loop().time(), name, least_pages))
@@ -127,6 +137,27 @@ def test_few_dirty_pages_wait_for_the_thorough_interval() -> None:
     # 0 pages means every byte: what one message dirtied is on disk after the thorough interval.
     assert store.pages(LOG) == [4, 4, 0, 4, 4]
     assert store.pages(QUEUES) == [2, 0, 2, 0, 2]
+
+
+def test_a_log_that_does_not_grow_is_not_flushed_again() -> None:
+    async def play(store: NotedStore) -> None:
+        await asyncio.sleep(4.01)
+        store.grows = store.checkpoint_is_due = False
+        await asyncio.sleep(60)
+        store.grows = True
+        await asyncio.sleep(3)
+
+    store = scene(
+        play,
+        flush_interval_commit_log=1_000,
+        flush_commit_log_least_pages=4,
+        flush_commit_log_thorough_interval=2_500,
+    )
+    calls = list(zip(store.times(LOG), store.pages(LOG), strict=True))
+    # What was there when the log stopped is flushed whole, and then nothing until it grows again.
+    assert [call for call in calls if 4 < call[0] <= 64] == [(5.0, 4), (6.0, 0)]
+    assert [at for at, _ in calls if at > 64] == [65.0, 66.0, 67.0]
+    assert [at for at in store.times(CHECKPOINT) if 4 < at <= 64] == []
 
 
 def test_a_changed_setting_counts_from_the_next_flush() -> None:

@@ -227,7 +227,8 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.seen_s < limit
 
-        groups = self._consumers.keys() | self._producers.keys()
+        # In the order in which they came: that of a set would differ from process to process.
+        groups = dict.fromkeys([*self._consumers, *self._producers])
         for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 

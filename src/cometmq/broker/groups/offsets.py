@@ -85,6 +85,8 @@ class ConsumerOffsetManager:
         if offsets is None:
             offsets = self.table.offset_table[key] = {}
             self._note(topic, group)
+        elif offsets.get(queue_id) == offset:
+            return  # as an idle consumer commits it every few seconds
         self.count += queue_id not in offsets
         offsets[queue_id] = offset
         self.changed = True

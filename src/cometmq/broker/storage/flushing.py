@@ -5,7 +5,6 @@ FlushConsumeQueueService, CommitRealTimeService, AllocateMappedFileService).
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,7 +13,7 @@ import structlog
 
 from cometmq.errors import StoreFullError, StoreStarvedError
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.tasks import TaskOwner, quiet, quiet_if
+from cometmq.runtime.tasks import TaskOwner, quiet_if
 from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.store import MessageStore
 
@@ -106,10 +105,16 @@ class FlushTimers:
                 "commit-commit-log",
             )
         self._tasks.every(
-            _CHECKPOINT_PERIOD_S, self._flush_checkpoint, "flush-checkpoint", quiet_s=quiet
+            _CHECKPOINT_PERIOD_S,
+            self._flush_checkpoint,
+            "flush-checkpoint",
+            quiet_s=lambda: quiet_if(not self._store.checkpoint_is_due),
         )
         self._tasks.every(
-            _NEXT_FILE_PERIOD_S, self._prepare_next, "prepare-next-file", quiet_s=quiet
+            _NEXT_FILE_PERIOD_S,
+            self._prepare_next,
+            "prepare-next-file",
+            quiet_s=lambda: quiet_if(not self._store.commit_log.next_file_is_due),
         )
         self._tasks.every(
             lambda: min(config.os_page_cache_busy_time_out_mills / 5000, _MAX_WATCH_PERIOD_S),
@@ -189,10 +194,9 @@ class FlushTimers:
                 if is_thorough:
                     flushed_end = end
 
-        def quiet_s() -> float:
-            if self._store.failure is not None or self._store.commit_log.end == flushed_end:
-                return math.inf
-            # What waits for the thorough flush waits without any further event.
-            return 0.0
-
-        self._tasks.every(lambda: interval_ms() / 1000, run, name, quiet_s=quiet_s)
+        self._tasks.every(
+            lambda: interval_ms() / 1000,
+            run,
+            name,
+            quiet_s=lambda: quiet_if(self._store.commit_log.end == flushed_end),
+        )

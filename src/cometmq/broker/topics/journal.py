@@ -137,6 +137,8 @@ class TopicJournal:
         self._running: Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        # Each makes changes count as durable that `topics.json` does not have by then.
+        self._later: list[asyncio.TimerHandle] = []
         self._failures = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._closed = False
@@ -197,6 +199,8 @@ class TopicJournal:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        for timer in self._later:
+            timer.cancel()
         if self._running is not None:
             self._running.exception()
         if self._lines or self._fold_due:
@@ -249,8 +253,8 @@ class TopicJournal:
                 log.info("topics are written again", path=str(self.path))
             self._failures = 0
             self._journaled = max(self._journaled, position)
-            if self._folds_at_once:
-                asyncio.get_running_loop().call_later(FOLD_WAIT_S, self._advance, position)
+            if self._folds_at_once and not self._closed:
+                self._advance_later(position)
             else:
                 self._advance(position)
             if self.position > self._journaled or self._fold_due:
@@ -273,6 +277,11 @@ class TopicJournal:
             elif not waiter.done():
                 waiter.set_exception(error)
         self._arm(0.0 if self._waiters else pause_s)
+
+    def _advance_later(self, position: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._later = [timer for timer in self._later if timer.when() > loop.time()]
+        self._later.append(loop.call_later(FOLD_WAIT_S, self._advance, position))
 
     def _advance(self, position: int) -> None:
         self.durable = max(self.durable, position)

@@ -22,7 +22,7 @@ from cometmq.protocol.headers import CheckTransactionStateRequestHeader
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.record import encode_record
 from cometmq.remoting.connection import Connection
-from cometmq.runtime.tasks import quiet
+from cometmq.runtime.tasks import quiet_if
 
 log = structlog.get_logger(__name__)
 
@@ -88,13 +88,13 @@ class TransactionService(Service):
             lambda: config.transaction_op_batch_interval / 1000,
             self._transactions.flush_ops,
             "flush-ops",
-            quiet_s=quiet,
+            quiet_s=lambda: quiet_if(self._transactions.ops_are_flushed),
         )
         self._tasks.every(
             _PUBLISH_PERIOD_S,
             self._transactions.publish_progress,
             "transaction-offsets",
-            quiet_s=quiet,
+            quiet_s=lambda: quiet_if(self._transactions.progress_is_published),
         )
 
     def roll(self, end_place: int) -> int:

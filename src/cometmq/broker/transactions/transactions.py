@@ -106,6 +106,7 @@ class Transactions:
         self.ops = OpQueue(store, clock, host, config)
         self._given_up: dict[int, None] = {}
         self._unpublished: _Progress | None = None
+        self._published: _Progress | None = None
         self.committed_count = 0
         self.rolled_back_count = 0
         self.given_up_count = 0
@@ -300,7 +301,7 @@ class Transactions:
     def flush_ops(self) -> None:
         """Write down which transactions have ended; call it every transactionOpBatchInterval."""
         self.ops.flush()
-        if self.table and self._store.commit_log.end - self.ops.last_position > _MAX_UNMARKED_BYTES:
+        if self._marks_are_far:
             self.ops.add_nothing()
 
     def publish_progress(self) -> None:
@@ -311,11 +312,32 @@ class Transactions:
                 return
             self._commit_offset(names.TRANS_HALF_TOPIC, captured.half_offset)
             self._commit_offset(names.TRANS_OP_HALF_TOPIC, captured.op_offset)
+            self._published = captured
         end = self._store.queue(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID).next_offset
         half_offset = self.table.low_offset(end)
         self._unpublished = _Progress(
             half_offset, self.ops.needed_from(half_offset), self._store.commit_log.end
         )
+
+    @property
+    def progress_is_published(self) -> bool:
+        """Whether `publish_progress` has nothing to do until the log grows."""
+        published = self._published
+        return (
+            published is not None
+            and published == self._unpublished
+            and published.log_end == self._store.commit_log.end
+        )
+
+    @property
+    def ops_are_flushed(self) -> bool:
+        """Whether `flush_ops` has nothing to do."""
+        return not self.ops.waiting_count and not self._marks_are_far
+
+    @property
+    def _marks_are_far(self) -> bool:
+        end = self._store.commit_log.end
+        return bool(self.table) and end - self.ops.last_position > _MAX_UNMARKED_BYTES
 
     def close(self) -> None:
         """Write down all progress. Blocks; the store must still be open."""

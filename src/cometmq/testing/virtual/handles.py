@@ -22,14 +22,13 @@ NODE: Final[ContextVar[Node | None]] = ContextVar("cometmq.node", default=None)
 class Callback(asyncio.Handle):
     """Runs unless its node is paused or killed."""
 
-    __slots__ = ("context", "node")
+    __slots__ = ("node",)
 
     def __init__(
         self, callback: Callable[..., object], args: Any, loop: Any, context: Context | None
     ) -> None:
         context = copy_context() if context is None else context  # an empty one is false
         super().__init__(callback, args, loop, context)
-        self.context = context
         self.node: Node | None = context.get(NODE)
 
     def run(self) -> None:
@@ -38,7 +37,7 @@ class Callback(asyncio.Handle):
 
 
 class Timer(asyncio.TimerHandle):
-    __slots__ = ("callback", "context", "is_scheduled", "made_at", "node")
+    __slots__ = ("callback", "is_scheduled", "made_at", "node")
 
     def __init__(
         self,
@@ -50,7 +49,6 @@ class Timer(asyncio.TimerHandle):
     ) -> None:
         context = copy_context() if context is None else context  # an empty one is false
         super().__init__(when, callback, args, loop, context)
-        self.context = context
         self.node: Node | None = context.get(NODE)
         self.callback = callback
         # Not known of a timer that wakes a task, since the task is what is named.

@@ -154,15 +154,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[None]:
         """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
 
-        Within the next `quiet_s()` seconds calls may be left out as long as nothing happens.
+        For the next `quiet_s()` seconds there is nothing to do as things are when that is called.
         """
-        node = NODE.get()
-        rate = 1.0 if node is None else node.clock.rate
-        return self.ticks.sleep(period_s / rate, self.now_s + quiet_s() / rate)
-
-    def newest_context(self) -> Context:
-        """Return the context of the callback that was made ready last."""
-        return self._ready[-1].context
+        return self.ticks.sleep(period_s, quiet_s)
 
     # Tasks
 
@@ -267,8 +261,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return  # a node was killed, and what was its is gone
             handle = ready.popleft()
             if not handle.cancelled():
-                if self.ticks.is_event(handle.context):
-                    self.ticks.events += 1
                 handle.run()
             if self._failure is not None:
                 failure, self._failure = self._failure, None

@@ -44,7 +44,7 @@ class Node:
         self.host = host
         former = world.nodes.get(name)
         self.clock: NodeClock = NodeClock(world.loop) if former is None else former.clock
-        self.disk = former.disk if former is not None else self._new_disk()
+        self.disk: VirtualDisk = former.disk if former is not None else self._new_disk()
         self.workers = NodeWorkers(self, world.randomness_of(f"workers of {name}"))
         self.surroundings = Surroundings(
             clock=self.clock,
@@ -54,6 +54,7 @@ class Node:
             files=self.disk.files,
             process_id=lambda: number,
             is_virtual=True,
+            has_ended=lambda: self.is_killed,
         )
         self.is_paused = False
         self.is_killed = False

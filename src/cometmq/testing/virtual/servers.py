@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import Broker
+from cometmq.errors import CometMQError
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.testing.servers import broker_name, name_server_name
@@ -126,8 +126,14 @@ class VirtualServers:
         server = self._running.pop(name, None)
         if server is not None:
             self.resume(name)
-            with suppress(NodeKilledError):
+            try:
                 await self.node(name).run_in(server.close())
+            except NodeKilledError:
+                pass
+            except CometMQError as error:
+                # As a process that ends with an error: a disk that failed takes no last writes.
+                self.world.record(f"stopped with an error: {error}", name)
+                self.kill(name)
 
     async def _start(self, name: str) -> None:
         """Start a server that does not run, on a new node if the former one was killed."""
