@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from tests.real_sleeps import watch_asyncio
 
 LIMIT_S = 300.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
@@ -33,7 +34,9 @@ settings.load_profile("unhurried")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    watch_asyncio()
     config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
+    config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

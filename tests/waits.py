@@ -1,5 +1,7 @@
 """Wait until something is the case: `eventually` on a thread, `until` on an event loop.
 
+A test tells the time and pauses by `CLOCK`, so that it runs in real and in virtual time alike.
+
 Both ask again and again, for what tests wait for rarely announces itself. A deadline is for what never
 comes, so it is long: a busy machine may take all of it. Who waits in vain is told what was waited for,
 as the test has it in its source, what was seen last, and what the names stood for.
@@ -11,9 +13,13 @@ import asyncio
 import inspect
 import reprlib
 import textwrap
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, overload
+
+from tests.real_sleeps import check_sleep
+
+from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 
 # What must come has all the time that a busy machine may need.
 WAIT_S = 60.0
@@ -21,6 +27,9 @@ WAIT_S = 60.0
 JVM_WAIT_S = 600.0
 # What an answer to a send may take. Clients wait for three seconds unless they are told otherwise.
 SEND_WAIT_MS = int(WAIT_S * 1000)
+
+# How often about, at most, something is looked at in virtual time that does not come soon.
+_LOOKS = 400
 
 # What a test or a client reads from the machine's clock and what a broker says may differ by so much:
 # both cut a time to whole milliseconds, and the broker looks at that clock only now and then. A wait of
@@ -32,6 +41,47 @@ _SHOWN.maxstring = _SHOWN.maxother = 300
 _SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxset = _SHOWN.maxdict = 20
 
 T = TypeVar("T")
+
+
+class RunningClock:
+    """Tells the time of the test that runs: the machine's, or its virtual cluster's.
+
+    In virtual time `sleep` has the cluster run for so long.
+    """
+
+    def __init__(self) -> None:
+        self._clock: BlockingClock = SYSTEM_CLOCK
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float, /) -> None:
+        if self._clock is SYSTEM_CLOCK:
+            check_sleep(seconds)
+        self._clock.sleep(seconds)
+
+    def next_pause(self, pause_s: float, wait_s: float) -> float:
+        """Return how long to wait after the next look of a wait for up to `wait_s`.
+
+        In virtual time each look costs more than the wait, so they become rarer.
+        """
+        if self._clock is SYSTEM_CLOCK:
+            return pause_s
+        return max(pause_s, min(1.2 * pause_s, wait_s / _LOOKS))
+
+    @contextmanager
+    def of(self, clock: BlockingClock) -> Iterator[None]:
+        before, self._clock = self._clock, clock
+        try:
+            yield
+        finally:
+            self._clock = before
+
+
+CLOCK = RunningClock()
 
 
 @overload
@@ -67,7 +117,7 @@ def eventually(
     AssertionError after `wait_s`. What `look` raises ends the wait, but for errors that are `passing`:
     of servers that are away for a while, for example. A failure tells of `note`, such as a seed.
     """
-    deadline = time.monotonic() + wait_s
+    deadline = CLOCK.monotonic() + wait_s
     while True:
         try:
             seen = look()
@@ -76,9 +126,10 @@ def eventually(
         else:
             if fits(seen):
                 return seen
-        if time.monotonic() >= deadline:
+        if CLOCK.monotonic() >= deadline:
             raise AssertionError(_in_vain(look, fits, wait_s, seen) + (note and f"\n{note}"))
-        time.sleep(pause_s)
+        CLOCK.sleep(pause_s)
+        pause_s = CLOCK.next_pause(pause_s, wait_s)
 
 
 async def until(

@@ -1,21 +1,25 @@
 """Drive both faces of the client in one way, so that a scenario is written once.
 
 The blocking face is used as it is. The asyncio face runs on a loop thread of its own: its methods
-are awaited there, and its listeners are coroutines.
+are awaited there, and its listeners are coroutines. The virtual face is the asyncio face in a
+virtual cluster: each of its calls has the cluster run until the call is done.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import pytest
 from tests.integration.patience import be_patient
 from tests.integration.raw_client import RawClient, wait_until_readable
+from tests.integration.virtual import Driver
 from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
 
 import cometmq
@@ -27,7 +31,9 @@ from cometmq.runtime.portal import LoopThread
 # holds for the answer to a producer's send, too.
 PATIENT = {"send_timeout_ms": SEND_WAIT_MS}
 
-Handle = Callable[[list[MessageExt]], ConsumeResult | None]
+# What a listener does, for both faces. A generator that yields seconds takes so long in between: its
+# thread sleeps, or its coroutine does.
+Handle = Callable[[list[MessageExt]], ConsumeResult | Generator[float, None, Any] | None]
 _GET_ROUTE = 105
 
 
@@ -73,17 +79,17 @@ class Face(Protocol):
 
 class BlockingFace:
     def __init__(self, namesrv: str) -> None:
-        self._namesrv = namesrv
+        self.namesrv = namesrv
         self._open: list[Any] = []
 
     def new_producer(self, group: str, **options: Any) -> Any:
-        return cometmq.Producer(group, **{"namesrv": self._namesrv, **PATIENT, **options})
+        return cometmq.Producer(group, **{"namesrv": self.namesrv, **PATIENT, **options})
 
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
-        return cometmq.PushConsumer(group, *args, **{"namesrv": self._namesrv, **options})
+        return cometmq.PushConsumer(group, *args, **{"namesrv": self.namesrv, **options})
 
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
-        return cometmq.LitePullConsumer(group, **{"namesrv": self._namesrv, **options})
+        return cometmq.LitePullConsumer(group, **{"namesrv": self.namesrv, **options})
 
     def producer(self, group: str, **options: Any) -> Any:
         return self.started(self.new_producer(group, **options))
@@ -96,19 +102,29 @@ class BlockingFace:
         return self.started(consumer)
 
     def listener(self, handle: Handle) -> Any:
-        return handle
+        def listen(messages: list[MessageExt]) -> Any:
+            outcome = handle(messages)
+            if not isinstance(outcome, Generator):
+                return outcome
+            try:
+                while True:
+                    time.sleep(next(outcome))
+            except StopIteration as end:
+                return end.value
+
+        return listen
 
     def until_readable(self, result: SendResult) -> None:
         queue = result.queue
         assert queue is not None
         wait_until_readable(
-            self._namesrv, queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
+            self.namesrv, queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
         )
 
     def until_routed(self, topic: str, broker: str, *more: str) -> None:
         # A producer of ours would not do: for a topic that does not exist it returns what would be
         # made.
-        with RawClient(self._namesrv.split(";", maxsplit=1)[0]) as client:
+        with RawClient(self.namesrv.split(";", maxsplit=1)[0]) as client:
 
             def known() -> bool:
                 answer = client.ask(_GET_ROUTE, {"topic": topic})
@@ -128,43 +144,54 @@ class BlockingFace:
 
 
 class AsyncFace(BlockingFace):
-    def __init__(self, namesrv: str) -> None:
+    """Calls asyncio clients by `driver`: a loop thread, or what drives a virtual cluster."""
+
+    def __init__(self, namesrv: str, driver: LoopThread | Driver) -> None:
         super().__init__(namesrv)
-        self._thread = LoopThread("aio-face")
-        self._thread.start()
+        self.driver = driver
 
     def new_producer(self, group: str, **options: Any) -> Any:
-        options = {"namesrv": self._namesrv, **PATIENT, **options}
-        return OnLoop(cometmq.aio.Producer(group, **options), self._thread)
+        options = {"namesrv": self.namesrv, **PATIENT, **options}
+        return self.on_loop(cometmq.aio.Producer, group, **options)
 
     def new_consumer(self, group: str, *args: Any, **options: Any) -> Any:
-        options = {"namesrv": self._namesrv, **options}
-        return OnLoop(cometmq.aio.PushConsumer(group, *args, **options), self._thread)
+        options = {"namesrv": self.namesrv, **options}
+        return self.on_loop(cometmq.aio.PushConsumer, group, *args, **options)
 
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
-        options = {"namesrv": self._namesrv, **options}
-        return OnLoop(cometmq.aio.LitePullConsumer(group, **options), self._thread)
+        options = {"namesrv": self.namesrv, **options}
+        return self.on_loop(cometmq.aio.LitePullConsumer, group, **options)
 
     def listener(self, handle: Handle) -> Any:
-        async def listen(messages: list[MessageExt]) -> ConsumeResult | None:
-            return handle(messages)
+        async def listen(messages: list[MessageExt]) -> Any:
+            outcome = handle(messages)
+            if not isinstance(outcome, Generator):
+                return outcome
+            try:
+                while True:  # noqa: ASYNC110 - the generator decides how long
+                    await asyncio.sleep(next(outcome))
+            except StopIteration as end:
+                return end.value
 
         return listen
 
-    def close(self) -> None:
-        super().close()
-        self._thread.stop()
+    def on_loop(self, new: Callable[..., Any], *args: Any, **options: Any) -> OnLoop:
+        """Make an asyncio client whose methods are called like those of a blocking one."""
+        if isinstance(self.driver, LoopThread):
+            return OnLoop(new(*args, **options), self.driver)
+        with self.driver.node:
+            return OnLoop(new(*args, **options), self.driver)
 
 
 class OnLoop:
-    """Calls the methods of an asyncio client on a loop thread and waits for what they await."""
+    """Calls the methods of an asyncio client on its loop and waits for what they await."""
 
-    def __init__(self, client: Any, thread: LoopThread) -> None:
-        self._client = client
-        self._thread = thread
+    def __init__(self, client: Any, driver: LoopThread | Driver) -> None:
+        self.client = client
+        self._driver = driver
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._client, name)
+        value = getattr(self.client, name)
         return self._caller(value) if callable(value) else value
 
     def _caller(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,16 +199,23 @@ class OnLoop:
             outcome = method(*args, **kwargs)
             return await outcome if inspect.isawaitable(outcome) else outcome
 
-        return lambda *args, **kwargs: self._thread.call(call(*args, **kwargs))
+        return lambda *args, **kwargs: self._driver.call(call(*args, **kwargs))
 
 
 @contextmanager
-def open_face(name: str, namesrv: str) -> Iterator[Face]:
-    face = AsyncFace(namesrv) if name == "asyncio" else BlockingFace(namesrv)
-    try:
+def open_face(name: str, namesrv: str, driver: Driver | None = None) -> Iterator[Face]:
+    """Provide the blocking or the asyncio face, the latter in virtual time if there is a `driver`."""
+    with ExitStack() as stack:
+        face = BlockingFace(namesrv)
+        if driver is not None:
+            face = AsyncFace(namesrv, driver)
+        elif name == "asyncio":
+            thread = LoopThread("aio-face")
+            thread.start()
+            stack.callback(thread.stop)
+            face = AsyncFace(namesrv, thread)
+        stack.callback(face.close)
         yield face
-    finally:
-        face.close()
 
 
 class Received:
@@ -190,24 +224,22 @@ class Received:
     def __init__(self, answer: ConsumeResult | None = ConsumeResult.SUCCESS) -> None:
         self.messages: list[MessageExt] = []
         self.answer = answer
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
 
     def handle(self, messages: list[MessageExt]) -> ConsumeResult | None:
-        with self._changed:
+        with self._lock:
             # Copies, because a message that is retried here is the same object with its count
             # raised.
             self.messages += [message.copy() for message in messages]
-            self._changed.notify_all()
         return self.answer
 
     @property
     def bodies(self) -> list[bytes]:
-        with self._changed:
+        with self._lock:
             return [message.body for message in self.messages]
 
     def wait_for(self, count: int, wait_s: float = WAIT_S) -> list[MessageExt]:
         """Wait until `count` messages came; if they do not, fail and show what came."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self.messages) >= count, wait_s):
-                raise AssertionError(f"{len(self.messages)} of {count} messages came in {wait_s} s")
+        eventually(lambda: len(self.messages) >= count, wait_s=wait_s, pause_s=0.002)
+        with self._lock:
             return list(self.messages)

@@ -5,9 +5,35 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from tests.integration.client_faces import patient_starts
-from tests.integration.fixtures import cluster, face, name, namesrv
+from tests.integration.fixtures import (
+    chosen_face,
+    cluster,
+    driver,
+    face,
+    face_name,
+    name,
+    namesrv,
+    own_cluster,
+    parametrize_faces,
+    real_cluster,
+)
 
-__all__ = ["cluster", "face", "name", "namesrv", "patient_starts"]
+__all__ = [
+    "chosen_face",
+    "cluster",
+    "driver",
+    "face",
+    "face_name",
+    "name",
+    "namesrv",
+    "own_cluster",
+    "patient_starts",
+    "real_cluster",
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_faces(metafunc, can_be_virtual=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

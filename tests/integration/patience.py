@@ -1,6 +1,7 @@
 """Have clients of this process wait for answers for as long as a busy machine may take.
 
-Tests do this to their own process, and to the processes in which they run a page's programs.
+Tests do this to their own process, and to the processes in which they run a page's programs. Tests
+that look for what a client tells from time to time have it told soon.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.waits import SEND_WAIT_MS, WAIT_S
 
 from cometmq.admin.client import AdminOptions
 from cometmq.client.cluster import broker_api, namesrv_api
-from cometmq.client.consuming import send_back
+from cometmq.client.consuming import push_member, send_back
 from cometmq.client.membership import membership
 from cometmq.client.producing.producer import ProducerOptions
 from cometmq.client.producing.transaction_producer import TransactionProducerOptions
@@ -51,3 +52,14 @@ def be_patient(
     for options, name in _OPTIONS:
         # The values of options that are not given, as the class's constructor keeps them.
         set_item(vars(options)["__init__"].__kwdefaults__, name, SEND_WAIT_MS)
+
+
+# Stands for the five seconds between two commits, or two loads of traces.
+SOON_S = 0.05
+
+
+def be_prompt(set_attribute: Callable[[Any, str, Any], None]) -> None:
+    """Have push consumers commit, and all clients send their traces, in a moment."""
+    set_attribute(push_member, "PERSIST_INTERVAL_S", SOON_S)
+    set_attribute(dispatcher, "FLUSH_INTERVAL_S", SOON_S)
+    set_attribute(dispatcher, "LOOK_INTERVAL_S", SOON_S)

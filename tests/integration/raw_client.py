@@ -11,13 +11,13 @@ import os
 import select
 import socket
 import struct
-import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tests.waits import WAIT_S, eventually
+from tests.waits import CLOCK, WAIT_S, eventually
 
 # With a transient store pool a message can be read some 200 ms after it was acknowledged.
 READ_LATER = "transientStorePoolEnable=true" in os.environ.get("COMETMQ_TEST_PROPERTIES", "")
@@ -228,12 +228,27 @@ def wait_until_readable(
         client.wait_for_offset(topic, queue_id, queue_offset)
 
 
+# How a connection is made: by the machine, or in the virtual cluster of the running test.
+_connect: Callable[[tuple[str, int], float], Any] = socket.create_connection
+
+
+@contextmanager
+def connecting_by(connect: Callable[[tuple[str, int], float], Any]) -> Iterator[None]:
+    """Have raw clients use `connect(address, timeout_s)`, which returns what acts as a socket."""
+    global _connect  # noqa: PLW0603 - it is of the one test that runs
+    before, _connect = _connect, connect
+    try:
+        yield
+    finally:
+        _connect = before
+
+
 class RawClient:
     """Keeps one connection. `binary` sends ROCKETMQ headers."""
 
     def __init__(self, address: str, *, binary: bool = False) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
+        self.socket = _connect((host, int(port)), WAIT_S)
         # The name that the server has for this end.
         self.peer_name = "{}:{}".format(*self.socket.getsockname()[:2])
         self._encode = binary_request if binary else json_request
@@ -282,15 +297,15 @@ class RawClient:
 
     def settle(self) -> None:
         """Wait until all that the broker has acknowledged can be read."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = CLOCK.monotonic() + WAIT_S
         settled = 0
         # Twice: what is committed between two looks at the log is put into its queue soon after.
         while READ_LATER and settled < 2:
-            assert time.monotonic() < deadline, "the broker does not commit what it has"
+            assert CLOCK.monotonic() < deadline, "the broker does not commit what it has"
             table = json.loads(self.ask(_RUNTIME_INFO).body)["table"]
             uncommitted = table.get("remainHowManyDataToCommit", "0 B") != "0 B"
             settled = 0 if uncommitted or table["dispatchBehindBytes"] != "0" else settled + 1
-            time.sleep(0.01)
+            CLOCK.sleep(0.01)
 
     def push(self, code: int, timeout_s: float = WAIT_S) -> Command:
         """Return the next request of the server, which must have `code`."""
@@ -323,13 +338,15 @@ class RawClient:
 
     def silent(self, seconds: float) -> bool:
         """Say whether nothing comes in for `seconds`."""
-        return not select.select([self.socket], [], [], seconds)[0]
+        if isinstance(self.socket, socket.socket):
+            return not select.select([self.socket], [], [], seconds)[0]
+        return not self.socket.waits_readable(seconds)
 
     def closed_by_peer(self, timeout_s: float = WAIT_S) -> bool:
         """Say whether the peer closes the connection in time; drop what else comes in."""
-        deadline = time.monotonic() + timeout_s
+        deadline = CLOCK.monotonic() + timeout_s
         try:
-            while (left := deadline - time.monotonic()) > 0:
+            while (left := deadline - CLOCK.monotonic()) > 0:
                 self.socket.settimeout(left)
                 if not self.socket.recv(65536):
                     return True

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.integration.client_faces import BlockingFace, Received
+from tests.integration.fixtures import prompt_face as face
 from tests.waits import WAIT_S, eventually
 
 import cometmq
@@ -32,6 +33,8 @@ from cometmq.errors import (
 )
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
+
+__all__ = ["face"]
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 TIMEOUT_MS = int(WAIT_S * 1000)
@@ -54,13 +57,6 @@ def line() -> str:
 def admin(namesrv: str) -> Iterator[cometmq.AdminClient]:
     with cometmq.AdminClient(namesrv, timeout_ms=TIMEOUT_MS) as admin:
         yield admin
-
-
-@pytest.fixture
-def face(namesrv: str) -> Iterator[BlockingFace]:
-    face = BlockingFace(namesrv)
-    yield face
-    face.close()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import pytest
 import yaml
 from tests.integration.admin_commands import Commands, commands, no_log_lines
 from tests.integration.client_faces import BlockingFace, Received
+from tests.integration.fixtures import prompt_face as face
 from tests.integration.test_admin_client import TIMEOUT_MS, consume, make, send
 from tests.waits import WAIT_S, eventually
 
@@ -37,7 +38,7 @@ from cometmq import (
 )
 from cometmq.testing import Cluster
 
-__all__ = ["commands", "no_log_lines"]
+__all__ = ["commands", "face", "no_log_lines"]
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 pytestmark = [
@@ -58,13 +59,6 @@ pytestmark = [
 def admin(namesrv: str) -> Iterator[cometmq.AdminClient]:
     with cometmq.AdminClient(namesrv, timeout_ms=TIMEOUT_MS) as admin:
         yield admin
-
-
-@pytest.fixture
-def face(namesrv: str) -> Iterator[BlockingFace]:
-    face = BlockingFace(namesrv)
-    yield face
-    face.close()
 
 
 @pytest.fixture

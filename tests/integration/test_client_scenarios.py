@@ -355,7 +355,7 @@ def test_flow_control_bounds_what_one_queue_holds(face: Face, name: str) -> None
         eventually(lambda: len(started) == 4)
 
         def held() -> int:
-            member = getattr(consumer, "_async", None) or consumer._client
+            member = getattr(consumer, "_async", None) or consumer.client
             # A copy: the rebalance changes it on the client's loop.
             assignments = list(member._member._assignments.values())
             return max(len(assignment.process_queue) for assignment in assignments)

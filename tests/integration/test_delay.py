@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.client_faces import BlockingFace, Face, Received
+from tests.integration.client_faces import Face, Received
+from tests.integration.fixtures import ChosenFace
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
 from tests.integration.test_cli import running
-from tests.waits import CLOCKS_APART_MS, eventually
+from tests.waits import CLOCK, CLOCKS_APART_MS, eventually
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.errors import IllegalArgumentError, RemoteError
@@ -24,14 +25,20 @@ from cometmq.testing import Cluster
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 SEND, PULL, RECALL = 10, 11, 370
 LEVELS = "1s 2s 3s 1h"
+# How long the levels of a broker are as it ships.
+LEVEL_DELAYS_S = (1, 5, 10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30, 60, 120)))
 
 
-pytestmark = [pytest.mark.cluster(properties={"messageDelayLevel": LEVELS})]
+pytestmark = [
+    pytest.mark.faces("virtual"),
+    pytest.mark.cluster(properties={"messageDelayLevel": LEVELS}),
+]
+with_seeds = pytest.mark.faces("virtual", seeds=3)
 
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[RawClient]:
-    with RawClient(f"127.0.0.1:{cluster.brokers[0].port}") as client:
+    with RawClient(cluster.brokers[0].address) as client:
         yield client
 
 
@@ -43,6 +50,7 @@ def waits_ms(received: Received) -> dict[bytes, int]:
     }
 
 
+@with_seeds
 def test_levels_and_times_are_kept(face: Face, name: str) -> None:
     received = Received()
     producer = face.producer(name)
@@ -52,7 +60,7 @@ def test_levels_and_times_are_kept(face: Face, name: str) -> None:
         b"level-1": {"DELAY": "1"},
         b"in-1500-ms": {"TIMER_DELAY_MS": "1500"},
         b"in-2-s": {"TIMER_DELAY_SEC": "2"},
-        b"at-a-time": {"TIMER_DELIVER_MS": str(int(time.time() * 1000) + 1200)},
+        b"at-a-time": {"TIMER_DELIVER_MS": str(CLOCK.now_ms() + 1200)},
         b"now": {},
     }
     sent = {
@@ -75,7 +83,7 @@ def test_levels_and_times_are_kept(face: Face, name: str) -> None:
 
 def test_delivered_delayed_messages_carry_no_prepared_flag(client: RawClient, name: str) -> None:
     """Java stores 0 in the field in which a committed transaction names its half message."""
-    at_ms = str(int(time.time() * 1000) + 1200)
+    at_ms = str(CLOCK.now_ms() + 1200)
     for extra in (
         *[{"DELAY": "1"}] * 3,
         *[{"TIMER_DELIVER_MS": at_ms}] * 3,
@@ -83,7 +91,7 @@ def test_delivered_delayed_messages_carry_no_prepared_flag(client: RawClient, na
         {"TIMER_DELAY_SEC": "1"},
     ):
         text = properties({"UNIQ_KEY": "U", **extra})
-        now_ms = int(time.time() * 1000)
+        now_ms = CLOCK.now_ms()
         answer = client.ask(10, send_ext(name, properties=text, bornTimestamp=now_ms), b"body")
         assert answer.code == 0, answer.remark
 
@@ -113,6 +121,7 @@ def test_tags_select_among_delayed_messages(face: Face, name: str) -> None:
     assert received.bodies == [b"paid", b"paid"]
 
 
+@with_seeds
 def test_a_recalled_message_never_comes(client: RawClient, face: Face, name: str) -> None:
     received = Received()
     face.consumer(name, name, received.handle, consume_from=FIRST)
@@ -135,6 +144,7 @@ def test_a_recalled_message_never_comes(client: RawClient, face: Face, name: str
     assert client.ask(RECALL, {"topic": name, "recallHandle": handles[1]}).code == 604
 
 
+@with_seeds
 def test_a_sender_takes_a_timed_message_back(face: Face, name: str) -> None:
     received = Received()
     face.consumer(name, name, received.handle, consume_from=FIRST)
@@ -142,7 +152,7 @@ def test_a_sender_takes_a_timed_message_back(face: Face, name: str) -> None:
     assert producer.send(Message(name, b"now")).recall_handle is None
     assert producer.send(Message(name, b"level", delay_level=1)).recall_handle is None
     # The recalls must come before the messages are due.
-    due_ms = int(time.time() * 1000) + 4_000
+    due_ms = CLOCK.now_ms() + 4_000
     taken = producer.send(Message(name, b"taken back", deliver_at_ms=due_ms))
     kept = producer.send(Message(name, b"kept", deliver_at_ms=due_ms))
     soon = producer.send(Message(name, b"soon", delay_ms=1))
@@ -185,23 +195,45 @@ def test_nobody_sends_into_the_waiting_rooms(client: RawClient) -> None:
         assert client.ask(SEND, send_ext(topic), b"x").code == 16
 
 
-def test_a_restart_neither_loses_nor_doubles_what_waits() -> None:
-    with Cluster(properties={"messageDelayLevel": LEVELS}) as cluster:
-        face = BlockingFace(cluster.namesrv)
-        received = Received()
-        producer = face.producer("restart")
-        wanted: Counter[bytes] = Counter()
-        for number in range(60):
-            extra = {"TIMER_DELAY_MS": str(50 * number)} if number % 2 else {"DELAY": "3"}
-            body = b"%d" % number
-            producer.send(Message("restart", body, properties=extra))
-            wanted[body] += 1
-        for _ in range(3):
-            cluster.call("restart_broker", 0)
-        face.consumer("restart", "restart", received.handle, consume_from=FIRST)
-        received.wait_for(60)
-        face.close()
-        assert Counter(received.bodies) == wanted
+@with_seeds
+def test_restarts_and_kills_neither_lose_nor_double_what_waits(
+    cluster: Cluster, face: Face, name: str, chosen_face: ChosenFace
+) -> None:
+    chance = random.Random(chosen_face.seed)
+    received = Received()
+    producer = face.producer(name)
+    wanted = Counter(b"%d" % number for number in range(120))
+    for body in wanted:
+        delays = {"TIMER_DELAY_MS": str(chance.randrange(8000))}, {"DELAY": "3"}
+        producer.send(Message(name, body, properties=chance.choice(delays)))
+    # Some are due meanwhile, so a kill comes amid deliveries.
+    for _ in range(3):
+        CLOCK.sleep(chance.uniform(0, 1.5))
+        cluster.call("restart_broker", 0)
+        CLOCK.sleep(chance.uniform(0, 1.5))
+        cluster.kill("broker-a")
+        cluster.call("restart", "broker-a")
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    received.wait_for(120)
+    # What came twice would have come by then.
+    CLOCK.sleep(20)
+    assert Counter(received.bodies) == wanted
+
+
+@pytest.mark.cluster
+def test_each_of_the_18_levels_is_kept(cluster: Cluster, client: RawClient, name: str) -> None:
+    for level in range(1, 19):
+        text = properties({"UNIQ_KEY": f"{level:032X}", "DELAY": str(level)})
+        ext = send_ext(name, properties=text, bornTimestamp=CLOCK.now_ms())
+        assert client.ask(SEND, ext, b"%d" % level).code == 0
+    CLOCK.sleep(LEVEL_DELAYS_S[-1] + 1)
+    # The broker has closed the other connection meanwhile, for nothing came by it.
+    with RawClient(cluster.brokers[0].address) as later:
+        records = delivered(later, name)
+    assert [int(record.body) for record in records] == list(range(1, 19))
+    for record, delay_s in zip(records, LEVEL_DELAYS_S, strict=True):
+        waited_ms = record.store_timestamp - record.born_timestamp + CLOCKS_APART_MS
+        assert 0 <= waited_ms - delay_s * 1000 < 1000
 
 
 # -- kill -9 --
@@ -238,7 +270,7 @@ def send_many(client: RawClient, first: int, count: int) -> None:
     for number in range(first, first + count):
         extra = {"TIMER_DELAY_MS": "1000"} if number % 2 else {"DELAY": "1"}
         text = properties({"UNIQ_KEY": f"{number:032X}", **extra})
-        now_ms = int(time.time() * 1000)
+        now_ms = CLOCK.now_ms()
         ext = send_ext("killed", properties=text, bornTimestamp=now_ms)
         answer = client.ask(SEND, ext, b"%d" % number)
         assert answer.code == 0, answer.remark
@@ -251,7 +283,8 @@ def wait_for_more(client: RawClient, count: int) -> list[StoredRecord]:
 
 def test_kills_amid_deliveries_neither_lose_nor_double(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
-    kills, count = 3, 150
+    # One kill of a process; many kills of a virtual broker are above.
+    kills, count = 1, 150
     for life in range(kills + 1):
         with running("broker", "-c", str(broker.conf)) as process:
             address = re.search(r"127\.0\.0\.1:\d+", process.wait_for("boot success"))

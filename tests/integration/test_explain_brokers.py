@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.integration.client_faces import BlockingFace, Received
+from tests.integration.fixtures import prompt_face as face
 from tests.integration.own_broker import OwnBroker, nameless
 from tests.integration.raw_client import RawClient, send_ext
 from tests.waits import WAIT_S, eventually
@@ -35,6 +36,8 @@ from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model.finding import Severity
 from cometmq.store.config import StoreConfig
 from cometmq.testing.ports import HeldPort
+
+__all__ = ["face"]
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 SEND, DELETE_TOPIC_IN_NAMESRV = 10, 216
@@ -58,13 +61,6 @@ pytestmark = [
 def admin(namesrv: str) -> Iterator[cometmq.AdminClient]:
     with cometmq.AdminClient(namesrv, timeout_ms=int(WAIT_S * 1000)) as admin:
         yield admin
-
-
-@pytest.fixture
-def face(namesrv: str) -> Iterator[BlockingFace]:
-    face = BlockingFace(namesrv)
-    yield face
-    face.close()
 
 
 @pytest.fixture

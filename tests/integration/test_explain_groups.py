@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.integration.client_faces import BlockingFace, Received
+from tests.integration.fixtures import prompt_face as face
 from tests.integration.raw_client import RawClient
 from tests.waits import WAIT_S, eventually
 
@@ -24,6 +25,8 @@ from cometmq.admin.explain.room import Explanations
 from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model.finding import Severity
 from cometmq.runtime.clock import SystemClock
+
+__all__ = ["face"]
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 LOCK_BATCH_MQ, HEART_BEAT = 41, 34
@@ -39,13 +42,6 @@ pytestmark = [
 def admin(namesrv: str) -> Iterator[cometmq.AdminClient]:
     with cometmq.AdminClient(namesrv, timeout_ms=int(WAIT_S * 1000)) as admin:
         yield admin
-
-
-@pytest.fixture
-def face(namesrv: str) -> Iterator[BlockingFace]:
-    face = BlockingFace(namesrv)
-    yield face
-    face.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.integration.client_faces import BlockingFace, Received
+from tests.integration.fixtures import prompt_face as face
 from tests.integration.raw_client import RawClient
 from tests.waits import eventually
 
@@ -35,6 +36,8 @@ from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.ids import parse_offset_id
 from cometmq.testing import Cluster
 
+__all__ = ["face"]
+
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 QUICK = {
     "transactionTimeOut": "100",
@@ -50,13 +53,6 @@ Ask = Callable[[Callable[[AdminClient], Coroutine[Any, Any, Any]]], Any]
 
 
 pytestmark = [pytest.mark.cluster(brokers=2, properties=QUICK)]
-
-
-@pytest.fixture
-def face(namesrv: str) -> Iterator[BlockingFace]:
-    face = BlockingFace(namesrv)
-    yield face
-    face.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.integration.patience import be_prompt
 from tests.waits import WAIT_S, until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message
@@ -103,7 +104,10 @@ def check_catalogue(text: str, server: Server) -> None:
             assert have["node_type"] == server.value
 
 
-async def test_a_broker_tells_what_goes_in_and_out_and_how_far_groups_are_behind() -> None:
+async def test_a_broker_tells_what_goes_in_and_out_and_how_far_groups_are_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    be_prompt(monkeypatch.setattr)
     gate = asyncio.Event()
 
     async def listener(_messages: list[Any]) -> ConsumeResult:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-import time
 from collections import defaultdict
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from tests.integration.client_faces import Face, Received
-from tests.waits import WAIT_S, eventually
+from tests.waits import CLOCK, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -23,14 +23,20 @@ from cometmq import (
 )
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
-FACES = ("blocking", "asyncio")
 # A broker keeps a dead member's lock for 60 s, and the next member asks every 20 s. On a busy machine
 # an answer to a lock comes too late, so that its member does not know that it has something to unlock.
 LOCK_WAIT_S = 400.0
 ORDERLY = {"orderly": True, "consume_from": FIRST, "suspend_current_queue_time_ms": 10}
 
 
-pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"})]
+pytestmark = [
+    pytest.mark.faces("virtual"),
+    pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"}),
+]
+
+# Threads take part here, and connections of the machine.
+with_threads = pytest.mark.faces("virtual", "blocking", seeds=3)
+with_seeds = pytest.mark.faces("virtual", seeds=3)
 
 
 class Watch:
@@ -47,7 +53,7 @@ class Watch:
         self._inside: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
 
-    def handle(self, messages: list[MessageExt]) -> ConsumeResult:
+    def handle(self, messages: list[MessageExt]) -> Generator[float, None, ConsumeResult]:
         message = messages[0]
         queue = (message.broker_name, message.queue_id)
         with self._lock:
@@ -56,7 +62,7 @@ class Watch:
             self._inside.add(queue)
             self.history[queue] += [m.queue_offset for m in messages]
         if self._seconds:
-            time.sleep(self._seconds)
+            yield self._seconds
         with self._lock:
             self._inside.discard(queue)
         return ConsumeResult.SUCCESS
@@ -102,6 +108,7 @@ def owned(consumer: Any, topic: str) -> int:
     return sum(queue.topic == topic for queue in consumer.assigned_queues())
 
 
+@with_threads
 def test_each_queue_is_consumed_in_order_by_one_listener_at_a_time(face: Face, name: str) -> None:
     counts = fill(face, name, 200)
     watch = Watch()
@@ -167,6 +174,7 @@ def test_a_batch_keeps_its_order(face: Face, name: str) -> None:
     assert all(watch.history[queue] == list(range(50)) for queue in counts)
 
 
+@with_threads
 def test_members_that_come_and_go_never_share_a_queue(face: Face, name: str) -> None:
     counts = fill(face, name, 1000)
     watch = Watch(0.001)
@@ -177,7 +185,7 @@ def test_members_that_come_and_go_never_share_a_queue(face: Face, name: str) -> 
             members.pop(chance.randrange(len(members))).close()
         else:
             members.append(face.consumer(name, name, watch.handle, **ORDERLY))
-        time.sleep(0.1)
+        CLOCK.sleep(0.1)
     eventually(lambda: watch.done(counts), wait_s=LOCK_WAIT_S)
     assert watch.overlaps == []
     assert watch.gaps() == []
@@ -185,17 +193,18 @@ def test_members_that_come_and_go_never_share_a_queue(face: Face, name: str) -> 
     assert watch.steps_back() == []
 
 
+@with_seeds
 def test_two_members_share_queues_one_of_which_suspends(face: Face, name: str) -> None:
     counts = fill(face, name, 100)
     watch = Watch(0.002)
     refused: set[int] = set()
 
-    def refuse_once(messages: list[MessageExt]) -> ConsumeResult:
+    def refuse_once(messages: list[MessageExt]) -> Generator[float, None, ConsumeResult]:
         (message,) = messages
         if message.body == b"50" and message.queue_id not in refused:
             refused.add(message.queue_id)
             return ConsumeResult.SUSPEND
-        return watch.handle(messages)
+        return (yield from watch.handle(messages))
 
     first = face.consumer(name, name, refuse_once, **ORDERLY)
     face.consumer(name, name, refuse_once, **ORDERLY)
@@ -207,34 +216,35 @@ def test_two_members_share_queues_one_of_which_suspends(face: Face, name: str) -
     assert all(watch.history[queue] == list(range(100)) for queue in counts)
 
 
+@with_threads
 def test_a_slow_listener_keeps_its_queue_until_it_is_done(face: Face, name: str) -> None:
     fill(face, name, 2)
-    go_on = threading.Event()
+    may_go_on = False
     begun: list[tuple[int, int]] = []
     watch = Watch()
 
-    def slow(messages: list[MessageExt]) -> ConsumeResult:
+    def slow(messages: list[MessageExt]) -> Generator[float, None, ConsumeResult]:
         (message,) = messages
         begun.append((message.queue_id, message.queue_offset))
-        if name.endswith("blocking-"):  # a coroutine must not hold up its loop
-            go_on.wait(WAIT_S)
-        return watch.handle(messages)
+        while not may_go_on:
+            yield 0.01
+        return (yield from watch.handle(messages))
 
     first = face.consumer(name, name, slow, **ORDERLY)
     eventually(lambda: len(begun) >= 4)
     second = face.consumer(name, name, watch.handle, **ORDERLY)
     eventually(lambda: owned(first, name) == 2)
-    if name.endswith("blocking-"):
-        time.sleep(1.5)  # the second one asks meanwhile, and is refused
-        assert owned(second, name) == 0
-        assert watch.history == {}
-    go_on.set()
+    CLOCK.sleep(1.5)  # the second one asks meanwhile, and is refused
+    assert owned(second, name) == 0
+    assert watch.history == {}
+    may_go_on = True
     eventually(lambda: owned(second, name) == 2)
     eventually(lambda: watch.done({("broker-a", i): 2 for i in range(4)}))
     assert watch.overlaps == []
     assert watch.steps_back() == []
 
 
+@with_seeds
 def test_a_closed_member_leaves_its_queues_unlocked(face: Face, name: str) -> None:
     counts = fill(face, name, 5)
     watch = Watch()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.client_faces import Received, open_face
+from tests.integration.fixtures import OwnCluster
 from tests.integration.test_client_scenarios import create_topic
 from tests.integration.test_lite_pull import assigned, numbers, poll_bodies
 from tests.integration.test_lite_pull import fill as fill_queue
@@ -21,14 +22,12 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.testing.cluster import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
-FACES = ("blocking", "asyncio")
 SOON_S = 25.0
 
 
-@pytest.mark.parametrize("face_name", FACES)
-def test_an_unknown_topic_is_told_when_it_may_not_be_created(face_name: str) -> None:
+def test_an_unknown_topic_is_told_when_it_may_not_be_created(own_cluster: OwnCluster) -> None:
     properties = {"autoCreateTopicEnable": "false"}
-    with Cluster(properties=properties) as cluster, open_face(face_name, cluster.namesrv) as face:
+    with own_cluster(properties=properties) as (_, face):
         producer = face.producer("g")
         with pytest.raises(CometMQError, match="autoCreateTopicEnable") as failed:
             producer.send(Message("nobody-made-this", b"x"))
@@ -41,9 +40,9 @@ def test_a_cluster_takes_no_property_that_it_would_not_obey(properties: dict[str
         pass
 
 
-@pytest.mark.parametrize("face_name", FACES)
-def test_sending_and_consuming_resume_after_restarts(face_name: str) -> None:
-    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+@pytest.mark.faces("virtual", "blocking", seeds=3)
+def test_sending_and_consuming_resume_after_restarts(own_cluster: OwnCluster) -> None:
+    with own_cluster() as (cluster, face):
         received = Received()
         producer = face.producer("restarts")
         producer.send(Message("restarts", b"before"))
@@ -68,9 +67,9 @@ def test_sending_and_consuming_resume_after_restarts(face_name: str) -> None:
         wait_for_body(received, b"late", SOON_S)
 
 
-@pytest.mark.parametrize("face_name", FACES)
-def test_a_second_broker_takes_over(face_name: str) -> None:
-    with Cluster(brokers=2) as cluster, open_face(face_name, cluster.namesrv) as face:
+@pytest.mark.faces("virtual", "asyncio", seeds=3)
+def test_a_second_broker_takes_over(own_cluster: OwnCluster) -> None:
+    with own_cluster(brokers=2) as (cluster, face):
         create_topic(face, "failover", ("broker-a", "broker-b"))
         producer = face.producer("failover")
         received = Received()
@@ -86,21 +85,19 @@ def test_a_second_broker_takes_over(face_name: str) -> None:
             used = [producer.send(Message("failover", b"x")).queue.broker_name for _ in range(8)]
             return set(used) == {"broker-a", "broker-b"}
 
-        eventually(both, wait_s=SOON_S)
+        eventually(both, wait_s=SOON_S, pause_s=0.5)
         producer.send(Message("failover", b"back"), queue=MessageQueue("failover", "broker-a", 1))
         wait_for_body(received, b"back", SOON_S)
 
 
-@pytest.mark.parametrize("face_name", FACES)
-def test_a_dead_name_server_is_passed_over(face_name: str) -> None:
-    with Cluster(name_servers=2) as cluster, open_face(face_name, cluster.namesrv) as face:
+def test_a_dead_name_server_is_passed_over(own_cluster: OwnCluster) -> None:
+    with own_cluster(name_servers=2) as (cluster, face):
         cluster.call("stop_name_server", 0)
         assert sends(face.producer("passed"), b"x")
 
 
-@pytest.mark.parametrize("face_name", FACES)
-def test_polling_resumes_after_a_restart(face_name: str) -> None:
-    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+def test_polling_resumes_after_a_restart(own_cluster: OwnCluster) -> None:
+    with own_cluster() as (cluster, face):
         fill_queue(face, "again", 3)
         consumer = assigned(face, "again", 0)
         assert poll_bodies(consumer, 3) == numbers(3)
@@ -109,11 +106,11 @@ def test_polling_resumes_after_a_restart(face_name: str) -> None:
         assert poll_bodies(consumer, 3) == numbers(3)
 
 
-@pytest.mark.parametrize("face_name", FACES)
-def test_a_restarted_broker_does_not_mix_its_members(face_name: str) -> None:
-    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+@pytest.mark.faces("virtual", seeds=3)
+def test_a_restarted_broker_does_not_mix_its_members(own_cluster: OwnCluster) -> None:
+    with own_cluster() as (cluster, face):
         topic = "restarted"
-        counts = fill(face, topic, 1000)
+        counts = fill(face, topic, 300)
         watch = Watch(0.001)
         for _ in range(3):
             face.consumer(topic, topic, watch.handle, **ORDERLY)
@@ -135,10 +132,10 @@ def test_a_broker_without_the_setting_refuses_at_the_start() -> None:
         assert caught.value.code == 1
 
 
-def test_a_restart_between_retries_loses_none() -> None:
+@pytest.mark.faces("virtual", seeds=3)
+def test_a_restart_between_retries_loses_none(own_cluster: OwnCluster) -> None:
     name = "retries"
-    quick = {"messageDelayLevel": "1s 1s 1s"}
-    with Cluster(properties=quick) as cluster, open_face("blocking", cluster.namesrv) as face:
+    with own_cluster() as (cluster, face):
         received = FailsFirst(1)
         producer = face.producer(name)
         for number in range(20):
@@ -168,17 +165,15 @@ def wait_for_body(received: Received, body: bytes, wait_s: float) -> None:
     eventually(lambda: body in received.bodies, wait_s=wait_s)
 
 
-@pytest.mark.parametrize("face_name", FACES)
-def test_the_vip_channel_is_two_ports_below(face_name: str) -> None:
+def test_the_vip_channel_is_two_ports_below(own_cluster: OwnCluster) -> None:
     properties = {"vipChannelEnable": "true"}
-    with Cluster(properties=properties) as cluster, open_face(face_name, cluster.namesrv) as face:
+    with own_cluster(properties=properties) as (_, face):
         producer = face.producer("vip", vip_channel_enabled=True)
         eventually(lambda: sends(producer, b"important"))
 
 
-@pytest.mark.parametrize("face_name", FACES)
-def test_a_message_that_the_disk_has_changed_is_not_delivered(face_name: str) -> None:
-    with Cluster() as cluster, open_face(face_name, cluster.namesrv) as face:
+def test_a_message_that_the_disk_has_changed_is_not_delivered(own_cluster: OwnCluster) -> None:
+    with own_cluster() as (cluster, face):
         create_topic(face, "rot")
         producer = face.producer("rot")
         queue = MessageQueue("rot", "broker-a", 0)

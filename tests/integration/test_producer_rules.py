@@ -109,6 +109,7 @@ def test_latency_faults_keep_sends_away_from_a_broker_that_came_back(
     assert producer.send(Message(name, b"x")).status is SendStatus.SEND_OK
 
 
+@pytest.mark.faces("virtual", "blocking", seeds=2)
 def test_a_key_keeps_its_queue_while_a_broker_is_away_and_when_it_is_back(
     face: Face, name: str, cluster: Cluster
 ) -> None:

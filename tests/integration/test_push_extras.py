@@ -33,7 +33,7 @@ pytestmark = [
 
 
 # A coroutine that blocks would hold up its loop, not its message.
-blocking_only = pytest.mark.parametrize("face", ["blocking"], indirect=True)
+blocking_only = pytest.mark.faces("blocking")
 
 
 def fill(face: Face, topic: str, count: int) -> MessageQueue:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face
+from tests.integration.client_faces import AsyncFace, BlockingFace, Face
 from tests.integration.test_client_scenarios import create_topic
-from tests.waits import WAIT_S
+from tests.waits import WAIT_S, eventually
 
-import cometmq
 from cometmq import (
     ConsumeFromWhere,
     ConsumeResult,
@@ -32,22 +30,31 @@ pytestmark = [pytest.mark.cluster(brokers=2, properties={"accessMessageInMemoryM
 
 
 @pytest.fixture
-def replier(namesrv: str, name: str) -> Iterator[Any]:
-    """Start a consumer that answers each request with its body in capitals; yield the requests."""
+def replier(face: BlockingFace, name: str) -> list[MessageExt]:
+    """Start a consumer that answers each request with its body in capitals; return the requests."""
     requests: list[MessageExt] = []
-    producer = cometmq.Producer(f"{name}-replies", namesrv=namesrv)
+
+    def replies_to(messages: list[MessageExt]) -> list[Message]:
+        requests.extend(messages)
+        asked = [message for message in messages if message.body != b"silence"]
+        return [create_reply_message(message, message.body.upper()) for message in asked]
 
     def listen(messages: list[MessageExt]) -> ConsumeResult:
-        for message in messages:
-            requests.append(message)
-            if message.body != b"silence":
-                producer.send(create_reply_message(message, message.body.upper()))
+        for reply in replies_to(messages):
+            producer.send(reply)
         return ConsumeResult.SUCCESS
 
-    consumer = cometmq.PushConsumer(f"{name}-repliers", listen, namesrv=namesrv, consume_from=FIRST)
+    async def listen_on_loop(messages: list[MessageExt]) -> ConsumeResult:
+        for reply in replies_to(messages):
+            await producer.client.send(reply)
+        return ConsumeResult.SUCCESS
+
+    producer = face.producer(f"{name}-replies")
+    listener = listen_on_loop if isinstance(face, AsyncFace) else listen
+    consumer = face.new_consumer(f"{name}-repliers", listener, consume_from=FIRST)
     consumer.subscribe(name, "ask")
-    with producer, consumer:
-        yield requests
+    face.started(consumer)
+    return requests
 
 
 def ask(name: str, body: bytes = b"hello") -> Message:
@@ -77,16 +84,14 @@ def test_a_request_to_a_topic_made_on_demand(
     assert len(replier) == 1
 
 
+@pytest.mark.faces("virtual", "blocking")
 def test_requests_in_the_background(face: Face, name: str, replier: list[MessageExt]) -> None:
     create_topic(face, name)
     producer = face.producer(name)
     told: list[tuple[Any, Any]] = []
-    done = threading.Event()
 
     def callback(reply: Any, error: Any) -> None:
         told.append((reply, error))
-        if len(told) == 2:
-            done.set()
 
     def outcome(future: Any) -> Any:
         return future.result(WAIT_S) if hasattr(future, "result") else future
@@ -97,7 +102,7 @@ def test_requests_in_the_background(face: Face, name: str, replier: list[Message
     assert (replier[0].broker_name, replier[0].queue_id) == ("broker-a", 2)
     with pytest.raises(RequestTimeoutError, match="no reply came within 3000 ms"):
         outcome(producer.request_async(ask(name, b"silence"), callback, timeout_ms=SENT_BY_MS))
-    assert done.wait(WAIT_S)
+    eventually(lambda: len(told) == 2)
     assert told[0] == (reply, None)
     assert isinstance(told[1][1], RequestTimeoutError)
 
@@ -119,6 +124,7 @@ def test_many_at_a_time_are_told_apart(face: Face, name: str, replier: list[Mess
     assert len(replier) == 30
 
 
+@pytest.mark.faces("virtual")
 def test_without_a_replier_the_request_times_out(face: Face, name: str) -> None:
     producer = face.producer(name)
     producer.send(Message(name, b"makes the topic, so that the request leaves at once"))

@@ -13,7 +13,10 @@ from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
 
-pytestmark = [pytest.mark.cluster(properties={"messageDelayLevel": "1s 1s 1s 1s 1s 1s"})]
+pytestmark = [
+    pytest.mark.faces("virtual"),
+    pytest.mark.cluster(properties={"messageDelayLevel": "1s 1s 1s 1s 1s 1s"}),
+]
 
 
 class FailsFirst(Received):

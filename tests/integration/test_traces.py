@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.integration.client_faces import Face, Received
+from tests.integration.client_faces import BlockingFace, Face, Received
 from tests.integration.transaction_faces import COMMIT
 from tests.integration.transaction_faces import Face as TransactionFace
 from tests.waits import WAIT_S, eventually
@@ -127,17 +127,13 @@ def test_a_poll_is_traced(face: Face, name: str) -> None:
     assert kinds == {TraceType.SUB_BEFORE, TraceType.SUB_AFTER}
 
 
-@pytest.mark.parametrize("which", ["blocking", "asyncio"])
-def test_the_end_of_a_transaction_is_traced(face: Face, namesrv: str, which: str) -> None:
-    topic = f"ends-{which}-{type(face).__name__}"
-    transactional = TransactionFace(which, namesrv)
-    try:
-        listener = transactional.listener(COMMIT)
-        producer = transactional.producer(topic, listener, enable_trace=True)
-        result = producer.send_in_transaction(Message(topic, b"x", keys=["k"]))
-    finally:
-        transactional.face.close()
-    events = {event.type: event for event in Traces(face, topic).of(result.msg_id, 2)}
+def test_the_end_of_a_transaction_is_traced(face: BlockingFace, name: str) -> None:
+    transactional = TransactionFace(face)
+    listener = transactional.listener(COMMIT)
+    producer = transactional.producer(name, listener, enable_trace=True)
+    result = producer.send_in_transaction(Message(name, b"x", keys=["k"]))
+    producer.close()
+    events = {event.type: event for event in Traces(face, name).of(result.msg_id, 2)}
     half, end = events[TraceType.PUB].beans[0], events[TraceType.END_TRANSACTION].beans[0]
     assert half.message_type == MessageType.TRANSACTION_HALF
     assert (end.transaction_state, end.from_check) == ("COMMIT_MESSAGE", False)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.integration.client_faces import BlockingFace
 from tests.integration.transaction_faces import (
     COMMIT,
     COMMITTED,
@@ -40,13 +41,9 @@ def commits_once() -> bool:
     return True
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, namesrv: str) -> Iterator[Face]:
-    face = Face(request.param, namesrv)
-    try:
-        yield face
-    finally:
-        face.face.close()
+@pytest.fixture
+def face(face: BlockingFace) -> Face:
+    return Face(face)
 
 
 def test_what_is_committed_is_consumed_and_what_is_rolled_back_is_not(
@@ -86,6 +83,7 @@ def test_what_is_committed_is_consumed_and_what_is_rolled_back_is_not(
     assert listener.checked == []
 
 
+@pytest.mark.faces("virtual", "blocking", seeds=2)
 @pytest.mark.parametrize(
     "verdict", [UNKNOWN, ValueError("no database"), None], ids=["unknown", "raises", "none"]
 )
@@ -115,6 +113,7 @@ def test_what_is_unknown_is_asked_for_until_somebody_knows(
     assert len(received.messages) == 1
 
 
+@pytest.mark.faces("virtual", "blocking", seeds=2)
 def test_a_member_of_the_group_answers_for_one_that_died(
     face: Face, name: str, resolved: Callable[[], bool], commits_once: bool
 ) -> None:

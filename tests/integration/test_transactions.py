@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from tests.integration.client_faces import BlockingFace
 from tests.integration.raw_client import ONEWAY, RawClient, properties, pull_ext, send_ext
 from tests.integration.transaction_faces import COMMIT, COMMITTED, QUICK, UNKNOWN, Face, unresolved
-from tests.waits import eventually
+from tests.waits import CLOCK, eventually
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.model import names
@@ -21,28 +23,26 @@ from cometmq.testing import Cluster
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 ROLLED_BACK = 12
 PRODUCERS = 204
+_NUMBERS = itertools.count()
 # A producer is asked this many times.
 CHECKS = 8
 
 
 pytestmark = [
+    pytest.mark.faces("virtual"),
     pytest.mark.cluster(
         properties={
             "accessMessageInMemoryMaxRatio": "0",
             **QUICK,
             "transactionCheckMax": f"{CHECKS}",
         }
-    )
+    ),
 ]
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
-def face(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Face]:
-    face = Face(request.param, cluster.namesrv)
-    try:
-        yield face
-    finally:
-        face.face.close()
+@pytest.fixture
+def face(face: BlockingFace) -> Face:
+    return Face(face)
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def records(raw: RawClient, topic: str) -> list[StoredRecord]:
 def send_half(
     raw: RawClient, topic: str, group: str, born_ago_ms: int = 0, **more: str
 ) -> dict[str, str]:
-    values = {"UNIQ_KEY": f"U{time.time_ns()}", "TRAN_MSG": "true", "PGROUP": group, **more}
+    values = {"UNIQ_KEY": f"U{next(_NUMBERS)}", "TRAN_MSG": "true", "PGROUP": group, **more}
     ext = send_ext(
         topic,
         letters=True,
         properties=properties(values),
         producerGroup=group,
         sysFlag=4,
-        bornTimestamp=time.time_ns() // 1_000_000 - born_ago_ms,
+        bornTimestamp=CLOCK.now_ms() - born_ago_ms,
     )
     answer = raw.ask(RequestCode.SEND_MESSAGE_V2, ext, b"half of it")
     assert answer.code == 0, answer.remark
@@ -148,6 +148,7 @@ def test_half_messages_that_cannot_be_kept_are_refused(
     assert answer.code == code, answer.remark
 
 
+@pytest.mark.faces("virtual", "blocking", seeds=3)
 def test_a_half_message_nobody_decides_is_given_up_listed_and_resumed(
     face: Face, name: str, raw: RawClient
 ) -> None:
@@ -233,17 +234,12 @@ def drain(raw: RawClient) -> list[Any]:
 
 @pytest.fixture
 def restartable() -> Iterator[Callable[..., Cluster]]:
-    clusters: list[Cluster] = []
+    with ExitStack() as clusters:
 
-    def make(**properties: str) -> Cluster:
-        cluster = Cluster(properties={**QUICK, **properties})
-        cluster.__enter__()
-        clusters.append(cluster)
-        return cluster
+        def make(**properties: str) -> Cluster:
+            return clusters.enter_context(Cluster(properties={**QUICK, **properties}))
 
-    yield make
-    for cluster in clusters:
-        cluster.__exit__()
+        yield make
 
 
 def test_a_restart_forgets_no_transaction(restartable: Callable[..., Cluster]) -> None:

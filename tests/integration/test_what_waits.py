@@ -1,18 +1,15 @@
 """Test what an operator sees of messages that wait, and what waits when the clock is set.
 
-The tests speak bytes over the wire with a broker of their own.
+The tests speak bytes over the wire of a virtual cluster, whose clocks they set.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.own_broker import OwnBroker, nameless
 from tests.integration.raw_client import (
     Command,
     RawClient,
@@ -21,10 +18,10 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
-from tests.waits import eventually
+from tests.waits import CLOCK, eventually
 
 from cometmq.protocol.record import StoredRecord, decode_records
-from cometmq.store.config import StoreConfig
+from cometmq.testing import Cluster
 
 SEND, PULL, QUERY_OFFSET, RUNTIME_INFO, HEARTBEAT = 10, 11, 14, 28, 34
 UNREGISTER, SEND_BACK, END_TRANSACTION, CHECK = 35, 36, 37, 39
@@ -35,36 +32,42 @@ GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 HOUR_MS = 3_600_000
 
 
-def new_site(root: Path) -> OwnBroker:
-    return OwnBroker(
-        nameless(
-            transaction_time_out=300,
+pytestmark = [
+    pytest.mark.faces("virtual"),
+    pytest.mark.cluster(
+        properties={
+            "transactionTimeOut": "300",
             # A producer has more than a second to answer before its message is given up.
-            transaction_check_interval=300,
-            transaction_check_max=5,
-            transaction_op_batch_interval=200,
-        ),
-        StoreConfig(
-            store_path_root_dir=root,
-            message_delay_level="1s 1s 1s 1s 1h",
+            "transactionCheckInterval": "300",
+            "transactionCheckMax": "5",
+            "transactionOpBatchInterval": "200",
+            "messageDelayLevel": "1s 1s 1s 1s 1h",
             # Offsets of transactions are written only when the log is on the disk.
-            flush_interval_commit_log=50,
-            flush_commit_log_thorough_interval=50,
-            mapped_file_size_commit_log=1 << 20,
-        ),
-    )
+            "flushIntervalCommitLog": "50",
+            "flushCommitLogThoroughInterval": "50",
+        }
+    ),
+]
+
+
+def connect(cluster: Cluster) -> RawClient:
+    return RawClient(cluster.brokers[0].address)
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[OwnBroker]:
-    with new_site(tmp_path / "store") as site:
-        yield site
-
-
-@pytest.fixture
-def client(site: OwnBroker) -> Iterator[RawClient]:
-    with site.client() as client:
+def client(cluster: Cluster) -> Iterator[RawClient]:
+    with connect(cluster) as client:
         yield client
+
+
+def set_clock(cluster: Cluster, ms: int) -> None:
+    """Set the broker's clock forward by `ms`, or back."""
+    cluster.node("broker-a").skew_clock(ms)
+
+
+def now_ms(cluster: Cluster) -> int:
+    """Return what the broker's clock shows."""
+    return cluster.node("broker-a").clock.now_ms()
 
 
 def send(client: RawClient, topic: str, values: dict[str, str], **fields: Any) -> Command:
@@ -86,6 +89,7 @@ def records(client: RawClient, topic: str) -> list[StoredRecord]:
 # -- stats --
 
 
+@pytest.mark.faces("virtual", "blocking")
 def test_stats_tell_how_many_wait_by_level_and_by_time(client: RawClient) -> None:
     for level in ("5", "5", "1"):
         send(client, "orders", {"DELAY": level})
@@ -96,7 +100,7 @@ def test_stats_tell_how_many_wait_by_level_and_by_time(client: RawClient) -> Non
         {"UNIQ_KEY": "H", "TRAN_MSG": "true", "PGROUP": "pg"}
         | {"CHECK_IMMUNITY_TIME_IN_SECONDS": "99"},
         sysFlag=PREPARED,
-        bornTimestamp=time.time_ns() // 1_000_000,
+        bornTimestamp=CLOCK.now_ms(),
     )
     table = info(client)
     assert [table[f"delayPending_{level}"] for level in (2, 5)] == ["0", "2"]
@@ -112,42 +116,42 @@ def test_stats_tell_how_many_wait_by_level_and_by_time(client: RawClient) -> Non
 
 
 def test_a_clock_that_is_set_forward_brings_what_is_due_by_it(
-    site: OwnBroker, client: RawClient
+    cluster: Cluster, client: RawClient
 ) -> None:
     send(client, "level", {"DELAY": "5"})
     send(client, "timer", {"TIMER_DELAY_SEC": "3600", "UNIQ_KEY": "T"})
     assert records(client, "level") == records(client, "timer") == []
-    site.clock.ahead_ms += HOUR_MS + 1_000
+    set_clock(cluster, HOUR_MS + 1_000)
     eventually(lambda: records(client, "level") and records(client, "timer"))
 
 
 def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_delay(
-    site: OwnBroker, client: RawClient
+    cluster: Cluster, client: RawClient
 ) -> None:
-    now_ms = site.clock.now_ms()
+    began_ms = now_ms(cluster)
     send(client, "level", {"DELAY": "1"})
     send(client, "timer", {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "T"})
-    send(client, "moment", {"TIMER_DELIVER_MS": str(now_ms + 2500), "UNIQ_KEY": "M"})
-    site.clock.ahead_ms -= 3 * HOUR_MS
+    send(client, "moment", {"TIMER_DELIVER_MS": str(began_ms + 2500), "UNIQ_KEY": "M"})
+    set_clock(cluster, -3 * HOUR_MS)
     topics = ["level", "timer", "moment"]
     eventually(lambda: all(records(client, topic) for topic in topics))
     # The clients' clocks were set back, too, so the times that they send are by those clocks.
-    began = time.monotonic()
+    began = CLOCK.monotonic()
     send(client, "level", {"DELAY": "1"})
     send(client, "timer", {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "T2"})
-    moment = {"TIMER_DELIVER_MS": str(site.clock.now_ms() + 2500), "UNIQ_KEY": "M2"}
+    moment = {"TIMER_DELIVER_MS": str(now_ms(cluster) + 2500), "UNIQ_KEY": "M2"}
     send(client, "moment", moment)
     eventually(lambda: len(records(client, "moment")) == 2)
-    assert time.monotonic() - began >= 2.4
+    assert CLOCK.monotonic() - began >= 2.4
     eventually(lambda: all(len(records(client, topic)) == 2 for topic in topics))
 
 
-def test_store_times_rise_while_the_clock_is_set_back(site: OwnBroker, client: RawClient) -> None:
+def test_store_times_rise_while_the_clock_is_set_back(cluster: Cluster, client: RawClient) -> None:
     """A search by time would find nothing where store times fall."""
     send(client, "times", {"UNIQ_KEY": "A"})
-    site.clock.ahead_ms -= 3 * HOUR_MS
+    set_clock(cluster, -3 * HOUR_MS)
     send(client, "times", {"UNIQ_KEY": "B"})
-    time.sleep(0.02)  # so that the next message has another time
+    CLOCK.sleep(0.02)  # so that the next message has another time
     send(client, "times", {"UNIQ_KEY": "C"})
     first, second, third = (record.store_timestamp for record in records(client, "times"))
     assert first <= second < third
@@ -156,12 +160,12 @@ def test_store_times_rise_while_the_clock_is_set_back(site: OwnBroker, client: R
 
 
 def test_what_a_timer_had_before_the_clock_was_set_back_is_recalled(
-    site: OwnBroker, client: RawClient
+    cluster: Cluster, client: RawClient
 ) -> None:
     handle = send(client, "recalled", {"TIMER_DELAY_MS": "3000", "UNIQ_KEY": "R"}).ext[
         "recallHandle"
     ]
-    site.clock.ahead_ms -= 3 * HOUR_MS
+    set_clock(cluster, -3 * HOUR_MS)
     recall = {"producerGroup": "g", "topic": "recalled", "recallHandle": handle}
     assert client.ask(RECALL, recall).code == 0
     send(client, "behind", {"TIMER_DELAY_MS": "4500", "UNIQ_KEY": "B"})
@@ -170,35 +174,36 @@ def test_what_a_timer_had_before_the_clock_was_set_back_is_recalled(
 
 
 def test_a_producer_is_asked_neither_early_nor_late_when_the_clock_was_set_back(
-    site: OwnBroker, client: RawClient
+    cluster: Cluster, client: RawClient
 ) -> None:
-    with site.client() as producer:
+    with connect(cluster) as producer:
         beat = json.dumps({"clientID": "p@1", "producerDataSet": [{"groupName": "pg"}]})
         assert producer.ask(HEARTBEAT, None, beat.encode()).code == 0
         half(client, "before", "pg")
-        site.clock.ahead_ms -= 3 * HOUR_MS
+        set_clock(cluster, -3 * HOUR_MS)
         assert producer.push(CHECK).ext["msgId"] == "before"
-        began = time.monotonic()
+        began = CLOCK.monotonic()
         values = {"UNIQ_KEY": "after", "TRAN_MSG": "true", "PGROUP": "pg"}
         values |= {"CHECK_IMMUNITY_TIME_IN_SECONDS": "2"}
-        born = site.clock.now_ms()
+        born = now_ms(cluster)
         send(client, "after", values, sysFlag=PREPARED, bornTimestamp=born)
         while producer.push(CHECK).ext["msgId"] != "after":
             pass
-        assert time.monotonic() - began >= 1.9
+        assert CLOCK.monotonic() - began >= 1.9
 
 
-def test_a_start_with_the_clock_set_back_goes_on_where_the_log_ends(tmp_path: Path) -> None:
-    with new_site(tmp_path / "store") as site, site.client() as client:
+def test_a_start_with_the_clock_set_back_goes_on_where_the_log_ends(cluster: Cluster) -> None:
+    with connect(cluster) as client:
         send(client, "level", {"DELAY": "5"})
         send(client, "timer", {"TIMER_DELAY_SEC": "8", "UNIQ_KEY": "T"})
         send(client, "moment", {"UNIQ_KEY": "0"})
         send(client, "times", {"UNIQ_KEY": "0"})
-    again = new_site(tmp_path / "store")
-    again.clock.ahead_ms -= 3 * HOUR_MS
-    with again as site, site.client() as client:
+    cluster.call("stop_broker", 0)
+    set_clock(cluster, -3 * HOUR_MS)
+    cluster.call("start_broker", 0)
+    with connect(cluster) as client:
         send(client, "times", {"UNIQ_KEY": "1"})
-        time.sleep(0.02)
+        CLOCK.sleep(0.02)
         send(client, "times", {"UNIQ_KEY": "2"})
         before, first, second = (record.store_timestamp for record in records(client, "times"))
         assert before <= first < second
@@ -218,17 +223,18 @@ def offset(client: RawClient, topic: str) -> int:
 
 def half(client: RawClient, key: str, group: str) -> Command:
     values = {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": group}
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = CLOCK.now_ms()
     return send(client, key, values, sysFlag=PREPARED, bornTimestamp=now_ms)
 
 
+@pytest.mark.faces("virtual", seeds=3)
 def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up(
-    site: OwnBroker, client: RawClient
+    cluster: Cluster, client: RawClient
 ) -> None:
     """Both queues' offsets advance, producers that answer are asked, the others are listed."""
     for number in range(3):
         half(client, f"poisoned{number}", "nobody")
-    with site.client() as producer:
+    with connect(cluster) as producer:
         beat = json.dumps({"clientID": "p@1", "producerDataSet": [{"groupName": "pg"}]})
         assert producer.ask(HEARTBEAT, None, beat.encode()).code == 0
         half(client, "asked", "pg")
@@ -247,9 +253,11 @@ def test_half_messages_that_nobody_answers_for_hold_up_no_other_and_are_given_up
     # Nothing is unresolved, so both offsets come to the ends of their queues.
     eventually(lambda: info(client)["transactionsUnresolved"] == "0")
     eventually(
-        lambda: offset(client, HALF_TOPIC) == site.broker.store.max_offset(HALF_TOPIC, 0) > 0
+        lambda: offset(client, HALF_TOPIC) == cluster.brokers[0].store.max_offset(HALF_TOPIC, 0) > 0
     )
-    eventually(lambda: offset(client, OP_TOPIC) == site.broker.store.max_offset(OP_TOPIC, 0) > 0)
+    eventually(
+        lambda: offset(client, OP_TOPIC) == cluster.brokers[0].store.max_offset(OP_TOPIC, 0) > 0
+    )
     assert [records(client, f"poisoned{number}") for number in range(3)] == [[], [], []]
 
 
@@ -275,17 +283,17 @@ def send_back(client: RawClient, record: StoredRecord, max_times: int) -> None:
 
 
 def test_the_last_consumer_to_start_with_another_number_wins_for_its_group(
-    site: OwnBroker, client: RawClient
+    cluster: Cluster, client: RawClient
 ) -> None:
     send(client, "orders", {"UNIQ_KEY": "U"}, reconsumeTimes=3)
     (record,) = records(client, "orders")
 
     def is_buried(consumer: RawClient, max_times: int) -> bool:
-        before = site.broker.store.max_offset("%DLQ%cg", 0)
+        before = cluster.brokers[0].store.max_offset("%DLQ%cg", 0)
         send_back(consumer, record, max_times)
-        return site.broker.store.max_offset("%DLQ%cg", 0) > before
+        return cluster.brokers[0].store.max_offset("%DLQ%cg", 0) > before
 
-    with site.client() as first, site.client() as second, site.client() as third:
+    with connect(cluster) as first, connect(cluster) as second, connect(cluster) as third:
         join(first, "c1")
         assert is_buried(first, 3)
         assert not is_buried(first, 4)
@@ -303,6 +311,6 @@ def test_the_last_consumer_to_start_with_another_number_wins_for_its_group(
         second.ask(UNREGISTER, {"clientID": "c2", "consumerGroup": "cg"})
         assert not is_buried(third, 16)
         assert not is_buried(first, 9)
-    eventually(lambda: site.broker.clients.consumers("cg") == [])
+    eventually(lambda: cluster.brokers[0].clients.consumers("cg") == [])
     assert not is_buried(client, 16)
     assert is_buried(client, 3)

@@ -5,14 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-from tests.integration.client_faces import (
-    PATIENT,
-    AsyncFace,
-    BlockingFace,
-    OnLoop,
-    Received,
-)
-from tests.waits import WAIT_S
+from tests.integration.client_faces import PATIENT, AsyncFace, BlockingFace, Received
+from tests.waits import eventually
 
 import cometmq
 import cometmq.aio
@@ -46,16 +40,13 @@ class Listener:
         self.verdicts = {"execute": execute, "check": check}
         self.executed: list[tuple[Message, Any, str]] = []
         self.checked: list[MessageExt] = []
-        self.told = threading.Condition()
 
     def execute(self, message: Message, arg: Any) -> Any:
         self.executed.append((message, arg, threading.current_thread().name))
         return self._say("execute")
 
     def check(self, message: MessageExt) -> Any:
-        with self.told:
-            self.checked.append(message)
-            self.told.notify_all()
+        self.checked.append(message)
         return self._say("check")
 
     def _say(self, what: str) -> Any:
@@ -65,8 +56,7 @@ class Listener:
         return verdict
 
     def wait_checked(self, count: int = 1) -> None:
-        with self.told:
-            assert self.told.wait_for(lambda: len(self.checked) >= count, WAIT_S)
+        eventually(lambda: len(self.checked) >= count)
 
 
 class CoroutineListener(Listener):
@@ -78,20 +68,19 @@ class CoroutineListener(Listener):
 
 
 class Face:
-    """Keeps transaction producers and consumers of one face, which are closed at the end."""
+    """Makes transaction producers and consumers of one face, which closes them at the end."""
 
-    def __init__(self, name: str, namesrv: str) -> None:
-        self.namesrv = namesrv
-        self.face = AsyncFace(namesrv) if name == "asyncio" else BlockingFace(namesrv)
-        self.listener: type[Listener] = CoroutineListener if name == "asyncio" else Listener
+    def __init__(self, face: BlockingFace) -> None:
+        self.face = face
+        self.listener: type[Listener] = (
+            CoroutineListener if isinstance(face, AsyncFace) else Listener
+        )
 
     def producer(self, group: str, listener: Listener, **options: Any) -> Any:
-        options = {"namesrv": self.namesrv, **PATIENT, **options}
+        options = {"namesrv": self.face.namesrv, **PATIENT, **options}
         client: Any
         if isinstance(self.face, AsyncFace):
-            client = OnLoop(
-                cometmq.aio.TransactionProducer(group, listener, **options), self.face._thread
-            )
+            client = self.face.on_loop(cometmq.aio.TransactionProducer, group, listener, **options)
         else:
             client = cometmq.TransactionProducer(group, listener, **options)
         return self.face.started(client)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.client_faces import patient_starts
-from tests.integration.fixtures import face
+from tests.integration.fixtures import chosen_face, face, face_name, parametrize_faces
 from tests.interop.java4 import Java4Broker, Java4Namesrv
 from tests.interop.peers import JavaBroker, JavaNamesrv, missing_tools
 
@@ -16,7 +16,12 @@ from cometmq.testing import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["face", "patient_starts"]
+__all__ = ["chosen_face", "face", "face_name", "patient_starts"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_faces(metafunc, can_be_virtual=False)
+
 
 Namesrv = str
 

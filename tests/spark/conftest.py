@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.fixtures import cluster
+from tests.integration.fixtures import real_cluster as cluster
 from tests.spark.processes import QUICK_JAVA
 
 __all__ = ["cluster"]

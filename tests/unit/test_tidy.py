@@ -279,7 +279,7 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
     assert [page for page in wanted if f": {page}\n" not in menu] == []
 
 
-@pytest.mark.parametrize("page", ["getting-started.md", "testing.md"])
+@pytest.mark.parametrize("page", ["getting-started.md"])
 def test_programs_of_the_guides_are_those_of_the_readme(page: str) -> None:
     """The README's are run by tests."""
     program = re.compile(r"```python\n.*?```", re.DOTALL)

@@ -7,7 +7,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.waits import eventually, until
+from tests.real_sleeps import REASONS, ROOMS, TESTS, RealSleepError, blocking_sleeps
+from tests.waits import CLOCK, eventually, until
+
+from cometmq.testing.virtual import run
 
 
 def test_what_a_thread_does_is_waited_for() -> None:
@@ -89,3 +92,51 @@ async def test_a_loop_that_waits_in_vain_says_for_what() -> None:
 
     with pytest.raises(TimeoutError, match="its own"):
         await until(raises)
+
+
+# No test sleeps for long in real time
+
+
+async def test_a_coroutine_that_sleeps_a_second_of_real_time_is_refused() -> None:
+    with pytest.raises(RealSleepError, match=r"unit/test_waits\.py::test_a_coroutine_that_sleeps"):
+        await asyncio.sleep(1)
+    await asyncio.sleep(0.001)
+
+
+def test_a_test_that_sleeps_a_second_of_real_time_is_refused() -> None:
+    with pytest.raises(RealSleepError, match=r"sleeps 1\.5 s of real time; run it in virtual time"):
+        CLOCK.sleep(1.5)
+    CLOCK.sleep(0.001)
+
+
+def test_virtual_time_may_be_slept_away() -> None:
+    run(asyncio.sleep(3600))
+
+
+# Proves that virtual time refuses such calls.
+REFUSED_ANYWAY = "unit/testing/test_virtual_loop.py::"
+
+
+def test_no_test_calls_time_sleep_for_a_second() -> None:
+    found = {
+        place
+        for room in ROOMS
+        for path in sorted((TESTS / room).rglob("*.py"))
+        for place in blocking_sleeps(path.read_text(), path.relative_to(TESTS).as_posix())
+    }
+    assert {place for place in found if not place.startswith(REFUSED_ANYWAY)} <= REASONS.keys()
+
+
+def test_every_reason_is_still_needed() -> None:
+    for place in REASONS:
+        file, _, function = place.partition("::")
+        assert f"def {function}(" in (TESTS / file).read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [("time.sleep(1)", 1), ("time.sleep(PAUSE_S)", 1), ("sleep(2.5)", 1), ("time.sleep(0.9)", 0)],
+)
+def test_a_blocking_sleep_is_found_in_the_source(line: str, count: int) -> None:
+    source = f"PAUSE_S = 3.0\n\ndef test_x():\n    if True:\n        {line}\n"
+    assert list(blocking_sleeps(source, "unit/x.py")) == ["unit/x.py::test_x"] * count

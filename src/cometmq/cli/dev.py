@@ -5,6 +5,7 @@ It is meant for development and first steps.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
@@ -53,6 +54,14 @@ def dev(
             show_default=False,
         ),
     ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="When ready, print one line of JSON with the addresses, the store and the pid. "
+            "Stop at the end of standard input, too, if that is a pipe.",
+        ),
+    ] = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,
     log_format: LogFormat = None,
@@ -72,20 +81,19 @@ def dev(
             )
         )
         try:
-            run(_serve(root.resolve(), host, port, broker_port, level, temporary=store is None))
+            servers = DevServers(root.resolve(), host, port, broker_port, level)
+            run(_serve(servers, temporary=store is None, as_json=as_json))
         except ConfigError as error:
             if "another process has the port" in str(error):
                 raise ConfigError(f"{error}; see --port and --broker-port") from error
             raise
 
 
-async def _serve(
-    root: Path, host: str, port: int, broker_port: int, log_level: str, *, temporary: bool
-) -> None:
+async def _serve(servers: DevServers, *, temporary: bool, as_json: bool) -> None:
     from cometmq.cli.serving import serve
 
-    servers = DevServers(root, host, port, broker_port, log_level)
-    await serve(servers, lambda: _welcome(servers, root, temporary=temporary))
+    tell = _tell if as_json else _welcome
+    await serve(servers, lambda: tell(servers, temporary=temporary), until_input_ends=as_json)
 
 
 class DevServers:
@@ -97,7 +105,7 @@ class DevServers:
         from cometmq.namesrv.config import NamesrvConfig
         from cometmq.namesrv.server import NameServer
 
-        self._root = root
+        self.root = root
         self._host = host
         self._broker_port = broker_port
         self._log_level = log_level
@@ -141,7 +149,7 @@ class DevServers:
                     metrics_prom_exporter_port=0,
                 ),
                 StoreConfig(
-                    store_path_root_dir=self._root,
+                    store_path_root_dir=self.root,
                     mapped_file_size_commit_log=COMMIT_LOG_FILE_SIZE,
                     mapped_file_size_consume_queue=CONSUME_QUEUE_FILE_SIZE,
                 ),
@@ -154,7 +162,35 @@ class DevServers:
         await self._running.aclose()
 
 
-def _welcome(servers: DevServers, root: Path, *, temporary: bool) -> None:
+def _tell(servers: DevServers, *, temporary: bool) -> None:
+    """Print for programs what `_welcome` prints for people."""
+    import json
+
+    from cometmq.cli.serving import say
+
+    broker = servers.broker
+    assert broker is not None
+    say(
+        json.dumps(
+            {
+                "namesrv": servers.namesrv_address,
+                "brokers": [
+                    {
+                        "name": BROKER_NAME,
+                        "cluster": broker.config.broker_cluster_name,
+                        "address": broker.address,
+                        "metrics": f"http://{broker.metrics_address}/metrics",
+                    }
+                ],
+                "store": str(servers.root),
+                "temporary": temporary,
+                "pid": os.getpid(),
+            }
+        )
+    )
+
+
+def _welcome(servers: DevServers, *, temporary: bool) -> None:
     from rich.console import Console
     from rich.panel import Panel
     from rich.text import Text
@@ -168,7 +204,7 @@ def _welcome(servers: DevServers, root: Path, *, temporary: bool) -> None:
         ("name server", servers.namesrv_address),
         ("broker", servers.broker.address),
         ("metrics", f"http://{servers.broker.metrics_address}/metrics"),
-        ("store", f"{root}{kept}"),
+        ("store", f"{servers.root}{kept}"),
     ):
         text.append(f"{label:<13}", style="bold").append(f"{value}\n")
     text.append("\n").append(_SNIPPET.format(namesrv=servers.namesrv_address), style="cyan")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -18,7 +19,7 @@ from cometmq.runtime.line_writer import line_writer
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES, MOST_KEPT_FILES, LogFile
 from cometmq.runtime.log_levels import parse_levels
 from cometmq.runtime.logging import FORMATS, configure_logging
-from cometmq.runtime.signals import stop_event
+from cometmq.runtime.signals import set_by_end_of_input, stop_event
 
 log = structlog.get_logger(__name__)
 
@@ -123,10 +124,15 @@ def say(text: str) -> None:
     line_writer(sys.stdout).write(f"{text}\n")
 
 
-async def serve(server: Server, on_ready: Callable[[], None]) -> None:
-    """Run `server` until SIGTERM or SIGINT; call `on_ready` once it serves."""
+async def serve(
+    server: Server, on_ready: Callable[[], None], *, until_input_ends: bool = False
+) -> None:
+    """Run `server` until SIGTERM or SIGINT; call `on_ready` once it serves.
+
+    With `until_input_ends` the end of standard input stops it, too, if that is a pipe.
+    """
     raise_open_file_limit()
-    with stop_event() as stop:
+    with stop_event() as stop, set_by_end_of_input(stop) if until_input_ends else nullcontext():
         await server.start()
         keep_passes_short()
         try:

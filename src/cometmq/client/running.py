@@ -36,9 +36,9 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
 
     def __init__(self) -> None:
         self._generation = PROCESS.generation
+        self._is_killed = current().is_killed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._instance: RunningT | None = None
-        self._process_has_ended = current().has_ended
 
     @abstractmethod
     def _name(self) -> str:
@@ -117,9 +117,7 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
         await self.close()
 
     def __del__(self) -> None:
-        if self._state is not _State.RUNNING or self._inherited:
-            return
-        if not self._process_has_ended():
+        if self._state is _State.RUNNING and not self._inherited and not self._is_killed():
             warnings.warn(
                 f"unclosed {self._name()}; call close() or use it in a with statement",
                 ResourceWarning,

@@ -10,6 +10,7 @@ a number. Nothing of this module is needed to write such a class, so every room 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 import typing
@@ -165,7 +166,8 @@ def new_config(cls: type[T], properties: Mapping[str, str]) -> tuple[T | None, l
 def to_properties(config: object) -> dict[str, str]:
     """Return the texts of a config's fields by key; leave out fields that are None."""
     texts = {}
-    for key, setting in _settings(type(config)).items():
+    cls: type = type(config)
+    for key, setting in _settings(cls).items():
         value = getattr(config, setting.name)
         if value is not None:
             texts[key] = _text(value)
@@ -245,6 +247,7 @@ class _Setting:
     optional: bool
 
 
+@functools.cache
 def _settings(cls: type) -> dict[str, _Setting]:
     assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
     hints = typing.get_type_hints(cls)
@@ -275,12 +278,13 @@ def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], l
 
 def _new_values(config: object, changes: Mapping[str, str], source: str) -> dict[str, Any]:
     """Return what `changes` would set in `config` that differs now. Raises ConfigError."""
-    given, mistakes = _values(type(config), changes)
+    cls: type = type(config)
+    given, mistakes = _values(cls, changes)
     if mistakes:
         raise ConfigError(f"{source}: {'; '.join(text for _, text in mistakes)}")
     values = {name: value for name, value in given.items() if getattr(config, name) != value}
-    if values and type(config).__dataclass_params__.frozen:  # type: ignore[attr-defined]  # dataclasses do not declare it
-        keys = [key for key, setting in _settings(type(config)).items() if setting.name in values]
+    if values and cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # dataclasses do not declare it
+        keys = [key for key, setting in _settings(cls).items() if setting.name in values]
         raise ConfigError(f"{source}: {', '.join(keys)} cannot be changed without a restart")
     return values
 

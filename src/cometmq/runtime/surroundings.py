@@ -30,9 +30,9 @@ class Surroundings:
     workers: Workers = THREADS
     files: Files = SYSTEM_FILES
     process_id: Callable[[], int] = os.getpid
+    # Says whether the process was killed while others of its world go on: nobody closes its clients.
+    is_killed: Callable[[], bool] = lambda: False
     is_virtual: bool = False
-    # Whether the process has ended, as one of a simulation can while its objects are still there.
-    has_ended: Callable[[], bool] = bool
 
 
 MACHINE: Final = Surroundings()

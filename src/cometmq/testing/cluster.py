@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from cometmq.errors import ClientStateError, CometMQError, ConfigError
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.testing.assertions import Assertions
 from cometmq.testing.cluster_faults import ClusterFaults
 from cometmq.testing.faults import Fault, FaultError, Nodes, check_fault
 from cometmq.testing.real_servers import RealServers
@@ -38,7 +39,7 @@ def _from_environment() -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if entry)
 
 
-class Cluster(ClusterFaults):
+class Cluster(Assertions, ClusterFaults):
     """Runs `name_servers` name servers and `brokers` masters, named `broker-a`, `broker-b`, …
 
     `properties` are entries of every broker's configuration, under RocketMQ's keys; with
@@ -273,13 +274,13 @@ class Cluster(ClusterFaults):
         await self.stop_name_server(index)
         await self.start_name_server(index)
 
-    def call(self, method: str, *args: Any) -> None:
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Run one of the coroutines of this class by name, inside `with`."""
         if self._thread is None and self._world is None:
             raise ClientStateError(
                 "the cluster runs on your own loop; await its methods instead of using call()"
             )
-        self.run(getattr(self, method)(*args))
+        return self.run(getattr(self, method)(*args, **kwargs))
 
     def __enter__(self) -> Self:
         if self._is_virtual:

@@ -227,8 +227,7 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.seen_s < limit
 
-        # In the order in which they came: that of a set would differ from process to process.
-        groups = dict.fromkeys([*self._consumers, *self._producers])
+        groups = sorted(self._consumers.keys() | self._producers.keys())
         for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 

@@ -50,36 +50,28 @@ def refusal(name: str, remedy: str) -> BlockingCallError:
     return BlockingCallError(f"{name} was called in virtual time, at {line}; {remedy}")
 
 
+# Whom to tell of a refused call, by the thread whose loop runs.
+_fail_of: Final[dict[int, Callable[[BlockingCallError], None]]] = {}
+
+
 @contextmanager
 def refuse_blocking_calls(fail: Callable[[BlockingCallError], None]) -> Iterator[None]:
     """Have blocking calls of this thread raise BlockingCallError, and `fail` called with it.
 
-    `fail` is there because whoever calls a listener may catch its errors and go on.
+    `fail` is there because whoever calls a listener may catch its errors and go on. A test that
+    drives a cluster from outside of its loop comes here for each wait, so this takes microseconds.
     """
     thread = threading.get_ident()
     undo: list[tuple[Any, str, Any]] = []
-
-    def refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[..., Any]:
-        @functools.wraps(real)
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != thread or (real is _LOOK_UP and _is_address(args[0])):
-                return real(*args, **kwargs)
-            error = refusal(name, remedy)
-            fail(error)
-            raise error
-
-        return refuse
 
     def replace(owner: Any, attribute: str, replacement: Any) -> None:
         undo.append((owner, attribute, vars(owner).get(attribute, _NOT_THERE)))
         setattr(owner, attribute, replacement)
 
-    for owner, attribute, name, remedy in _REFUSED:
-        replacement: Any = refusing(getattr(owner, attribute), name, remedy)
-        replace(
-            owner, attribute, staticmethod(replacement) if owner is SystemClock else replacement
-        )
-    sleep = refusing(_REAL_SLEEP, "time.sleep", _SLEEP)
+    _fail_of[thread] = fail
+    for owner, attribute, replacement in _replacements():
+        replace(owner, attribute, replacement)
+    sleep = _refusing_sleep()
     _find_holders_of_sleep()
     for module, attribute in _holders_of_sleep:
         if vars(module).get(attribute) is _REAL_SLEEP:
@@ -92,6 +84,35 @@ def refuse_blocking_calls(fail: Callable[[BlockingCallError], None]) -> Iterator
                 delattr(owner, attribute)
             else:
                 setattr(owner, attribute, former)
+        del _fail_of[thread]
+
+
+def _refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        fail = _fail_of.get(threading.get_ident())
+        if fail is None or (real is _LOOK_UP and _is_address(args[0])):
+            return real(*args, **kwargs)
+        error = refusal(name, remedy)
+        fail(error)
+        raise error
+
+    return refuse
+
+
+@functools.cache
+def _replacements() -> list[tuple[Any, str, Any]]:
+    """Return what takes the place of each refused call: its owner, its attribute, and that."""
+    made = []
+    for owner, attribute, name, remedy in _REFUSED:
+        refuse = _refusing(getattr(owner, attribute), name, remedy)
+        made.append((owner, attribute, staticmethod(refuse) if owner is SystemClock else refuse))
+    return made
+
+
+@functools.cache
+def _refusing_sleep() -> Callable[..., Any]:
+    return _refusing(_REAL_SLEEP, "time.sleep", _SLEEP)
 
 
 _NOT_THERE: Final = object()
@@ -113,10 +134,14 @@ _holders_of_sleep: list[tuple[Any, str]] = []
 
 def _find_holders_of_sleep() -> None:
     """Look at the modules imported since the last look: to look at all takes milliseconds."""
+    if len(sys.modules) == len(_known):
+        return
     for name in sys.modules.keys() - _known:
         _known.add(name)
         module = sys.modules[name]
         names = getattr(module, "__dict__", None) or {}
         _holders_of_sleep.extend(
-            (module, name) for name, value in list(names.items()) if value is _REAL_SLEEP
+            (module, name)
+            for name, value in list(names.items())
+            if value is _REAL_SLEEP and module is not sys.modules[__name__]
         )

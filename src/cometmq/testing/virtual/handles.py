@@ -111,5 +111,8 @@ def made_at() -> Line | None:
 
 
 def _running_task() -> VirtualTask[Any] | None:
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # the loop does not run yet
+        return None
     return task if isinstance(task, VirtualTask) else None

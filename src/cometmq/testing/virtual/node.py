@@ -53,8 +53,8 @@ class Node:
             workers=self.workers,
             files=self.disk.files,
             process_id=lambda: number,
+            is_killed=lambda: self.is_killed,
             is_virtual=True,
-            has_ended=lambda: self.is_killed,
         )
         self.is_paused = False
         self.is_killed = False

@@ -1,0 +1,1 @@
+"""A service and its tests, as docs/testing.md explains them."""
