@@ -13,7 +13,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash docs coverage release clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -77,6 +77,12 @@ crash: compiled ## Kills, power losses, cut links, a storm of members, a million
 	@if [ "$${COMETMQ_SPARK_KILLS:-500}" = 0 ]; then :; elif scripts/java-for-spark; then \
 		$(MAKE) -s $(SPARK_READY) && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \
 	else echo "Not run: kills under Spark, which needs Java 17 or newer."; fi
+
+# SEEDS=1000 runs as many fresh seeds, two at a time, SEED=4711 that one, and cuts it short if it fails.
+# HOURS are the virtual hours of a run; STORE is a store directory to begin with.
+sim: compiled ## Simulated clusters under faults, each from a seed: SEEDS=200 HOURS=0.5, or SEED=4711
+	@$(BIN)/python -m tests.simulation --hours $(or $(HOURS),0.5) $(if $(STORE),--store $(STORE)) --shrink \
+		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --jobs 2) $(ARGS)
 
 docs: $(DOCS_READY) ## The documentation site in site/, built strictly: a warning is an error
 	@$(VENV)-docs/bin/python scripts/docs

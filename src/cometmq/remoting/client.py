@@ -119,8 +119,13 @@ class RemotingClient:
     async def call(
         self, address: str, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
-        """Return the answer of `address`, whatever its code. Raises a kind of RemotingError."""
-        connection = self.connected(address) or await self.connection(address)
+        """Return the answer of `address`, whatever its code. Raises a kind of RemotingError.
+
+        The time for connecting counts as well.
+        """
+        connection = self.connected(address)
+        if connection is None:
+            connection, timeout_s = await self._connection_within(address, timeout_s)
         if not self.rpc_hooks:
             return await connection.call(command, timeout_s)
         self.rpc_hooks.before(address, command)
@@ -164,7 +169,9 @@ class RemotingClient:
         connection and the number of bytes that were written to it. Raises RequestTimeoutError if
         the connection stays congested for `timeout_s`, ConnectError if connecting fails.
         """
-        connection = self.connected(address) or await self.connection(address)
+        connection = self.connected(address)
+        if connection is None:
+            connection, timeout_s = await self._connection_within(address, timeout_s)
         await connection.wait_writable(timeout_s)
         self.rpc_hooks.before(address, command)
         return connection, connection.send_oneway(command)
@@ -179,6 +186,23 @@ class RemotingClient:
         self._closed = True
         await self._owner.close()
         await close_all(self._connections.values())
+
+    async def _connection_within(self, address: str, timeout_s: float) -> tuple[Connection, float]:
+        """Return the connection to `address`, and how much of `timeout_s` is left after connecting.
+
+        Raises ConnectError, also if nothing is left. Connecting goes on for others who wait for it.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self.connection(address)
+        except TimeoutError as error:
+            raise ConnectError(
+                f"no connection to {address} within the {timeout_s:g} s of the call",
+                address=address,
+            ) from error
+        return connection, deadline - loop.time()
 
     async def _connect(self, address: str) -> Connection:
         host, port = split_address(address)

@@ -11,7 +11,7 @@ from tests.unit.broker.broker_box import turns
 from tests.unit.remoting.line import ECHO, EchoHeader, Line
 
 from cometmq.broker.storage.group_commit import GroupCommit
-from cometmq.errors import StoreError, StoreStarvedError
+from cometmq.errors import ANSWER_MEANINGS, Stored, StoreError, StoreStarvedError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import FLAG_ONEWAY, Request
 from cometmq.protocol.frame import Frame
@@ -20,7 +20,7 @@ from cometmq.testing import virtual
 
 OK = ResponseCode.SUCCESS
 LATE = ResponseCode.FLUSH_DISK_TIMEOUT
-UNAVAILABLE = ResponseCode.SERVICE_NOT_AVAILABLE
+FAILED = ResponseCode.SYSTEM_ERROR
 TIMEOUT_S = 5.0
 
 
@@ -148,8 +148,10 @@ def test_a_disk_that_fails_refuses_all_that_wait_and_says_why() -> None:
         await turns(5)
         sends.send(2, end=200)
         await sends.synced(0, StoreError("commitlog/0: Input/output error"))
-        assert sends.answers == [(1, UNAVAILABLE), (2, UNAVAILABLE)]
+        assert sends.answers == [(1, FAILED), (2, FAILED)]
         assert {a.remark for a in sends.line.received()} == {"commitlog/0: Input/output error"}
+        # They are in the log, so nobody may say that they are not stored.
+        assert ANSWER_MEANINGS[FAILED].stored is Stored.UNKNOWN
         # The next send asks the disk anew, and hears the same or something better.
         sends.send(3, end=300)
         await turns(5)

@@ -18,6 +18,7 @@ from cometmq.errors import (
     RemoteError,
     RequestTimeoutError,
     RouteNotFoundError,
+    Stored,
 )
 from cometmq.model.message import Message
 from cometmq.model.results import SendResult, SendStatus
@@ -104,6 +105,28 @@ async def test_a_dead_broker_is_left_and_its_route_renewed(fake: FakeInstance) -
     for _ in range(8):
         assert (await send(fake)).queue.broker_name == "b"
     assert len(fake.remoting.called(RequestCode.GET_ROUTEINFO_BY_TOPIC)) > 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "stored"),
+    [
+        ((ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE), Stored.UNKNOWN),
+        ((ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR), Stored.UNKNOWN),
+        ((ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY), Stored.NO),
+    ],
+)
+async def test_a_refusal_after_an_attempt_in_doubt_leaves_the_doubt(
+    fake: FakeInstance, codes: tuple[int, int], stored: Stored
+) -> None:
+    def refuses(address: str, command: RemotingCommand) -> RemotingCommand:
+        return response(codes[len(fake.remoting.called(SEND)) - 1], "refused by the test")
+
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[SEND] = refuses
+    with pytest.raises(RemoteError) as error:
+        await send(fake, retry_times=1)
+    assert error.value.code == codes[1]
+    assert error.value.stored is stored
 
 
 async def test_the_attempts_are_counted_and_named(fake: FakeInstance) -> None:

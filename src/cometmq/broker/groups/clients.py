@@ -218,9 +218,7 @@ class ClientManager:
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
         groups = self._groups_of.pop(connection, set())
-        self._remove(
-            sorted(groups), lambda member: member.connection is connection, "connection closed"
-        )
+        self._remove(groups, lambda member: member.connection is connection, "connection closed")
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""

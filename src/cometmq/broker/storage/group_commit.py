@@ -120,13 +120,15 @@ class GroupCommit:
             self._answer(self._waiting.popleft(), ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _answer_failed(self, error: StoreError) -> None:
-        """Refuse all waiting sends: after a disk error no message is known to be safe."""
+        """Refuse all waiting sends: after a disk error no message is known to be safe.
+
+        Their messages are in the log, and consumers may have them already. So the code must be one
+        after which clients do not take the message for not stored.
+        """
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.is_oneway:
-                waiting.connection.refuse(
-                    waiting.opaque, ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
-                )
+                waiting.connection.refuse(waiting.opaque, ResponseCode.SYSTEM_ERROR, str(error))
 
     @property
     def waiting_count(self) -> int:

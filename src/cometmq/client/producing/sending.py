@@ -21,6 +21,7 @@ from cometmq.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
     SendForbiddenError,
+    Stored,
     TooManyRequestsError,
 )
 from cometmq.model import properties as p
@@ -40,6 +41,7 @@ _STATUS: Final[dict[int, SendStatus]] = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
+_CERTAINTIES: Final = (Stored.NO, Stored.UNKNOWN, Stored.YES)
 _AN_ATTEMPT_FAILED: Final = (RemotingError, RemoteError, RouteNotFoundError, SendForbiddenError)
 _VIP_PORT_OFFSET: Final = -2
 
@@ -154,17 +156,22 @@ class Sender:
         `timeout_s`.
 
         Each attempt goes to another broker than the one before, if there is another. Raises the
-        last attempt's error, with the brokers that were tried.
+        last attempt's error, with the brokers that were tried. Its `stored` speaks of all attempts.
         """
         deadline = self._loop.time() + timeout_s
         back_off = BackOff()
         tried: list[str] = []
         stored: SendResult | None = None
+        doubt = Stored.NO
         while True:
             avoid = tried[-1] if tried else None
             route = self._instance.routes.publish_route(outgoing.topic)
             if route is None:
-                route = await self.route(outgoing.topic, deadline)
+                try:
+                    route = await self.route(outgoing.topic, deadline)
+                except CometMQError as error:
+                    error.stored = _of_both(doubt, error.stored)
+                    raise
             if self._faults is None:
                 queue = route.choose(avoid)
             else:
@@ -173,10 +180,11 @@ class Sender:
                 result = await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
             except _AN_ATTEMPT_FAILED as error:
                 tried.append(queue.broker_name)
+                doubt = _of_both(doubt, error.stored)
                 if not self._worth_retrying(error, tried, deadline, mode):
                     if stored is not None:
                         return stored
-                    raise _failure(error, outgoing, tried, timeout_s) from error
+                    raise _failure(error, outgoing, tried, timeout_s, doubt) from error
                 # If there is another broker, the next attempt goes there and need not wait.
                 if not route.has_other_broker(queue.broker_name):
                     await back_off.wait(deadline)
@@ -198,11 +206,15 @@ class Sender:
         """Send to this queue only: once, or 1 + `retry_times_async` times while no answer comes."""
         back_off = BackOff()
         tried: list[str] = []
+        doubt = Stored.NO
         while True:
             try:
                 return await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
-            except (RemotingError, RouteNotFoundError) as error:
+            except _AN_ATTEMPT_FAILED as error:
                 tried.append(queue.broker_name)
+                doubt = error.stored = _of_both(doubt, error.stored)
+                if not isinstance(error, RemotingError | RouteNotFoundError):
+                    raise
                 if mode is CommunicationMode.SYNC or not self._worth_retrying(
                     error, tried, deadline, mode
                 ):
@@ -364,13 +376,20 @@ def _result(
 
 
 def _failure(
-    error: CometMQError, outgoing: Outgoing, tried: list[str], timeout_s: float
+    error: CometMQError, outgoing: Outgoing, tried: list[str], timeout_s: float, stored: Stored
 ) -> CometMQError:
     """Make an error of the same kind that tells how often and where the send was tried."""
-    return type(error)(
+    failure = type(error)(
         f"sending to topic {outgoing.topic} failed {len(tried)} times within {timeout_s * 1000:.0f} "
         f"ms, at {', '.join(tried)}; the last time: {error}",
         code=error.code,
         remark=error.remark,
         address=error.address,
     )
+    failure.stored = stored
+    return failure
+
+
+def _of_both(one: Stored, other: Stored) -> Stored:
+    """Return what two attempts together say of the message: it is not stored only if neither did."""
+    return max(one, other, key=_CERTAINTIES.index)

@@ -1,0 +1,187 @@
+"""Runs simulations: many seeds, one seed again, or a schedule from a file.
+
+python -m tests.simulation --seeds 100 --jobs 2
+python -m tests.simulation --seed 4711
+python -m tests.simulation --schedule short.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import structlog
+from tests.simulation.run import Figures, Outcome, run
+from tests.simulation.schedule import Schedule, draw, read, write
+from tests.simulation.shrink import RUNS, Shrinker
+
+_LINE: Final = 300
+_LINES: Final = 12
+
+
+class Verdict(NamedTuple):
+    """Is what of an outcome goes from one process to another."""
+
+    seed: int
+    failures: list[str]
+    figures: Figures
+
+
+def main() -> None:
+    options = _options()
+    with quiet():
+        if options.schedule is not None:
+            sys.exit(_one(read(options.schedule), options))
+        if options.seed is not None:
+            sys.exit(_one(draw(options.seed, hours=options.hours, store=options.store), options))
+        sys.exit(_many(options))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="how many seeds to run")
+    parser.add_argument("--first", type=int, help="the first seed; a fresh one by default")
+    parser.add_argument("--seed", type=int, help="run this seed only, and say more about it")
+    parser.add_argument("--schedule", type=Path, help="run the schedule in this file")
+    parser.add_argument("--hours", type=float, default=0.5, help="virtual hours of a run")
+    parser.add_argument("--seconds", type=float, help="begin no further run after this real time")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument(
+        "--store", help="a store directory, or a slice, that the brokers begin with"
+    )
+    parser.add_argument("--history", type=Path, help="write the history of the run to this file")
+    parser.add_argument("--shrink", action="store_true", help="cut a schedule that fails")
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep servers and clients from telling of the faults that they meet."""
+    logging.disable(logging.CRITICAL)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+
+
+def command(seed: int, hours: float, store: str | None) -> str:
+    """Return the one command that replays a seed."""
+    text = f"make sim SEED={seed} HOURS={hours:g}"
+    return f"{text} STORE={store}" if store else text
+
+
+def short_of(failure: str) -> str:
+    """Return what of a failure fits on a screen: the history, which `--history` writes, has it all."""
+    lines = [line if len(line) < _LINE else f"{line[:_LINE]}…" for line in failure.splitlines()]
+    if len(lines) > 2 * _LINES:
+        lines[_LINES:-_LINES] = ["…"]
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def _one(schedule: Schedule, options: argparse.Namespace) -> int:
+    outcome = run(schedule)
+    if options.history is not None:
+        options.history.write_text("\n".join(outcome.history.lines()) + "\n")
+    for failure in outcome.failures[:10]:
+        print(short_of(failure))
+    if outcome.failures:
+        how = f"    python -m tests.simulation --schedule {options.schedule}"
+        if options.schedule is None:
+            how = f"    {command(schedule.seed, options.hours, options.store)}"
+        print(f"Replay it by\n{how}")
+    tell([outcome.figures], len(outcome.failures))
+    if outcome.failures and options.shrink:
+        shrink(outcome, Path(f"{schedule.name}.json"))
+    return 1 if outcome.failures else 0
+
+
+def shrink(outcome: Outcome, file: Path) -> Schedule:
+    """Cut a schedule that fails, and write the short one."""
+    shrinker = Shrinker(lambda shorter: bool(run(shorter).kinds & outcome.kinds), RUNS)
+    short = shrinker.shrink(outcome.schedule)
+    write(short, file)
+    print(
+        f"After {shrinker.runs} runs {len(short.workloads)} of {len(outcome.schedule.workloads)} "
+        f"workloads and {len(short.faults)} of {len(outcome.schedule.faults)} faults are left:\n"
+        f"    python -m tests.simulation --schedule {file}"
+    )
+    return short
+
+
+def _many(options: argparse.Namespace) -> int:
+    first = secrets.randbelow(1 << 31) if options.first is None else options.first
+    verdicts: list[Verdict] = []
+    for verdict in _verdicts(range(first, first + options.seeds), options):
+        verdicts.append(verdict)
+        if verdict.failures:
+            print(f"seed {verdict.seed} FAILED; replay it by")
+            print(f"    {command(verdict.seed, options.hours, options.store)}")
+            for failure in verdict.failures[:3]:
+                print(short_of(failure))
+        if sys.stdout.isatty() or len(verdicts) % 20 == 0:
+            print(f"{len(verdicts)} of {options.seeds} seeds", flush=True)
+    failed = [each for each in verdicts if each.failures]
+    tell([each.figures for each in verdicts], len(failed))
+    if failed and options.shrink:
+        schedule = draw(failed[0].seed, hours=options.hours, store=options.store)
+        shrink(run(schedule), Path(f"{schedule.name}.json"))
+    return 1 if failed else 0
+
+
+def _verdicts(seeds: Iterable[int], options: argparse.Namespace) -> Iterator[Verdict]:
+    """Run seeds, some at a time; give each verdict when it is there."""
+    ends = time.monotonic() + options.seconds if options.seconds else float("inf")
+    waiting = iter(seeds)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        running: set[Future[Verdict]] = set()
+        while True:
+            while len(running) < options.jobs and time.monotonic() < ends:
+                seed = next(waiting, None)
+                if seed is None:
+                    break
+                running.add(pool.submit(_verdict, seed, options.hours, options.store))
+            if not running:
+                return
+            done = next(as_completed(running))
+            running.discard(done)
+            yield done.result()
+
+
+def _verdict(seed: int, hours: float, store: str | None) -> Verdict:
+    with quiet():
+        outcome = run(draw(seed, hours=hours, store=store))
+    return Verdict(seed, outcome.failures, outcome.figures)
+
+
+def tell(figures: list[Figures], failed: int) -> None:
+    """Print what runs did, together."""
+    virtual_h = sum(each.cluster_seconds for each in figures) / 3600
+    real_s = sum(each.real_seconds for each in figures)
+    faults: Counter[str] = sum((each.faults for each in figures), Counter[str]())
+    rows: list[tuple[str, Any]] = [
+        ("runs", len(figures)),
+        ("failed", failed),
+        ("cluster-hours", f"{virtual_h:.1f}"),
+        ("real seconds of work", f"{real_s:.1f}"),
+        ("times faster than real", f"{virtual_h * 3600 / max(real_s, 1e-9):,.0f}"),
+        ("messages sent", sum(each.sent for each in figures)),
+        ("sends acknowledged", sum(each.acknowledged for each in figures)),
+        ("deliveries", sum(each.delivered for each in figures)),
+        ("events in histories", sum(each.events for each in figures)),
+        ("checks of an invariant", sum(each.checks for each in figures)),
+        ("faults", sum(faults.values())),
+    ]
+    for name, value in rows:
+        print(f"{name:24} {value}")
+    print("by kind:", ", ".join(f"{name} {count}" for name, count in faults.most_common()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,456 @@
+"""Plant faults in running code, and count the seeds until the checker finds each.
+
+A checker that finds nothing proves nothing, unless it finds what is there. A canary is one fault for
+one promise: it is put into the code from outside, by patching, and runs like a fault that somebody
+made. It is found when a schedule breaks one of its invariants with the canary, and none of these
+without. `found` says how many seeds that took; `python -m tests.simulation.canaries` makes the table
+of docs/reliability.md.
+
+Patches are in modules that are interpreted in production, too, so that canaries also sing in compiled
+form (`cometmq._compiled`). Each strikes at random, by a generator of its own: one call of some.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+import msgspec
+from tests.simulation.__main__ import quiet
+from tests.simulation.run import run
+from tests.simulation.schedule import Schedule, draw
+
+import cometmq.filtering.sql92 as conditions
+import cometmq.filtering.sql92_conditions as sql92
+from cometmq.broker.delays.levels import DelayLevels
+from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.retries.retry import RetryHandler
+from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.broker.transactions.half_table import HalfTable
+from cometmq.broker.transactions.transactions import Transactions
+from cometmq.bulk.range_pulls import RangePulls
+from cometmq.client.consuming.orderly import OrderlyConsumption
+from cometmq.client.pulling import received
+from cometmq.errors import StoreBusyError
+from cometmq.model import names
+from cometmq.model.message import MessageExt
+from cometmq.model.results import ConsumeResult
+from cometmq.model.sysflag import TRANSACTION_COMMIT
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
+from cometmq.store.store import MessageStore
+from cometmq.testing.virtual.disk import VirtualDisk
+
+SEEDS: Final = 1000
+
+Plant = Callable[[Random], Any]
+
+
+class Canary(NamedTuple):
+    """One planted fault. `found_by` are the invariants that have to see it.
+
+    `needs` are the workloads (`tests.simulation.schedule.KINDS`), and `after` the faults, of which a
+    schedule must have one to find it; without names any schedule may.
+    """
+
+    name: str
+    what: str
+    plant: Plant
+    found_by: frozenset[str]
+    needs: frozenset[str] = frozenset()
+    after: frozenset[str] = frozenset()
+
+    def can_sing(self, schedule: Schedule) -> bool:
+        kinds = {each.kind for each in schedule.workloads}
+        faults = {each.name for each in schedule.faults}
+        return not (
+            (self.needs and not self.needs & kinds) or (self.after and not self.after & faults)
+        )
+
+
+CANARIES: Final[dict[str, Canary]] = {}
+
+LOST: Final = "acknowledged and not lost"
+REFUSED: Final = "refused is not stored"
+ALTERED: Final = "never altered"
+OFFSETS: Final = "offsets dense and never reused"
+ORDER: Final = "order"
+DELAYS: Final = "delays never early"
+TRANSACTIONS: Final = "transactions one way"
+RETRIES: Final = "retries counted"
+LETTERS: Final = "dead letters after the last try"
+COMMITS: Final = "commits behind consumption"
+FILTERS: Final = "filtered exactly"
+DELIVERED: Final = "delivered at least once"
+RANGES: Final = "ranges complete"
+FILES: Final = "files agree"
+
+
+def canary(
+    what: str, *found_by: str, needs: tuple[str, ...] = (), after: tuple[str, ...] = ()
+) -> Callable[[Plant], Plant]:
+    """Register a planted fault under the name of the function that plants it."""
+
+    def registered(plant: Plant) -> Plant:
+        name = plant.__name__.replace("_", "-")
+        CANARIES[name] = Canary(
+            name, what, plant, frozenset(found_by), frozenset(needs), frozenset(after)
+        )
+        return plant
+
+    return registered
+
+
+def _appends(change: Callable[..., Any]) -> Any:
+    """Replace `append` of every store: `change(store, append, queue, args, named)` is called instead."""
+    original = MessageStore.__init__
+
+    def init(store: MessageStore, *args: Any, **named: Any) -> None:
+        original(store, *args, **named)
+        append = store.append
+
+        def changed(queue: Any, *rest: Any, **fields: Any) -> tuple[int, int]:
+            if queue.topic.startswith(
+                ("%", "rmq_", "RMQ_", "SCHEDULE", "TRANS_", "broker", "Default")
+            ):
+                return append(queue, *rest, **fields)
+            result: tuple[int, int] = change(store, append, queue, rest, fields)
+            return result
+
+        store.append = changed
+
+    return patch.object(MessageStore, "__init__", init)
+
+
+# -- the store --
+
+
+@canary("one fsync of the commit log in three is skipped", LOST, OFFSETS, after=("power_off",))
+def skip_an_fsync(rng: Random) -> Any:
+    original = VirtualDisk.sync
+
+    def sync(disk: VirtualDisk, path: Path) -> None:
+        if path.parent.name == "commitlog" and rng.random() < 1 / 3:
+            return
+        original(disk, path)
+
+    return patch.object(VirtualDisk, "sync", sync)
+
+
+@canary("sends with SYNC_FLUSH are answered before the flush", LOST, after=("power_off",))
+def acknowledge_before_the_flush(rng: Random) -> Any:
+    original = GroupCommit.answer_when_flushed
+
+    def answer(self: GroupCommit, end: int, *args: Any) -> None:
+        original(self, 0, *args)
+        while self._waiting:
+            self._answer_flushed(end)
+
+    return patch.object(GroupCommit, "answer_when_flushed", answer)
+
+
+@canary("one send in ten is answered 0.2 s before its append", LOST, OFFSETS)
+def acknowledge_before_the_append(rng: Random) -> Any:
+    def change(store: Any, append: Any, queue: Any, rest: Any, fields: Any) -> tuple[int, int]:
+        if rng.random() > 0.1:
+            appended: tuple[int, int] = append(queue, *rest, **fields)
+            return appended
+        body, *others = rest
+        kept = (bytes(body), *others)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.2, lambda: append(queue, *kept, **fields))
+        return queue.next_offset, store.commit_log.end
+
+    return _appends(change)
+
+
+@canary("one message in ten gets no unit in its consume queue", FILES, DELIVERED)
+def drop_a_dispatch(rng: Random) -> Any:
+    def change(store: Any, append: Any, queue: Any, rest: Any, fields: Any) -> tuple[int, int]:
+        offset, position = append(queue, *rest, **fields)
+        if rng.random() < 0.1:
+            queue.rewrite(offset, Unit(0, PLACEHOLDER_SIZE, 0))
+        return offset, position
+
+    return _appends(change)
+
+
+@canary("one message in ten gets the offset of the one before it", OFFSETS)
+def reuse_an_offset(rng: Random) -> Any:
+    def change(store: Any, append: Any, queue: Any, rest: Any, fields: Any) -> tuple[int, int]:
+        if queue.next_offset > queue.min_offset and rng.random() < 0.1:
+            queue.next_offset -= 1
+        appended: tuple[int, int] = append(queue, *rest, **fields)
+        return appended
+
+    return _appends(change)
+
+
+@canary("one send in ten is refused after its message was stored", REFUSED)
+def refuse_what_is_stored(rng: Random) -> Any:
+    def change(store: Any, append: Any, queue: Any, rest: Any, fields: Any) -> tuple[int, int]:
+        appended: tuple[int, int] = append(queue, *rest, **fields)
+        if rng.random() < 0.1:
+            raise StoreBusyError("a canary sings")
+        return appended
+
+    return _appends(change)
+
+
+@canary("one record in ten loses the last byte of its body", ALTERED)
+def store_a_body_short(rng: Random) -> Any:
+    def change(store: Any, append: Any, queue: Any, rest: Any, fields: Any) -> tuple[int, int]:
+        body, *others = rest
+        short = bytes(body)[:-1] if len(body) > 1 and rng.random() < 0.1 else body
+        appended: tuple[int, int] = append(queue, short, *others, **fields)
+        return appended
+
+    return _appends(change)
+
+
+# -- the broker --
+
+
+@canary("one half message in five is forgotten", TRANSACTIONS, needs=("transactions",))
+def forget_a_half_message(rng: Random) -> Any:
+    original = HalfTable.add
+
+    def add(table: HalfTable, offset: int, due_ms: int, first: int | None = None) -> None:
+        if rng.random() > 0.2:
+            original(table, offset, due_ms, first)
+
+    return patch.object(HalfTable, "add", add)
+
+
+@canary("one roll-back in five commits", TRANSACTIONS, needs=("transactions",))
+def commit_a_roll_back(rng: Random) -> Any:
+    original = Transactions.end
+
+    def end(self: Transactions, header: Any) -> None:
+        if rng.random() < 0.2:
+            header = msgspec.structs.replace(header, commit_or_rollback=TRANSACTION_COMMIT)
+        original(self, header)
+
+    return patch.object(Transactions, "end", end)
+
+
+@canary("levels deliver what is due within a second", DELAYS, needs=("delayed-level", "retries"))
+def deliver_a_delay_early(rng: Random) -> Any:
+    due, deliver = DelayLevels.next_due_ms, DelayLevels.deliver_due
+    early_ms = 1000
+    never_ms = 2**63 - 1
+
+    def next_due_ms(levels: DelayLevels) -> int:
+        at_ms = due(levels)
+        return at_ms if at_ms == never_ms else at_ms - early_ms
+
+    def deliver_due(levels: DelayLevels, now_ms: int, limit: int) -> int:
+        return deliver(levels, now_ms + early_ms, limit)
+
+    return patch.multiple(DelayLevels, next_due_ms=next_due_ms, deliver_due=deliver_due)
+
+
+@canary("one commit in two is one message ahead", COMMITS, DELIVERED)
+def commit_ahead(rng: Random) -> Any:
+    original = ConsumerOffsetManager.commit
+
+    def commit(
+        self: ConsumerOffsetManager, group: str, topic: str, queue_id: int, offset: int
+    ) -> bool:
+        return original(self, group, topic, queue_id, offset + (rng.random() < 0.5))
+
+    return patch.object(ConsumerOffsetManager, "commit", commit)
+
+
+@canary("one retry in five counts twice", RETRIES, needs=("retries",))
+def skip_a_retry_level(rng: Random) -> Any:
+    original = RetryHandler._once_more
+
+    def once_more(self: RetryHandler, record: Any) -> Any:
+        message = original(self, record)
+        message.reconsume_times += rng.random() < 0.2
+        return message
+
+    return patch.object(RetryHandler, "_once_more", once_more)
+
+
+@canary("one message in five is given up a try too early", LETTERS, needs=("retries",))
+def give_up_early(rng: Random) -> Any:
+    original = RetryHandler._max_times
+
+    def max_times(self: RetryHandler, *args: Any) -> int:
+        return max(0, original(self, *args) - (rng.random() < 0.2))
+
+    return patch.object(RetryHandler, "_max_times", max_times)
+
+
+@canary("one dead letter in two is not stored", LETTERS, DELIVERED, needs=("retries",))
+def lose_a_dead_letter(rng: Random) -> Any:
+    original = RetryHandler._put_back
+
+    def put_back(self: RetryHandler, group: str, message: Any) -> None:
+        if not message.topic.startswith(names.DLQ_PREFIX) or rng.random() < 0.5:
+            original(self, group, message)
+
+    return patch.object(RetryHandler, "_put_back", put_back)
+
+
+@canary("SQL92's >= also takes the number below", FILTERS, needs=("filtered",))
+def serve_what_is_filtered_out(rng: Random) -> Any:
+    @contextmanager
+    def served() -> Iterator[None]:
+        conditions._outcome.cache_clear()
+        with patch.dict(sql92.ORDERS, {">=": lambda value, limit: value >= limit - 1}):
+            yield
+        conditions._outcome.cache_clear()
+
+    return served()
+
+
+# -- the clients --
+
+
+@canary("one delivery in ten has another last letter in a property", ALTERED)
+def deliver_altered(rng: Random) -> Any:
+    original = received.received_message
+
+    def altered(record: Any, broker_name: str, group: str) -> MessageExt:
+        message = original(record, broker_name, group)
+        if rng.random() < 0.1:
+            message.properties["CLUSTER"] = message.properties.get("CLUSTER", "") + "x"
+            message.properties["TAGS"] = message.properties.get("TAGS", "") + "x"
+        return message
+
+    return patch.object(received, "received_message", altered)
+
+
+@canary("one message in ten is dropped between pull and listener", COMMITS, DELIVERED)
+def drop_a_delivery(rng: Random) -> Any:
+    original = received.decode_messages
+
+    def decoded(*args: Any) -> Any:
+        found = original(*args)
+        return found._replace(messages=[each for each in found.messages if rng.random() > 0.1])
+
+    return patch.object(received, "decode_messages", decoded)
+
+
+@canary(
+    "an orderly queue goes on behind one suspended message in two",
+    ORDER,
+    COMMITS,
+    needs=("orderly",),
+)
+def go_on_behind_a_suspended_message(rng: Random) -> Any:
+    original = OrderlyConsumption.conclude
+
+    async def conclude(self: OrderlyConsumption, job: Any) -> list[MessageExt]:
+        if job.result is not ConsumeResult.SUCCESS and rng.random() < 0.5:
+            self._finish(job.process_queue, job.messages)
+            return []
+        return await original(self, job)
+
+    return patch.object(OrderlyConsumption, "conclude", conclude)
+
+
+@canary("one answer in two is left out of a range", RANGES)
+def leave_a_hole_in_a_range(rng: Random) -> Any:
+    original = RangePulls._take
+
+    def take(self: RangePulls, pull: Any, answer: Any, chunk: Any) -> None:
+        original(self, pull, answer, chunk)
+        if chunk.parts and rng.random() < 0.5:
+            chunk.parts.pop()
+
+    return patch.object(RangePulls, "_take", take)
+
+
+# -- listening for them --
+
+
+class Found(NamedTuple):
+    """Says with which seed a canary was found, how many seeds that took, and what saw it."""
+
+    canary: Canary
+    seed: int
+    seeds: int
+    by: str
+    what: str
+
+
+@contextmanager
+def planted(canary: Canary, seed: int) -> Iterator[None]:
+    """Have a canary in the code meanwhile. What it does follows from the seed."""
+    with canary.plant(Random(f"{canary.name}:{seed}")):
+        yield
+
+
+def sings(canary: Canary, schedule: Schedule) -> str | None:
+    """Run a schedule with a canary; return what the canary's invariants say, if they see it."""
+    with planted(canary, schedule.seed):
+        outcome = run(schedule)
+    mine = [each for each in outcome.failures if each.partition(":")[0] in canary.found_by]
+    if not mine:
+        return None
+    without = {each.partition(":")[0] for each in run(schedule).failures}
+    return next((each for each in mine if each.partition(":")[0] not in without), None)
+
+
+def find(canary: Canary, first: int = 1, seeds: int = SEEDS, hours: float = 0.5) -> Found | None:
+    """Return the first seed with which a canary is found, or None if none of them finds it."""
+    for seed in range(first, first + seeds):
+        schedule = draw(seed, hours=hours)
+        if not canary.can_sing(schedule):
+            continue  # counted, since a run of it could find nothing
+        what = sings(canary, schedule)
+        if what is not None:
+            return Found(canary, seed, seed - first + 1, what.partition(":")[0], what)
+    return None
+
+
+def table(found: list[Found]) -> Iterator[str]:
+    """Give the lines of the table in docs/reliability.md."""
+    yield "| planted fault | found by | seeds needed | seed |"
+    yield "| --- | --- | ---: | ---: |"
+    for each in found:
+        yield f"| {each.canary.what} | {each.by} | {each.seeds} | {each.seed} |"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m tests.simulation.canaries", description=__doc__)
+    parser.add_argument("names", nargs="*", help="canaries; all by default", metavar="NAME")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--hours", type=float, default=0.5)
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in CANARIES]:
+        parser.error(f"no canary is called {unknown[0]}; there are {', '.join(CANARIES)}")
+    found = []
+    for name in options.names or CANARIES:
+        began = time.perf_counter()
+        with quiet():
+            one = find(CANARIES[name], options.first, options.seeds, options.hours)
+        took = f"{time.perf_counter() - began:.0f} s"
+        if one is None:
+            _say(f"{name}: NOT FOUND in {options.seeds} seeds ({took})")
+            continue
+        found.append(one)
+        _say(f"{name}: seed {one.seed}, {one.by} ({took}): {one.what[:200]}")
+    _say("\n".join(table(found)))
+    sys.exit(len(found) < len(options.names or CANARIES))
+
+
+if __name__ == "__main__":
+    main()

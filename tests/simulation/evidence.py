@@ -1,0 +1,277 @@
+"""Read a history and the stores once, for all invariants."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from tests.simulation.history import (
+    MESSAGE,
+    BrokerConfigured,
+    Consumed,
+    Delivered,
+    Event,
+    FaultInjected,
+    Filter,
+    GroupConfigured,
+    History,
+    OffsetsReset,
+    Outgoing,
+    Queue,
+    RunEnded,
+    SendAcknowledged,
+    SendFailed,
+    SendStarted,
+    accepts,
+)
+from tests.simulation.store_reader import Record, Store, position_of
+
+# Faults by what they take from a broker, as `cometmq.testing.faults` names them.
+POWER_LOSS: Final = ("power_off",)
+KILL: Final = ("kill",)
+WIPE: Final = ("wipe",)
+BAD_DISK: Final = ("fail_disk", "slow_disk", "fill_disk")
+WRONG_CLOCK: Final = ("skew_clock", "drift_clock")
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+
+def retry_topic(group: str) -> str:
+    return f"%RETRY%{group}"
+
+
+def dlq_topic(group: str) -> str:
+    return f"%DLQ%{group}"
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """Say which invariant is broken and by which events."""
+
+    invariant: str
+    what: str
+    events: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.invariant}: {self.what}"]
+        lines += [f"    {event.at_s:.3f} s  {event}" for event in self.events]
+        return "\n".join(lines)
+
+
+class StoreImage(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold the files of a store directory, by their path below it (`commitlog/0000…`, with slashes).
+
+    `state` says when the files were read: while the broker ran (what the page cache has), after it
+    closed, or after it was killed or lost its power and was not started again. Of a "dead" store the
+    consume queues and the index are not judged, since recovery may still mend them.
+    """
+
+    files: dict[str, bytes]
+    state: Literal["running", "closed", "dead"] = "closed"
+
+
+class Stored(NamedTuple):
+    """A message as an acknowledgement told of it. `record` is None if it is not in the log now."""
+
+    outgoing: Outgoing
+    started: SendStarted
+    acknowledged: SendAcknowledged
+    offset: int
+    position: int | None
+    record: Record | None
+
+    @property
+    def broker(self) -> str:
+        return self.acknowledged.queue.broker
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether its offset is that in the topic which the producer named."""
+        return not (self.started.is_transaction or self.outgoing.is_delayed)
+
+
+class Evidence:
+    """Hold what the invariants look at."""
+
+    def __init__(self, history: History, stores: Mapping[str, StoreImage]) -> None:
+        self.history = history
+        self.images = dict(stores)
+        self.brokers = {each.broker: each for each in history.of(BrokerConfigured)}
+        self.groups = {(each.group, each.topic): each for each in history.of(GroupConfigured)}
+        self.sends = {each.send: each for each in history.of(SendStarted)}
+        self.acknowledged = {each.send: each for each in history.of(SendAcknowledged)}
+        self.failed = {each.send: each for each in history.of(SendFailed)}
+        self.deliveries = history.of(Delivered)
+        self.verdicts = {each.delivery: each for each in history.of(Consumed)}
+        self.faults = history.of(FaultInjected)
+        self.resets = history.of(OffsetsReset)
+        self.live = any(each.live for each in history.of(RunEnded))
+        self.end_s = history.events[-1].at_s if history.events else 0.0
+        self.outgoing: dict[int, tuple[SendStarted, Outgoing]] = {
+            message.number: (send, message)
+            for send in self.sends.values()
+            for message in send.messages
+        }
+
+    @cached_property
+    def stores(self) -> dict[str, Store]:
+        return {
+            broker: Store(
+                image.files, self.brokers[broker].index_slots if broker in self.brokers else 5000
+            )
+            for broker, image in self.images.items()
+        }
+
+    def number(self, properties: Mapping[str, str]) -> int | None:
+        """Return the number of the message that has these properties."""
+        text = properties.get(MESSAGE, "")
+        return int(text) if text.isdecimal() and int(text) in self.outgoing else None
+
+    # -- faults --
+
+    def injected(
+        self, broker: str, names: tuple[str, ...], since_s: float = 0.0, until_s: float = math.inf
+    ) -> list[FaultInjected]:
+        """Return the faults of these names that met a broker, in a time."""
+        return [
+            fault
+            for fault in self.faults
+            if fault.name in names
+            and since_s <= fault.at_s <= until_s
+            and fault.args.get("node") == broker
+            and fault.args.get("seconds") != 0  # a `slow_disk` that ends another
+        ]
+
+    def damaged(
+        self, broker: str, below: str = "commitlog", since_s: float = 0.0
+    ) -> list[FaultInjected]:
+        """Return the bits that were flipped in a broker's files below a directory."""
+        flips = self.injected(broker, ("flip_bit",), since_s)
+        return [flip for flip in flips if str(flip.args["path"]).startswith(below)]
+
+    def may_forget(self, broker: str) -> tuple[str, ...]:
+        """Return the faults after which a broker may have forgotten the end of its log."""
+        configured = self.brokers.get(broker)
+        in_memory = configured is not None and configured.transient_store_pool
+        # Recovery, after any stop, ends a log at the first bit that was flipped.
+        by_stop = in_memory or bool(self.damaged(broker))
+        return (*POWER_LOSS, *WIPE, *((*KILL, "restart") if by_stop else ()))
+
+    # -- what is in the logs --
+
+    @cached_property
+    def records(self) -> dict[int, list[tuple[str, Record]]]:
+        """Return by the number of a message all its records, with their brokers."""
+        found: dict[int, list[tuple[str, Record]]] = defaultdict(list)
+        for broker, store in self.stores.items():
+            for record in store.records:
+                number = self.number(record.properties)
+                if number is not None:
+                    found[number].append((broker, record))
+        return found
+
+    @cached_property
+    def contents(self) -> dict[Queue, dict[int, Record]]:
+        """Return what each queue holds now, by offset, as the log (not the consume queue) says."""
+        found: dict[Queue, dict[int, Record]] = defaultdict(dict)
+        for broker, store in self.stores.items():
+            for record in store.records:
+                if record.is_in_queue:
+                    queue = Queue(record.topic, broker, record.queue_id)
+                    found[queue][record.queue_offset] = record
+        return found
+
+    @cached_property
+    def stored(self) -> list[Stored]:
+        """Return all messages that were acknowledged and whose broker's files are known."""
+        return [each for ack in self.acknowledged.values() for each in self._stored(ack)]
+
+    def _stored(self, ack: SendAcknowledged) -> Iterator[Stored]:
+        started = self.sends[ack.send]
+        store = self.stores.get(ack.queue.broker)
+        if store is None:
+            return
+        for index, message in enumerate(started.messages):
+            position, record = None, None
+            if index < len(ack.offset_msg_ids):
+                position = position_of(ack.offset_msg_ids[index])
+                record = store.by_position.get(position)
+            else:
+                of_number = self.records.get(message.number, ())
+                record = next((each for at, each in of_number if at == ack.queue.broker), None)
+            if record is not None and self.number(record.properties) != message.number:
+                record = None
+            yield Stored(message, started, ack, ack.offset + index, position, record)
+
+    # -- consumption --
+
+    def wants(self, group: str, topic: str, number: int) -> bool:
+        """Say whether a group's filter accepts a message of the topic."""
+        configured = self.groups.get((group, topic))
+        outgoing = self.outgoing[number][1]
+        wanted = configured.filter if configured is not None else Filter()
+        return accepts(wanted, outgoing.tags, outgoing.properties)
+
+    @cached_property
+    def delivered(self) -> dict[tuple[str, int], list[Delivered]]:
+        """Return the deliveries of each message to each group, in their order."""
+        found: dict[tuple[str, int], list[Delivered]] = defaultdict(list)
+        for delivery in self.deliveries:
+            number = self.number(delivery.properties)
+            if number is not None:
+                found[delivery.group, number].append(delivery)
+        return found
+
+    @cached_property
+    def delivered_from(self) -> dict[tuple[str, Queue], list[Delivered]]:
+        """Return the deliveries of each queue to each group, in their order."""
+        found: dict[tuple[str, Queue], list[Delivered]] = defaultdict(list)
+        for delivery in self.deliveries:
+            found[delivery.group, delivery.queue].append(delivery)
+        return found
+
+    def verdict(self, delivery: Delivered) -> Consumed | None:
+        return self.verdicts.get(delivery.delivery)
+
+    def succeeded(self, delivery: Delivered) -> bool:
+        verdict = self.verdict(delivery)
+        return verdict is not None and verdict.verdict == "success"
+
+    def first_offset(self, group: GroupConfigured, queue: Queue) -> int | None:
+        """Return the offset with which a group began a queue; None if nobody can know it.
+
+        A group that began at the end of a queue began at or before its first delivery.
+        """
+        if group.from_first or queue.topic == retry_topic(group.group):
+            return 0
+        offsets = [each.offset for each in self.delivered_from[group.group, queue]]
+        return min(offsets, default=None)
+
+    def judged_from(self, group: GroupConfigured, queue: Queue) -> int | None:
+        """Return the offset from which on a group owes every message of a queue; None if it owes none.
+
+        A log that lost its end gives the offsets again that a group may have consumed and committed,
+        and what gets such an offset is skipped: Java's brokers do not turn offsets back either. So
+        below what was delivered before the last such fault nothing is owed. Nor is it below where an
+        operator had the group go on; if nobody knows where, since he was told of an error, nothing is.
+        """
+        first = self.first_offset(group, queue)
+        if first is None:
+            return None
+        faults = self.injected(queue.broker, self.may_forget(queue.broker))
+        forgotten_s = max((each.at_s for each in faults), default=-1.0)
+        seen = self.delivered_from[group.group, queue]
+        floor = max([first, *(each.offset + 1 for each in seen if each.at_s <= forgotten_s)])
+        resets = [
+            each for each in self.resets if (each.group, each.topic) == (group.group, queue.topic)
+        ]
+        done = [each for each in resets if each.done]
+        if 2 * len(done) < len(resets):
+            return None
+        return max([floor, *(each.offsets.get(str(queue), 0) for each in done)])

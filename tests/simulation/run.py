@@ -1,0 +1,253 @@
+"""Runs one schedule in virtual time, and has the checker judge what its clients and its disks say."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+from tests.simulation import history as h
+from tests.simulation.checker import check
+from tests.simulation.evidence import StoreImage
+from tests.simulation.invariants import INVARIANTS
+from tests.simulation.schedule import SETTLE_S, Schedule
+from tests.simulation.workloads import WORKLOADS
+from tests.simulation.workloads.operator import Operator
+from tests.simulation.workloads.stage import OPERATOR, Stage
+from tests.simulation.workloads.workload import Workload
+
+from cometmq.broker.config import broker_configs
+from cometmq.errors import CometMQError
+from cometmq.testing import Cluster, Fault
+from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.errors import NodeKilledError
+
+# A run ends all its faults, and lets everybody find each other again, before it looks at the end.
+_CALM_S: Final = 150.0
+
+
+class Figures(NamedTuple):
+    """Counts what a run did."""
+
+    cluster_seconds: float
+    real_seconds: float
+    events: int
+    sent: int
+    acknowledged: int
+    delivered: int
+    checks: int
+    faults: Counter[str]
+
+
+class Outcome(NamedTuple):
+    """Is what became of a run. `failures` are texts, the invariant or the kind of error first."""
+
+    schedule: Schedule
+    history: h.History
+    failures: list[str]
+    figures: Figures
+
+    @property
+    def kinds(self) -> set[str]:
+        """What failed, without the circumstances: a shorter schedule must fail in the same way."""
+        return {failure.partition(":")[0] for failure in self.failures}
+
+
+def run(schedule: Schedule) -> Outcome:
+    """Run a schedule and judge it."""
+    return Run(schedule).outcome()
+
+
+class Run:
+    """One run of a schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.history = h.History()
+        self.failures: list[str] = []
+        self.stores: dict[str, StoreImage] = {}
+        self._cluster = Cluster(
+            clock="virtual",
+            seed=schedule.seed,
+            name_servers=schedule.cluster.name_servers,
+            brokers=schedule.cluster.brokers,
+            properties=schedule.cluster.properties,
+        )
+        self._ended_s = 0.0
+
+    def outcome(self) -> Outcome:
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            # Nobody closes the clients of a node that is killed.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self._run()
+            gc.collect()
+        if self.stores:
+            self.failures += map(str, check(self.history, self.stores))
+        return Outcome(
+            self.schedule, self.history, self.failures, self._figures(time.perf_counter() - began)
+        )
+
+    def _run(self) -> None:
+        try:
+            with TemporaryDirectory() as directory, self._cluster as cluster:
+                cluster.run(self._main(Path(directory)))
+        except Exception as error:  # noqa: BLE001 - any error of a run is what it found
+            self.failures.append(f"{type(error).__name__}: {_told(error)}")
+
+    async def _main(self, directory: Path) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        stage = Stage(self._cluster, self.history, directory)
+        workloads = [WORKLOADS[plan.kind](plan, stage) for plan in self.schedule.workloads]
+        operator = Operator(stage, OPERATOR)
+        self._tell_brokers(stage)
+        for workload in workloads:
+            await self._prepare(workload, operator)
+            for life in workload.lives:
+                stage.node(life.name)  # faults may name it
+        stage.began_s = stage.at_s
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._inject(stage))
+            for workload in workloads:
+                tasks.create_task(workload.run())
+        await stage.sleep_until(self.schedule.seconds)
+        await self._calm(stage)
+        is_live = self.schedule.promise == "liveness"
+        if is_live:
+            until_s = stage.elapsed_s + SETTLE_S
+            async with asyncio.TaskGroup() as tasks:
+                for workload in workloads:
+                    tasks.create_task(workload.settle(until_s))
+        for workload in workloads:
+            await operator.attempt(operator.look(workload.topic, list(workload.filters)))
+            await operator.attempt(operator.read(workload.topic))
+        stage.record(h.RunEnded(at_s=stage.at_s, node=OPERATOR, live=is_live))
+        self._ended_s = stage.at_s
+        self.stores = self._images()
+
+    # -- the parts of a run --
+
+    def _tell_brokers(self, stage: Stage) -> None:
+        for name in self._cluster.nodes.brokers:
+            properties = {"brokerIP1": "10.0.0.1", **self.schedule.cluster.properties}
+            broker, store = broker_configs(properties, source="properties")
+            stage.record(
+                h.BrokerConfigured(
+                    at_s=stage.at_s,
+                    node=OPERATOR,
+                    broker=name,
+                    flush="SYNC_FLUSH" if store.flush_disk_type == "SYNC_FLUSH" else "ASYNC_FLUSH",
+                    transient_store_pool=store.uses_transient_pool,
+                    delay_levels_ms=store.delay_levels_ms,
+                    transaction_check_max=broker.transaction_check_max,
+                    file_reserved_hours=store.file_reserved_time,
+                )
+            )
+
+    async def _prepare(self, workload: Workload, operator: Operator) -> None:
+        await operator.insist(operator.make_topic(workload.topic, workload.queues))
+        stage = workload.stage
+        for group, wanted in workload.filters.items():
+            stage.record(
+                h.GroupConfigured(
+                    at_s=stage.at_s,
+                    node=OPERATOR,
+                    group=group,
+                    topic=workload.topic,
+                    filter=wanted,
+                    is_orderly=workload.is_orderly,
+                    is_broadcasting=workload.is_broadcasting,
+                    max_reconsume_times=workload.max_reconsume_times,
+                )
+            )
+
+    async def _inject(self, stage: Stage) -> None:
+        """Have the faults happen. What takes its time, such as a restart, holds up none."""
+        async with asyncio.TaskGroup() as tasks:
+            for fault in self.schedule.faults:
+                await stage.sleep_until(fault.at_s)
+                tasks.create_task(self._inject_one(stage, fault))
+
+    async def _inject_one(self, stage: Stage, fault: Fault) -> None:
+        node = str(fault.args.get("node", OPERATOR))
+        stage.record(h.FaultInjected(at_s=stage.at_s, node=node, name=fault.name, args=fault.args))
+        try:
+            await self._cluster.inject(fault)
+        except (CometMQError, NodeKilledError) as error:
+            # A broker may not start on the disk that the faults have left; `_calm` tries again.
+            stage.record(
+                h.FaultInjected(
+                    at_s=stage.at_s,
+                    node=node,
+                    name=f"{fault.name}-failed",
+                    args={**fault.args, "error": f"{type(error).__name__}: {error}"},
+                )
+            )
+
+    async def _calm(self, stage: Stage) -> None:
+        """End all faults, and wait until clients had the time to notice."""
+        nodes = self._cluster.nodes
+        endings: list[tuple[str, dict[str, Any]]] = [("heal_all", {})]
+        for name in nodes.all():
+            endings.append(("resume", {"node": name}))
+        for name in nodes.brokers:
+            endings.append(("free_disk", {"node": name}))
+            endings.append(("slow_disk", {"node": name, "seconds": 0.0}))
+        for name in (*nodes.name_servers, *nodes.brokers):
+            if self._cluster.node(name).is_killed:
+                endings.append(("restart", {"node": name}))
+        for name, args in endings:
+            await self._inject_one(stage, Fault(stage.elapsed_s, name, args))
+        await asyncio.sleep(_CALM_S)
+
+    def _images(self) -> dict[str, StoreImage]:
+        """Take the files of the stores, as the brokers that run see them."""
+        images = {}
+        for name in self._cluster.nodes.brokers:
+            node, root = self._cluster.node(name), self._cluster.directory / name
+            with node.disk.at_peace():
+                files = {
+                    str(path.relative_to(root)): data for path, data in _files(node.disk, root)
+                }
+            images[name] = StoreImage(files=files, state="dead" if node.is_killed else "running")
+        return images
+
+    def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """Note an error that nobody took: a task or a callback that failed in silence."""
+        error = context.get("exception")
+        what = _told(error) if isinstance(error, BaseException) else ""
+        self.failures.append(f"unhandled: {context.get('message')} {what}")
+
+    def _figures(self, real_seconds: float) -> Figures:
+        kinds = Counter(type(event) for event in self.history.events)
+        return Figures(
+            self._ended_s,
+            real_seconds,
+            len(self.history),
+            sum(len(event.messages) for event in self.history.of(h.SendStarted)),
+            kinds[h.SendAcknowledged],
+            kinds[h.Delivered],
+            len(INVARIANTS),
+            Counter(event.name for event in self.history.of(h.FaultInjected)),
+        )
+
+
+def _files(disk: VirtualDisk, directory: Path) -> Iterator[tuple[Path, bytes]]:
+    for name in disk.names(directory):
+        path = directory / name
+        if disk.is_directory(path):
+            yield from _files(disk, path)
+        else:
+            yield path, disk.read(path)
+
+
+def _told(error: BaseException) -> str:
+    """Tell an error with the places that it came through."""
+    return "".join(traceback.format_exception(error))

@@ -1,0 +1,214 @@
+"""Says what one simulated run does: its cluster, its workloads, its faults. All follow from a seed.
+
+A schedule is plain data. `draw` makes one of a seed; `shrink` cuts one that fails; a file holds one
+as JSON. Whoever runs a schedule twice on one commit gets the same history twice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from cometmq.runtime.randomness import Randomness
+from cometmq.testing.faults import FAULTS, Fault, Nodes, draw_faults
+
+Promise = Literal["safety", "liveness"]
+
+# The names of the workloads; `tests.simulation.workloads` has them.
+KINDS: Final = (
+    "normal",
+    "keyed",
+    "orderly",
+    "delayed-level",
+    "delayed-time",
+    "transactions",
+    "batch",
+    "broadcasting",
+    "filtered",
+    "resets",
+    "retries",
+    "ranges",
+)
+HOUR_S: Final = 3600.0
+# After the last fault of a run for liveness, all that is under way completes within this time: 16
+# retries take 4 h 46 min, and a group a few minutes to find its brokers again.
+SETTLE_S: Final = 6 * HOUR_S
+
+
+class ClusterPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds the cluster of a run. `properties` are those of every broker, by RocketMQ's names."""
+
+    name_servers: int
+    brokers: int
+    properties: dict[str, str]
+
+
+class WorkloadPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds one workload of a run: which kind, when, how long, how many messages and clients.
+
+    `seed` is the workload's own, so that a schedule with fewer workloads leaves the others as they
+    are.
+    """
+
+    kind: str
+    name: str
+    seed: int
+    start_s: float
+    seconds: float
+    messages: int
+    clients: int
+
+
+class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds all that a run does.
+
+    `promise` is what the run is judged by: in a run for safety faults come at any time; in one for
+    liveness they end, and all must complete within SETTLE_S. `seconds` is the time of workloads and
+    faults; settling comes after it.
+    """
+
+    seed: int
+    promise: Promise
+    seconds: float
+    cluster: ClusterPlan
+    workloads: tuple[WorkloadPlan, ...]
+    faults: tuple[Fault, ...]
+    store: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.promise}-{self.seed}"
+
+
+class Life(NamedTuple):
+    """Says when a client joins and leaves, in seconds of the schedule, how many messages it sends
+    meanwhile, and whether it is killed in the end.
+    """
+
+    name: str
+    joins_s: float
+    leaves_s: float
+    messages: int
+    is_killed: bool
+
+
+def lives_of(plan: WorkloadPlan) -> list[Life]:
+    """Return the lives of a workload's clients; they follow from its plan."""
+    rng, ends_s = generator(plan.seed, "lives"), plan.start_s + plan.seconds
+    spans: list[tuple[str, float, float, bool]] = []
+    for client in range(plan.clients):
+        joins_s = plan.start_s + (rng.uniform(0, plan.seconds / 4) if client else 0.0)
+        for life in range(3):
+            leaves_s = min(ends_s, joins_s + plan.seconds * rng.uniform(0.2, 1.5))
+            spans.append((f"{plan.name}-{client}-{life}", joins_s, leaves_s, rng.random() < 0.3))
+            joins_s = leaves_s + rng.expovariate(1 / 20)
+            if joins_s > ends_s - 30:
+                break
+    share, rest = divmod(plan.messages, len(spans))
+    return [
+        Life(name, joins_s, leaves_s, share + (at < rest), is_killed)
+        for at, (name, joins_s, leaves_s, is_killed) in enumerate(spans)
+    ]
+
+
+# Faults after which acknowledged messages may be gone for good: no run for liveness waits for those.
+_LOSING: Final = frozenset({"wipe", "flip_bit"})
+_LOSING_UNSYNCED: Final = frozenset({"power_off"})
+# Clients are killed by their own lives, and have no disk.
+_OF_CLIENTS: Final = frozenset(
+    {"cut", "blackhole", "delay", "slow", "reset_connections", "partition", "pause", "skew_clock"}
+)
+
+
+def draw(seed: int, *, hours: float = 0.5, store: str | None = None) -> Schedule:
+    """Draw the schedule of `seed`. Two of three are for safety."""
+    rng = generator(seed, "schedule")
+    promise: Promise = "liveness" if rng.random() < 1 / 3 else "safety"
+    cluster = _draw_cluster(rng)
+    seconds = hours * HOUR_S
+    workloads = tuple(
+        _draw_workload(rng, number, seconds) for number in range(rng.randint(1, 2 + round(hours)))
+    )
+    faults = _draw_faults(seed, promise, cluster, workloads)
+    return Schedule(seed, promise, seconds, cluster, workloads, faults, store)
+
+
+def _draw_cluster(rng: Random) -> ClusterPlan:
+    flush = rng.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
+    properties = {
+        "flushDiskType": flush,
+        "adminFrom": "10.0.0.0/16",
+        # A disk that is full is no reason to delete messages that nobody has consumed.
+        "cleanFileForciblyEnable": "false",
+        "enablePropertyFilter": "true",
+        "mappedFileSizeCommitLog": str(rng.choice((64, 256, 1024)) * 1024),
+        "mappedFileSizeConsumeQueue": str(20 * rng.choice((50, 500))),
+        "timerWheelEnable": rng.choice(("true", "true", "false")),
+        "transactionTimeOut": str(rng.choice((3000, 6000))),
+        "transactionCheckInterval": str(rng.choice((5000, 30_000))),
+    }
+    if flush == "ASYNC_FLUSH" and rng.random() < 0.4:
+        properties["transientStorePoolEnable"] = "true"
+    return ClusterPlan(rng.choice((1, 1, 2)), rng.choice((1, 1, 2, 3)), properties)
+
+
+def _draw_workload(rng: Random, number: int, seconds: float) -> WorkloadPlan:
+    kind = rng.choice(KINDS)
+    lasts_s = round(min(seconds, rng.uniform(120, 900)), 3)
+    return WorkloadPlan(
+        kind=kind,
+        name=f"{kind}-{number}",
+        seed=rng.randrange(1 << 32),
+        start_s=round(rng.uniform(0, seconds - lasts_s), 3),
+        seconds=lasts_s,
+        messages=rng.choice((5, 20, 60, 150)),
+        clients=rng.randint(1, 3),
+    )
+
+
+def _draw_faults(
+    seed: int, promise: Promise, cluster: ClusterPlan, workloads: tuple[WorkloadPlan, ...]
+) -> tuple[Fault, ...]:
+    """Draw faults for the time of each workload; those between them meet nobody but servers."""
+    left_out = _LOSING if promise == "liveness" else frozenset[str]()
+    if promise == "liveness" and cluster.properties["flushDiskType"] == "ASYNC_FLUSH":
+        left_out |= _LOSING_UNSYNCED
+    kinds = [
+        name for name, kind in FAULTS.items() if kind.draw is not None and name not in left_out
+    ]
+    name_servers = [f"namesrv-{number}" for number in range(cluster.name_servers)]
+    brokers = [f"broker-{chr(ord('a') + number)}" for number in range(cluster.brokers)]
+    faults: list[Fault] = []
+    for plan in workloads:
+        rng = generator(seed, f"faults of {plan.name}")
+        randomness = Randomness(rng.randrange(1 << 32))
+        chosen = rng.sample(kinds, rng.randint(1, 6))
+        every_s = rng.choice((20, 60, 200))
+        servers = Nodes(name_servers, brokers)
+        drawn = draw_faults(randomness, servers, plan.seconds, kinds=chosen, every_s=every_s)
+        if at_clients := [name for name in chosen if name in _OF_CLIENTS]:
+            everybody = servers._replace(clients=[life.name for life in lives_of(plan)])
+            drawn += draw_faults(
+                randomness, everybody, plan.seconds, kinds=at_clients, every_s=every_s
+            )
+        faults += [
+            msgspec.structs.replace(each, at_s=round(plan.start_s + each.at_s, 3)) for each in drawn
+        ]
+    return tuple(sorted(faults, key=lambda each: each.at_s))
+
+
+def read(file: Path) -> Schedule:
+    """Read a schedule that `write` wrote."""
+    return msgspec.json.decode(file.read_bytes(), type=Schedule)
+
+
+def write(schedule: Schedule, file: Path) -> None:
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(schedule), indent=2) + b"\n")
+
+
+def generator(seed: int, use: str) -> Random:
+    """Return a generator of its own for each use of a seed: a text seeds it the same everywhere."""
+    return Random(f"{seed}:{use}")

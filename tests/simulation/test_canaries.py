@@ -1,0 +1,109 @@
+"""Canaries are found: each by a short schedule of its own.
+
+How many drawn schedules it takes is in docs/reliability.md (`python -m tests.simulation.canaries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from tests.simulation import run
+from tests.simulation.__main__ import quiet
+from tests.simulation.canaries import CANARIES, planted
+from tests.simulation.invariants import INVARIANTS
+from tests.simulation.schedule import ClusterPlan, Promise, Schedule, WorkloadPlan
+
+from cometmq.testing.faults import Fault
+
+
+def short(
+    kind: str,
+    *faults: Fault,
+    promise: Promise = "safety",
+    flush: str = "SYNC_FLUSH",
+    messages: int = 40,
+    seconds: float = 80.0,
+    seed: int = 1,
+) -> Schedule:
+    """Make a schedule of one broker and one workload."""
+    return Schedule(
+        seed=seed,
+        promise=promise,
+        seconds=seconds,
+        cluster=ClusterPlan(
+            1,
+            1,
+            {
+                "flushDiskType": flush,
+                "adminFrom": "10.0.0.0/16",
+                "enablePropertyFilter": "true",
+                "transactionCheckInterval": "5000",
+            },
+        ),
+        workloads=(
+            WorkloadPlan(
+                kind=kind,
+                name=f"{kind}-0",
+                seed=seed,
+                start_s=0.0,
+                seconds=seconds - 20,
+                messages=messages,
+                clients=1,
+            ),
+        ),
+        faults=faults,
+    )
+
+
+def _power_losses(*at_s: float) -> Iterator[Fault]:
+    for each in at_s:
+        yield Fault(each, "power_off", {"node": "broker-a"})
+        yield Fault(each + 3, "restart", {"node": "broker-a"})
+
+
+SHORT: Final = {
+    "skip-an-fsync": short("normal", *_power_losses(20, 30, 40, 50, 60), messages=150),
+    "acknowledge-before-the-flush": short(
+        "normal", *_power_losses(20, 30, 40, 50, 60), messages=150
+    ),
+    "acknowledge-before-the-append": short("normal"),
+    "drop-a-dispatch": short("normal"),
+    "reuse-an-offset": short("normal"),
+    "refuse-what-is-stored": short("normal", seed=3),
+    "store-a-body-short": short("normal"),
+    "forget-a-half-message": short("transactions", promise="liveness"),
+    "commit-a-roll-back": short("transactions"),
+    "deliver-a-delay-early": short("delayed-level"),
+    "commit-ahead": short("normal", seed=4),
+    "serve-what-is-filtered-out": short("filtered", messages=80),
+    "deliver-altered": short("normal"),
+    "drop-a-delivery": short("normal"),
+    "go-on-behind-a-suspended-message": short("orderly", messages=80),
+    "leave-a-hole-in-a-range": short("ranges"),
+    "skip-a-retry-level": short("retries"),
+    "give-up-early": short("retries"),
+    "lose-a-dead-letter": short("retries", promise="liveness"),
+}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have runs end soon: these schedules leave nothing that takes long."""
+    monkeypatch.setattr(run, "_CALM_S", 10.0)
+    monkeypatch.setattr(run, "SETTLE_S", 60.0)
+
+
+@pytest.mark.parametrize("name", CANARIES)
+def test_a_canary_is_found(name: str) -> None:
+    canary, schedule = CANARIES[name], SHORT[name]
+    with quiet(), planted(canary, schedule.seed):
+        outcome = run.run(schedule)
+    assert outcome.kinds & canary.found_by, outcome.failures
+
+
+def test_every_canary_has_an_invariant_that_finds_it_and_every_invariant_a_canary() -> None:
+    found_by = {name for canary in CANARIES.values() for name in canary.found_by}
+    assert found_by == set(INVARIANTS)
+    assert set(SHORT) == set(CANARIES)

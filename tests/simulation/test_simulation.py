@@ -1,0 +1,148 @@
+"""Fixed seeds of the simulation suite, and what the suite itself promises: replay, and short schedules."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.simulation import __main__ as command_line
+from tests.simulation import run as running
+from tests.simulation.evidence import Violation
+from tests.simulation.history import History
+from tests.simulation.run import run
+from tests.simulation.schedule import KINDS, Schedule, draw, lives_of, read, write
+from tests.simulation.shrink import Shrinker
+from tests.simulation.workloads import WORKLOADS
+from tests.waits import WAIT_S
+
+from cometmq.testing import Fault
+
+# Short runs, which between them have every kind of workload and most faults.
+SEEDS = (1, 2, 3, 4)
+HOURS = 0.2
+REPO = Path(__file__).resolve().parents[2]
+
+
+def digest(history: History) -> str:
+    return hashlib.sha256("\n".join(history.lines()).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fixed_seeds_hold(seed: int) -> None:
+    with command_line.quiet():
+        outcome = run(draw(seed, hours=HOURS))
+    assert outcome.failures == [], command_line.command(seed, HOURS, None)
+    assert outcome.figures.acknowledged > 0
+
+
+def test_one_seed_gives_one_history_in_each_process() -> None:
+    schedule = draw(5, hours=HOURS)
+    with command_line.quiet():
+        first, second = run(schedule).history, run(schedule).history
+        other = run(draw(6, hours=HOURS)).history
+    assert list(first.lines()) == list(second.lines())
+    assert digest(other) != digest(first)
+    program = (
+        "from tests.simulation import test_simulation as t, __main__ as m\n"
+        f"with m.quiet(): print(t.digest(t.run(t.draw(5, hours={HOURS})).history))"
+    )
+    for hash_seed in ("1", "2"):
+        told = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=REPO,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert told.stdout.strip() == digest(first), told.stderr
+
+
+def test_a_schedule_is_plain_data_that_follows_from_its_seed(tmp_path: Path) -> None:
+    schedules = [draw(seed) for seed in range(30)]
+    assert schedules == [draw(seed) for seed in range(30)]
+    assert {schedule.promise for schedule in schedules} == {"safety", "liveness"}
+    for schedule in schedules:
+        write(schedule, tmp_path / "schedule.json")
+        assert read(tmp_path / "schedule.json") == schedule
+        for plan in schedule.workloads:
+            assert sum(life.messages for life in lives_of(plan)) == plan.messages
+    assert tuple(WORKLOADS) == KINDS
+
+
+def culprit(schedule: Schedule) -> bool:
+    """Fail like a defect that takes one workload, two faults, and a number of messages."""
+    kinds = [plan.kind for plan in schedule.workloads if plan.messages >= 3]
+    return "normal" in kinds and {"kill", "cut"} <= {fault.name for fault in schedule.faults}
+
+
+def long_schedule() -> Schedule:
+    plans = [
+        msgspec.structs.replace(plan, kind=kind, name=kind, start_s=0.0, messages=60)
+        for kind in KINDS
+        for plan in draw(1).workloads[:1]
+    ]
+    faults = [
+        Fault(at_s, name, {"node": "broker-a"} if name != "cut" else {"a": "broker-a", "b": "x"})
+        for at_s, name in enumerate(("pause", "resume", "kill", "restart", "cut") * 8)
+    ]
+    return msgspec.structs.replace(draw(1), workloads=tuple(plans), faults=tuple(faults))
+
+
+def test_a_schedule_is_cut_to_what_its_failure_takes() -> None:
+    shrinker = Shrinker(culprit)
+    short = shrinker.shrink(long_schedule())
+    assert culprit(short)
+    assert [plan.kind for plan in short.workloads] == ["normal"]
+    assert sorted(fault.name for fault in short.faults) == ["cut", "kill"]
+    assert short.workloads[0].messages == 3
+    assert short.workloads[0].clients == 1
+    assert short.seconds < 900
+
+
+def test_a_shrink_ends_after_the_runs_that_it_may_take() -> None:
+    ran: list[Schedule] = []
+
+    def fails(schedule: Schedule) -> bool:
+        ran.append(schedule)
+        return culprit(schedule)
+
+    shrinker = Shrinker(fails, runs=7)
+    assert culprit(shrinker.shrink(long_schedule()))
+    assert len(ran) == shrinker.runs == 7
+
+
+@pytest.fixture
+def always_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the checker find something in every run that sends anything."""
+
+    def check(history: History, _stores: object) -> list[Violation]:
+        return [Violation(invariant="planted", what="it is always broken")] if len(history) else []
+
+    monkeypatch.setattr(running, "check", check)
+
+
+@pytest.mark.usefixtures("always_broken")
+def test_a_failing_seed_is_told_with_the_command_that_replays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command_line, "RUNS", 6)
+    arguments = ["--seed", "3", "--hours", "0.05", "--shrink"]
+    monkeypatch.setattr(sys, "argv", ["simulation", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command_line.main()
+    told = capsys.readouterr().out
+    assert ended.value.code == 1
+    assert "planted: it is always broken" in told
+    assert "make sim SEED=3 HOURS=0.05" in told
+    short = read(next(tmp_path.glob("*.json")))
+    assert f"--schedule {short.name}.json" in told
+    assert len(short.faults) <= len(draw(3, hours=0.05).faults)
+    assert run(short).kinds == {"planted"}
