@@ -469,3 +469,67 @@ def test_a_disk_that_is_full(small_disk: Path) -> None:
     assert started.returncode == 2
     assert started.stderr.count("\n") == 1
     assert snapshot(root) == before
+
+
+def test_slice_makes_a_store_that_check_accepts_and_says_what_it_has(
+    java: Path, tmp_path: Path
+) -> None:
+    before = snapshot(java)
+    target = tmp_path / "slice"
+    status, output = called("slice", java, target, "--from", "20000", "--to", "40000")
+    assert status == 0
+    assert "✓ sound; a broker on it needs these settings:" in output
+    assert f"  storePathRootDir={target}" in output
+    assert snapshot(java) == before
+    status, output = called("check", target, "-o", "json")
+    checked = json.loads(output)["commitLog"]
+    assert status == 0
+    other = tmp_path / "other"
+    status, output = called("slice", java, other, "--from", "20000", "--to", "40000", "-o", "json")
+    made = json.loads(output)
+    assert status == 0
+    assert 20000 <= made["fromOffset"] < made["toOffset"] < 42000
+    assert made["toOffset"] == checked["maxOffset"]
+    # The check counts the record in front, which no queue has, too.
+    assert made["records"] == checked["records"] - 1
+    assert sum(queue["messages"] for queue in made["queues"]) == made["records"]
+
+
+def test_slice_of_a_topic_and_of_times(java: Path, tmp_path: Path) -> None:
+    _, output = called("stats", java, "--queues", "-o", "json")
+    topic = json.loads(output)["topics"][0]
+    last = str(topic["lastStoreTimestamp"])
+    status, output = called(
+        "slice", java, tmp_path / "s", "-t", topic["topic"], "-b", last, "-o", "json"
+    )
+    made = json.loads(output)
+    assert status == 0
+    assert made["firstStoreTimestamp"] == made["lastStoreTimestamp"] == int(last)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--from", "9", "--to", "9"], "the part from 9 to 9 is empty"),
+        (["-t", "nobody"], "the store has no topic nobody; it has "),
+        (["-b", "yesterday"], "--beginTime yesterday is no time"),
+        (["-i", "3"], "queue 3 is of no topic"),
+    ],
+)
+def test_slice_names_bad_input_and_makes_nothing(
+    java: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    result = ended("slice", java, tmp_path / "slice", *arguments)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "slice").exists()
+
+
+def test_slice_refuses_a_target_that_has_something(java: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("x")
+    result = ended("slice", java, tmp_path / "full")
+    assert result.returncode == 2
+    assert "is not empty, it has mine" in result.stderr
+    assert "lie in each other" in ended("slice", java, java / "inside").stderr

@@ -27,6 +27,7 @@ from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
 from cometmq.testing import Cluster, Fault
 from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.errors import NodeKilledError
 
 # A run ends all its faults, and lets everybody find each other again, before it looks at the end.
 _CALM_S: Final = 150.0
@@ -179,7 +180,7 @@ class Run:
         stage.record(h.FaultInjected(at_s=stage.at_s, node=node, name=fault.name, args=fault.args))
         try:
             await self._cluster.inject(fault)
-        except CometMQError as error:
+        except (CometMQError, NodeKilledError) as error:
             # A broker may not start on the disk that the faults have left; `_calm` tries again.
             stage.record(
                 h.FaultInjected(

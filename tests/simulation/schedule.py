@@ -141,6 +141,8 @@ def _draw_cluster(rng: Random) -> ClusterPlan:
     properties = {
         "flushDiskType": flush,
         "adminFrom": "10.0.0.0/16",
+        # A disk that is full is no reason to delete messages that nobody has consumed.
+        "cleanFileForciblyEnable": "false",
         "enablePropertyFilter": "true",
         "mappedFileSizeCommitLog": str(rng.choice((64, 256, 1024)) * 1024),
         "mappedFileSizeConsumeQueue": str(20 * rng.choice((50, 500))),

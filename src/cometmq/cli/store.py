@@ -1,4 +1,4 @@
-"""Defines `cometmq store check|dump|stats|repair|explain`, tools for a store whose broker is down.
+"""Defines `cometmq store check|dump|stats|repair|slice|explain`, tools for a store whose broker is down.
 
 They work on stores of the Java broker, too; `explain` also works while the broker runs. The exit
 status is 0 if all is well, 1 if something is damaged, 2 if the directory cannot be used.
@@ -232,6 +232,79 @@ def repair(
         screen.print_repair(store, report, plan, done=done)
     if not report.is_sound:
         raise typer.Exit(1)
+
+
+@app.command("slice", cls=Command)
+def slice_(
+    directory: Directory,
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TARGET", help="A directory that is new or empty.", show_default=False
+        ),
+    ],
+    settings: Settings = None,
+    commit_log: CommitLogDirectory = None,
+    output: Output = Form.TABLE,
+    first_offset: Annotated[
+        int, typer.Option("--from", help="First offset in the commit log.", min=0)
+    ] = 0,
+    end_offset: Annotated[
+        int | None,
+        typer.Option("--to", help="Offset in the commit log to stop before.", show_default=False),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "-t",
+            "--topic",
+            help="From the first to the last message of a topic, with all others in between.",
+            show_default=False,
+        ),
+    ] = None,
+    queue_id: Annotated[
+        int | None, typer.Option("-i", "--queueId", min=0, show_default=False)
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "-b",
+            "--beginTime",
+            help="First time of storing: ms, or 2026-03-01T12:00:00 (local).",
+            show_default=False,
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("-e", "--endTime", help="Time to stop before.", show_default=False),
+    ] = None,
+) -> None:
+    """Copy a part of the log with its queues, index and settings, for a broker or a simulation."""
+    from cometmq.cli import store_screen as screen
+    from cometmq.runtime.clock import SYSTEM_CLOCK
+    from cometmq.runtime.logging import configure_logging
+    from cometmq.store.offline.slice import Selection, make_slice
+    from cometmq.store.offline.store import open_offline
+
+    # Queues and index are built by a store, whose log lines would stand between the lines here.
+    configure_logging("error")
+    selection = Selection(
+        first_offset=first_offset,
+        end_offset=end_offset,
+        topic=topic,
+        queue_id=queue_id,
+        begin_ms=None if begin is None else screen.time_ms("--beginTime", begin),
+        end_ms=None if end is None else screen.time_ms("--endTime", end),
+    )
+    with (
+        open_offline(_config(directory, settings, commit_log)) as store,
+        screen.progress() as progress,
+    ):
+        made = make_slice(store, target, selection, clock=SYSTEM_CLOCK, progress=progress)
+    if output is Form.JSON:
+        screen.print_json(screen.slice_json(made))
+    else:
+        screen.print_slice(made)
 
 
 @app.command("explain", cls=Command)

@@ -19,6 +19,7 @@ from cometmq.errors import ConfigError
 if TYPE_CHECKING:
     from cometmq.store.offline.check import Report
     from cometmq.store.offline.repair import RepairPlan
+    from cometmq.store.offline.slice import Slice
     from cometmq.store.offline.stats import QueueStats, StoreStats, TopicStats
     from cometmq.store.offline.store import OfflineStore
     from cometmq.store.retention import Plan
@@ -278,6 +279,73 @@ def print_repair(store: OfflineStore, report: Report, plan: RepairPlan, *, done:
     else:
         command = f"cometmq store repair --write {root}"
         _console.print(f"Nothing was changed. To do it: [bold]{escape(command)}[/]")
+
+
+# -- slice --
+
+
+def slice_json(made: Slice) -> dict[str, Any]:
+    return {
+        "directory": str(made.config.store_path_root_dir),
+        "fromOffset": made.first_offset,
+        "toOffset": made.end_offset,
+        "records": made.record_count,
+        "bytes": made.end_offset - made.first_offset,
+        "firstStoreTimestamp": made.first_timestamp,
+        "lastStoreTimestamp": made.last_timestamp,
+        "queues": [
+            {
+                "topic": queue.topic,
+                "queueId": queue.queue_id,
+                "minOffset": queue.first_offset,
+                "maxOffset": queue.end_offset,
+                "messages": queue.message_count,
+            }
+            for _, queue in sorted(made.queues.items())
+        ],
+        "queuesWithoutMessages": [
+            {"topic": topic, "queueId": queue_id} for topic, queue_id in made.idle_queues
+        ],
+        "stateFiles": made.state_files,
+        "settings": _settings_of(made),
+    }
+
+
+def _settings_of(made: Slice) -> dict[str, str]:
+    """Return what a broker on the slice has to be told: files keep the sizes that they had."""
+    config = made.config
+    return {
+        "storePathRootDir": str(config.store_path_root_dir),
+        "mappedFileSizeCommitLog": str(config.mapped_file_size_commit_log),
+        "mappedFileSizeConsumeQueue": str(config.mapped_file_size_consume_queue),
+        "maxHashSlotNum": str(config.max_hash_slot_num),
+        "maxIndexNum": str(config.max_index_num),
+    }
+
+
+def print_slice(made: Slice) -> None:
+    _console.print(f"[bold]{escape(str(made.config.store_path_root_dir))}[/]")
+    rows = [
+        ("commit log", f"{made.first_offset:,} to {made.end_offset:,}"),
+        ("records", f"{made.record_count:,}, {_bytes(made.end_offset - made.first_offset)}"),
+        ("stored", f"{_time(made.first_timestamp)} to {_time(made.last_timestamp)}"),
+        ("state files", ", ".join(made.state_files) or "none"),
+    ]
+    for line in _columns(rows):
+        _console.print(f"  {escape(line)}")
+    table: list[tuple[str, ...]] = [("topic", "queue", "messages", "min offset", "max offset")]
+    for _, queue in sorted(made.queues.items()):
+        numbers = (queue.message_count, queue.first_offset, queue.end_offset)
+        table.append((queue.topic, str(queue.queue_id), *(f"{number:,}" for number in numbers)))
+    for number, line in enumerate(_columns(table, right=range(1, 5))):
+        _console.print(f"[{'default' if number else 'bold'}]{escape(line)}[/]")
+    if made.idle_queues:
+        _console.print(
+            f"{_count(len(made.idle_queues), 'queue')} without messages, for its offsets"
+        )
+    _console.print("[green]✓ sound[/]; a broker on it needs these settings:")
+    for key, value in _settings_of(made).items():
+        _console.print(f"  {escape(key)}={escape(value)}")
 
 
 # -- explain --

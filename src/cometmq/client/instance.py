@@ -9,7 +9,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -276,7 +276,7 @@ class ClientInstance:
                 producer_group=producer_group,
                 consumer_group=consumer_group,
             )
-            for address in self.routes.addresses(masters_only=False)
+            for address in sorted(self.routes.addresses(masters_only=False))
             if self.remoting.connected(address) is not None
         ]
         try:

@@ -147,7 +147,8 @@ class Holdings:
         self.unsent_bytes = 0
         self._unmeasured = 0
         self._measure_due = False
-        self._holders: dict[Holder, None] = {}  # in the order in which they came
+        # A dict, because it has an order: a set would order them by their addresses.
+        self._holders: dict[Holder, None] = {}
 
     @property
     def total_bytes(self) -> int:

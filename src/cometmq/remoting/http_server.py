@@ -113,7 +113,7 @@ class HttpServer:
         # In the order in which they began to rest; a busy one stands anywhere.
         self._connections: dict[_HttpConnection, None] = {}
         # Connections that came when there were too many, until they have read so.
-        self._turned_away: set[_HttpConnection] = set()
+        self._turned_away: dict[_HttpConnection, None] = {}
 
     @property
     def port(self) -> int:
@@ -187,7 +187,7 @@ class HttpServer:
         """Note that a connection is refused; say whether it may stay to read why."""
         if len(self._turned_away) >= self._max_connections:
             return False
-        self._turned_away.add(connection)
+        self._turned_away[connection] = None
         return True
 
     def begins_to_rest(self, connection: _HttpConnection) -> None:
@@ -198,7 +198,7 @@ class HttpServer:
 
     def forget(self, connection: _HttpConnection) -> None:
         self._connections.pop(connection, None)
-        self._turned_away.discard(connection)
+        self._turned_away.pop(connection, None)
 
     @property
     def connection_count(self) -> int:

@@ -64,7 +64,7 @@ class RemotingServer:
         on_disconnect: Callable[[Connection], None] | None = None,
         network: Network = TCP_NETWORK,
     ) -> None:
-        # In the order in which they came; a set would be in the order of addresses in memory.
+        # A dict, because it has an order: a set would close them in that of their addresses.
         self.connections: dict[Connection, None] = {}
         self.holdings = holdings or Holdings()
         self._host = host

@@ -9,7 +9,6 @@ one go.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
 from functools import partial
@@ -212,7 +211,7 @@ class MessageStore:
         clean = self._disk.size(self.config.abort_path) is None
         self.commit_log.files.load(repair=not clean)
         # Before the first change: a crash on the way must not look like a clean stop.
-        self._disk.write(self.config.abort_path, str(os.getpid()).encode())
+        self._disk.write(self.config.abort_path, str(self._disk.process_id()).encode())
         self._disk.sync_directory(self.config.abort_path.parent)
         intact = self.queues.load(repair=True)
         self._ledger.load()

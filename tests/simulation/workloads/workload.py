@@ -16,7 +16,7 @@ from cometmq.aio import Producer, PushConsumer
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.errors import CometMQError
 from cometmq.model.results import ConsumeFromWhere, MessageModel
-from cometmq.testing.virtual.node import NodeKilledError
+from cometmq.testing.virtual.errors import NodeKilledError
 
 # A client that is told to leave has so long to close, then it is killed.
 _CLOSE_S: Final = 180.0
@@ -186,6 +186,8 @@ class Workload:
         return f"{client.name}@{group}"
 
     def _member_stopped(self, client: Client, group: str, *, clean: bool) -> None:
+        if clean and self.stage.node(client.name).is_killed:
+            return  # what is left of a killed process is cleared away when the world ends
         self.stage.record(
             h.MemberStopped(
                 at_s=self.stage.at_s,

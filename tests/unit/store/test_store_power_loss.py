@@ -133,3 +133,19 @@ def drop(store: MessageStore) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_power_losses(tmp_path: Path, seed: int) -> None:
     lives(Box(tmp_path / "store", mapped_file_size_commit_log=4096 * 4), seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loss_of_power_right_after_a_start_is_no_clean_stop(tmp_path: Path, seed: int) -> None:
+    """The name of `abort` could be lost while the next file of the log was not."""
+    box = Box(tmp_path / "store", mapped_file_size_commit_log=4096 * 4)
+    disk = VirtualDisk(Randomness(seed))
+    box.open(disk).close()
+    store = box.open(disk)
+    put(store, b"body")  # makes a file, of which any part may be there afterwards
+    disk.lose_power()
+    drop(store)
+    assert disk.size(tmp_path / "store" / "abort") is not None
+    store = box.open(disk)
+    assert put(store, b"body")[0] in (0, 1)
+    store.close()

@@ -1,4 +1,4 @@
-"""Prints what happens on a cluster in virtual time under one seed. Run with the seed as argument.
+"""Writes down what happens on a cluster in virtual time. Arguments: the seed and the file to write.
 
 The lines have all that another process could do otherwise: each event of the world, each message as
 its consumers got it, and the contents of every file of every disk.
@@ -43,7 +43,7 @@ async def main(cluster: Cluster) -> list[str]:
             )
             again = {m.msg_id for m in messages if m.body.endswith(b"3")} - tried
             tried.update(again)
-            return ConsumeResult.RETRY if again else ConsumeResult.SUCCESS
+            return ConsumeResult.RECONSUME_LATER if again else ConsumeResult.SUCCESS
 
         with cluster.node(name):
             made = PushConsumer(group, listen, namesrv=cluster.namesrv)
@@ -77,15 +77,15 @@ async def main(cluster: Cluster) -> list[str]:
 def files(cluster: Cluster) -> list[str]:
     """Return a line for each file, with a digest of its contents."""
     lines = []
-    for name in cluster.nodes:
-        disk = cluster.node(name).disk
+    for node in cluster.world.nodes.values():
+        disk = node.disk
         waiting = [Path("/")]
         while waiting:
             path = waiting.pop()
             if disk.is_directory(path):
                 waiting += [path / each for each in sorted(disk.names(path))]
             else:
-                lines.append(f"{name} {path} {hashlib.sha256(disk.read(path)).hexdigest()}")
+                lines.append(f"{node.name} {path} {hashlib.sha256(disk.read(path)).hexdigest()}")
     return lines
 
 
@@ -94,4 +94,4 @@ if __name__ == "__main__":
         lines = cluster.run(main(cluster))
     lines += [str(event) for event in cluster.world.history]
     lines += files(cluster)
-    print("\n".join(lines))
+    Path(sys.argv[2]).write_text("\n".join(lines))

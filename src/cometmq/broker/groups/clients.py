@@ -218,7 +218,9 @@ class ClientManager:
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
         groups = self._groups_of.pop(connection, set())
-        self._remove(groups, lambda member: member.connection is connection, "connection closed")
+        self._remove(
+            sorted(groups), lambda member: member.connection is connection, "connection closed"
+        )
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""
@@ -227,7 +229,7 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.seen_s < limit
 
-        groups = self._consumers.keys() | self._producers.keys()
+        groups = sorted(self._consumers.keys() | self._producers.keys())
         for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 
@@ -281,7 +283,7 @@ class ClientManager:
             subscribers.discard(group)
             if not subscribers:
                 del self._subscribers[topic]
-        for topic in topics - before:
+        for topic in sorted(topics - before):
             self._subscribers.setdefault(topic, set()).add(group)
         if topics:
             self._subscribed[group] = topics

@@ -89,7 +89,7 @@ class OffsetAdmin:
         """Collect the lowest offsets by queue, a group a step; those of deleted messages do not
         count.
         """
-        for group in self._offsets.groups_of(topic) - left_out:
+        for group in sorted(self._offsets.groups_of(topic) - left_out):
             for queue_id, offset in self._offsets.queues(group, topic).items():
                 if offset >= self._store.min_offset(topic, queue_id):
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
@@ -121,7 +121,11 @@ class OffsetAdmin:
         topic = (header.topic or "").strip()
         if not topic:
             # The retry topic is the group's own: no other group reads it.
-            return [t for t in self._offsets.topics_of(header.src_group) if not is_retry_topic(t)]
+            return [
+                t
+                for t in sorted(self._offsets.topics_of(header.src_group))
+                if not is_retry_topic(t)
+            ]
         if self._topics.get(topic) is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"

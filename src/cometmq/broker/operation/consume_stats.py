@@ -87,7 +87,7 @@ class ConsumeStatsHandlers:
                 await answer.write(b"%b{%b:[" % (comma, encode_body(group)))
                 comma = b","
                 between = b""
-                for topic in self._subscribed(group, list(self._offsets.topics_of(group))):
+                for topic in self._subscribed(group, sorted(self._offsets.topics_of(group))):
                     config = self._topics.get(topic)
                     if config is None or (call.header.is_order and not config.order):
                         await answer.breathe()
@@ -151,7 +151,7 @@ class ConsumeStatsHandlers:
         if header.topic and not header.topic.isspace():
             topics = [header.topic]
         else:
-            topics = list(self._offsets.topics_of(header.consumer_group))
+            topics = sorted(self._offsets.topics_of(header.consumer_group))
         return self._subscribed(header.consumer_group, topics)
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:

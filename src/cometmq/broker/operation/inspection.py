@@ -115,7 +115,7 @@ class InspectionHandlers:
         """Return the groups that subscribe to a topic now or have an offset in it."""
         header = call.header
         groups = self._clients.groups_of(header.topic) | self._offsets.groups_of(header.topic)
-        return response(ResponseCode.SUCCESS, body=encode_body(GroupList(list(groups))))
+        return response(ResponseCode.SUCCESS, body=encode_body(GroupList(sorted(groups))))
 
     # -- groups --
 
@@ -158,7 +158,7 @@ class InspectionHandlers:
     ) -> RemotingCommand:
         """Return the topics in which a group has an offset."""
         header = call.header
-        topics = list(self._offsets.topics_of(header.group))
+        topics = sorted(self._offsets.topics_of(header.group))
         return response(ResponseCode.SUCCESS, body=encode_body(TopicList(self._address, topics)))
 
     def subscription(

@@ -65,7 +65,7 @@ class Heartbeats:
 
     async def beat_all(self) -> None:
         """Send one heartbeat to every broker. Revive brokers in the background if it fails."""
-        await asyncio.gather(*(self._try_beat(address) for address in self._targets()))
+        await asyncio.gather(*(self._try_beat(address) for address in sorted(self._targets())))
 
     async def join(self) -> None:
         """Call `beat_all`. Raises AccessDeniedError when a broker does not let this client in."""
@@ -78,7 +78,7 @@ class Heartbeats:
         brokers that the last heartbeat did not reach, since they are being revived.
         """
         strangers = self._targets() - self._reached - self._failed
-        await asyncio.gather(*(self._try_beat(address) for address in strangers))
+        await asyncio.gather(*(self._try_beat(address) for address in sorted(strangers)))
 
     async def settle(self) -> None:
         """Wait for heartbeats that are on their way.
@@ -111,7 +111,7 @@ class Heartbeats:
 
     def beat_new(self) -> None:
         """Send background heartbeats to brokers that got none on their present connection."""
-        for address in self._targets() - self._reached - self._reviving:
+        for address in sorted(self._targets() - self._reached - self._reviving):
             self.revive(address)
 
     def on_connect(self, address: str, connection: Connection) -> None:

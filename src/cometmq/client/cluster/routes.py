@@ -292,7 +292,7 @@ class RouteCache:
 
     def _forget_unused_brokers(self) -> None:
         used = {data.broker_name for route in self._routes.values() for data in route.broker_datas}
-        for name in self._brokers.keys() - used:
+        for name in sorted(self._brokers.keys() - used):
             del self._brokers[name]
 
 

@@ -363,7 +363,9 @@ class GroupMember:
         await self._offsets.persist([*self._assignments, *leaving])
         if self._locks is not None:
             # A queue whose listener outlived the close keeps its lock until the lock expires.
-            idle = [queue for queue in self._locks.held() if not self._consumption.busy(queue)]
+            idle = [
+                queue for queue in sorted(self._locks.held()) if not self._consumption.busy(queue)
+            ]
             await self._locks.unlock(idle)
 
     async def _still_current(self, queue: MessageQueue) -> bool:

@@ -124,7 +124,7 @@ class Rebalancer:
         held = {queue for queue in self._assignments.assigned() if queue.topic == topic}
         for queue in [q for q in self.not_begun if q.topic == topic and q not in share]:
             del self.not_begun[queue]
-        for queue in held - share:
+        for queue in sorted(held - share):
             await self._assignments.give_up(queue)
         outcomes = await asyncio.gather(*(self._take(queue) for queue in sorted(share - held)))
         if held != share:

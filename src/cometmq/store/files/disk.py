@@ -347,6 +347,10 @@ class Disk:
             _held_locks.add(identity)
             return DirectoryLock(fd, identity)
 
+    def process_id(self) -> int:
+        """Return the id of the process that uses the disk."""
+        return os.getpid()
+
     def user(self) -> str:
         """Return the name of the user whose rights this process has."""
         return _user_name(os.geteuid())

@@ -33,6 +33,7 @@ from cometmq.testing.virtual.state_files import VirtualFiles
 
 __all__ = ["OPERATIONS", "VirtualDisk"]
 
+_PROCESS_ID: Final = 1
 _USER: Final = "cometmq"
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
@@ -74,6 +75,8 @@ class VirtualDisk(Disk):
         self._now_ms: Callable[[], int] = (lambda: 0) if clock is None else clock.now_ms
         self._record = record
         self._foreign_bytes = 0
+        # At least what the files take: it is looked up only where that may be too much.
+        self._taken_bytes = 0
         self._locks: dict[Path, list[_VirtualLock]] = {}
         self.system = FileSystem()
         self.faults = DiskFaults(record)
@@ -93,6 +96,7 @@ class VirtualDisk(Disk):
         """
         self._locks.clear()
         self.system.lose_power(self.randomness)
+        self._taken_bytes = self._used_bytes()  # removed files may be back
         self._record("disk: lost its power")
 
     # Faults
@@ -185,6 +189,7 @@ class VirtualDisk(Disk):
         Raises OSError, FileNotFoundError for a directory that does not exist.
         """
         copies.load(self.system, directory, root or directory.absolute())
+        self._taken_bytes = self._used_bytes()
 
     def save(self, directory: Path, *, root: Path = Path("/")) -> None:
         """Copy what running code sees below `root` into a real directory, made if it is missing.
@@ -368,6 +373,10 @@ class VirtualDisk(Disk):
                 )
             return _VirtualLock(self._locks, path, "shared")
 
+    def process_id(self) -> int:
+        # The machine's would make each run write other bytes.
+        return _PROCESS_ID
+
     def user(self) -> str:
         return _USER
 
@@ -399,8 +408,13 @@ class VirtualDisk(Disk):
 
     def take_room(self, operation: str, path: Path, file: File | None, room: int) -> None:
         """Raise OSError if a file cannot have so much room."""
-        if room - (0 if file is None else file.room) > self._free_bytes():
-            self.faults.raise_error(errno.ENOSPC, operation, path)
+        more = max(0, room - (0 if file is None else file.room))
+        limit = self.capacity_bytes - self._foreign_bytes
+        if self._taken_bytes + more > limit:
+            self._taken_bytes = self._used_bytes()
+            if self._taken_bytes + more > limit and more:
+                self.faults.raise_error(errno.ENOSPC, operation, path)
+        self._taken_bytes += more
 
     def write_file(self, path: Path, data: bytes, mode: int) -> None:
         """Make a file or empty it, write it and sync it; a failure leaves a part of it."""

@@ -1,0 +1,37 @@
+"""One seed gives one history, also in another process that orders its sets in another way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("seeded_history.py")
+
+
+def test_two_processes_have_the_same_history(tmp_path: Path) -> None:
+    """A cluster of two brokers, of which one is killed, with four clients. When it failed first, a
+    set of addresses ordered heartbeats, and sets of connections ordered how a server closed them.
+    """
+    runs = [("1", "7"), ("2", "7"), ("3", "8")]
+    processes = []
+    for hash_seed, seed in runs:
+        path = tmp_path / hash_seed
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, str(PROGRAM), seed, str(path)]
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        processes.append(process)
+    for process in processes:
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output.decode()
+    first, second, other = ((tmp_path / name).read_text().splitlines() for name, _ in runs)
+    assert sum(" sent " in line for line in first) == 21
+    assert sum(line.startswith("Event(") for line in first) > 500
+    assert any("commitlog" in line for line in first)
+    for number, (one, two) in enumerate(zip(first, second, strict=False)):
+        assert one == two, f"line {number}"
+    assert len(first) == len(second)
+    assert first != other
