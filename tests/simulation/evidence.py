@@ -123,7 +123,7 @@ class Evidence:
     def stores(self) -> dict[str, Store]:
         return {
             broker: Store(
-                image.files, self.brokers[broker].index_slots if broker in self.brokers else 5000
+                image.files, self.brokers[broker].index_slots if broker in self.brokers else 500
             )
             for broker, image in self.images.items()
         }

@@ -140,7 +140,7 @@ class BrokerConfigured(Event, frozen=True, kw_only=True, tag=True):
     transaction_check_max: int = 15
     max_message_size: int = 4 * 1024 * 1024
     file_reserved_hours: float = 72
-    index_slots: int = 5000
+    index_slots: int = 500  # maxHashSlotNum; a cluster in virtual time has as many
 
 
 class TopicCreated(Event, frozen=True, kw_only=True, tag=True):

@@ -73,6 +73,7 @@ SHORT: Final = {
     "reuse-an-offset": short("normal"),
     "refuse-what-is-stored": short("normal", seed=3),
     "store-a-body-short": short("normal"),
+    "index-another-hash": short("normal"),
     "forget-a-half-message": short("transactions", promise="liveness"),
     "commit-a-roll-back": short("transactions"),
     "deliver-a-delay-early": short("delayed-level"),
@@ -91,7 +92,7 @@ SHORT: Final = {
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have runs end soon: these schedules leave nothing that takes long."""
-    monkeypatch.setattr(run, "_CALM_S", 10.0)
+    monkeypatch.setattr(run, "_CALM_S", 70.0)
     monkeypatch.setattr(run, "SETTLE_S", 60.0)
 
 

@@ -26,7 +26,7 @@ from tests.simulation.history import (
     SendStarted,
     Verdict,
 )
-from tests.simulation.store_reader import PLACEHOLDER_SIZE, java_hash
+from tests.simulation.store_reader import PLACEHOLDER_SIZE, index_hash, java_hash
 
 BROKER: Final = "broker-a"
 TOPIC: Final = "orders"
@@ -35,6 +35,7 @@ QUEUE: Final = Queue(TOPIC, BROKER, 0)
 EPOCH_MS: Final = 1_700_000_000_000
 LEVELS_MS: Final = (1000, 5000, 10_000, 30_000, 60_000)
 _FILE_SIZE: Final = 64 * 1024
+_SLOTS: Final = 500
 
 
 class MadeStore:
@@ -43,6 +44,7 @@ class MadeStore:
     def __init__(self) -> None:
         self._log = bytearray()
         self._queues: dict[tuple[str, int], bytearray] = {}
+        self._keys: list[tuple[str, int]] = []
         self.files: dict[str, bytes] = {}
 
     def add(
@@ -58,6 +60,7 @@ class MadeStore:
         tags_code: int | None = None,
         body: bytes | None = None,
         has_unit: bool = True,
+        is_indexed: bool = True,
         **properties: str,
     ) -> int:
         """Add the record of a message; return its position. By default its offset is the next one."""
@@ -71,6 +74,9 @@ class MadeStore:
             (queue_id, offset, position, sys_flag, store_ms, reconsume_times),
         )
         self._log += data
+        if is_indexed:
+            keys = (f"ID{message.number}", *message.keys)
+            self._keys += [(f"{topic}#{key}", position) for key in keys]
         if has_unit:
             code = java_hash(message.tags or "") if tags_code is None else tags_code
             start = offset * 20
@@ -84,7 +90,21 @@ class MadeStore:
         files[f"commitlog/{0:020}"] = bytes(self._log).ljust(_FILE_SIZE, b"\0")
         for (topic, queue_id), units in self._queues.items():
             files[f"consumequeue/{topic}/{queue_id}/{0:020}"] = bytes(units).ljust(2000, b"\0")
+        files["index/20231114221322501"] = self._index()
         return StoreImage(files=files, state=state)
+
+    def _index(self) -> bytes:
+        slots = [0] * _SLOTS
+        entries = bytearray(20)
+        for number, (text, position) in enumerate(self._keys, 1):
+            key_hash = index_hash(text)
+            slot = key_hash % _SLOTS
+            entries += struct.pack(">iqii", key_hash, position, 0, slots[slot])
+            slots[slot] = number
+        header = struct.pack(
+            ">qqqqii", EPOCH_MS, EPOCH_MS, 0, len(self._log), 0, len(self._keys) + 1
+        )
+        return header + struct.pack(f">{_SLOTS}i", *slots) + entries
 
 
 def _record(
@@ -193,11 +213,11 @@ class Story:
         )
         return acknowledged
 
-    def send(self, number: int, **fields: Any) -> int:
+    def send(self, number: int, *, is_indexed: bool = True, **fields: Any) -> int:
         """Send, store and acknowledge a message; return its offset."""
         made = self.start(number, **fields)
         offset = number
-        position = self.store.add(made, offset=offset)
+        position = self.store.add(made, offset=offset, is_indexed=is_indexed)
         self.acknowledge(number, offset, position)
         return offset
 

@@ -707,12 +707,22 @@ def test_files_that_disagree_are_named(wrong: dict[str, Any], what: str) -> None
 
 def test_a_key_that_the_index_does_not_find_is_named() -> None:
     story = Story()
-    story.send(0, keys=("k",))
+    story.send(0, keys=("k",), is_indexed=False)
+    story.send(1, keys=("k",))
     story.end()
     assert {each.what for each in story.judged("closed")} == {
         f"in the store of {BROKER} the index does not find {TOPIC}'s key {key} at 0"
         for key in ("ID0", "k")
     }
+
+
+@pytest.mark.parametrize(("later_s", "is_due"), [(10, False), (100, True)])
+def test_a_running_broker_indexes_behind(later_s: float, is_due: bool) -> None:
+    story = Story()
+    story.send(0, is_indexed=False)
+    story.now_s += later_s
+    story.end()
+    assert (names(story.judged("running")) == {"files agree"}) is is_due
 
 
 def test_a_queue_of_another_broker_is_none_of_this_one() -> None:
