@@ -107,6 +107,8 @@ class Run:
         stage = Stage(self._cluster, self.history, directory)
         workloads = [WORKLOADS[plan.kind](plan, stage) for plan in self.schedule.workloads]
         operator = Operator(stage, OPERATOR)
+        if self.schedule.store is not None:
+            await self._load(stage, Path(self.schedule.store))
         self._tell_brokers(stage)
         for workload in workloads:
             await self._prepare(workload, operator)
@@ -133,6 +135,19 @@ class Run:
         self.stores = self._images()
 
     # -- the parts of a run --
+
+    async def _load(self, stage: Stage, store: Path) -> None:
+        """Have the first broker go on with the files of a store directory, or of a slice of one."""
+        name = self._cluster.nodes.brokers[0]
+        await self._cluster.stop_broker(0)
+        root = self._cluster.directory / name
+        disk = self._cluster.node(name).disk
+        disk.remove_tree(root)
+        disk.load(store, root=root)
+        await self._cluster.start_broker(0)
+        stage.record(
+            h.FaultInjected(at_s=stage.at_s, node=name, name="load_store", args={"node": name})
+        )
 
     def _tell_brokers(self, stage: Stage) -> None:
         for name in self._cluster.nodes.brokers:

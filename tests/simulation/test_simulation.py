@@ -20,7 +20,9 @@ from tests.simulation.shrink import Shrinker
 from tests.simulation.workloads import WORKLOADS
 from tests.waits import WAIT_S
 
-from cometmq.testing import Fault
+from cometmq.aio import Producer
+from cometmq.model.message import Message
+from cometmq.testing import Cluster, Fault
 
 # Short runs, which between them have every kind of workload and most faults.
 SEEDS = (1, 2, 3, 4)
@@ -38,6 +40,32 @@ def test_fixed_seeds_hold(seed: int) -> None:
         outcome = run(draw(seed, hours=HOURS))
     assert outcome.failures == [], command_line.command(seed, HOURS, None)
     assert outcome.figures.acknowledged > 0
+
+
+def test_a_run_begins_with_the_store_that_it_is_given(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    # Files have the size that the schedule's brokers give them.
+    properties = draw(1, hours=HOURS).cluster.properties
+    with Cluster(clock="virtual", properties=properties) as cluster:
+        cluster.run(_send(cluster, 20))
+        root = cluster.directory / "broker-a"
+        cluster.call("stop_broker", 0)
+        cluster.node("broker-a").disk.save(store, root=root)
+    with command_line.quiet():
+        running_on_it = running.Run(draw(1, hours=HOURS, store=str(store)))
+        outcome = running_on_it.outcome()
+    assert outcome.failures == []
+    files = running_on_it.stores["broker-a"].files
+    assert b"from before 19" in b"".join(
+        files[name] for name in sorted(files) if "commitlog" in name
+    )
+
+
+async def _send(cluster: Cluster, count: int) -> None:
+    with cluster.node("app"):
+        async with Producer("before", namesrv=cluster.namesrv) as producer:
+            for number in range(count):
+                await producer.send(Message("before", b"from before %d" % number))
 
 
 def test_one_seed_gives_one_history_in_each_process() -> None:

@@ -112,6 +112,8 @@ def _retry(
     evidence: Evidence, number: int, delivery: Delivered, earlier: list[Delivered]
 ) -> Iterator[Violation]:
     configured = evidence.brokers.get(delivery.queue.broker)
+    if any((each.queue, each.offset) == (delivery.queue, delivery.offset) for each in earlier):
+        return  # tried again in place, 5 s later, since it could not be sent back
     asked = [
         verdict
         for each in earlier

@@ -9,9 +9,9 @@ AbstractSendMessageProcessor.consumerSendMsgBack, ConsumeMessageOrderlyService).
 - Deliveries of retries come from the group's retry topic, or, tried again in place, from where the
   message was delivered before.
 
-Leniencies, and why: dead letters that an operator sent once more (property REDRIVE_ID) begin anew. An
-orderly consumer that cannot retire a message, since a fault keeps it from its brokers, tries it in place
-again and counts on (Java: checkReconsumeTimes).
+Leniencies, and why: dead letters that an operator sent once more (property REDRIVE_ID) begin anew. A
+consumer that cannot retire a message, or send it back, since a fault keeps it from its brokers, tries it
+in place again and counts on (Java: checkReconsumeTimes, msgBackFailed).
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def _judge(
 ) -> Iterator[Violation]:
     times = delivery.reconsume_times
     of_message = f"of message {number} to {group.group}"
-    is_stuck = group.is_orderly and evidence.faults
+    in_place = any(
+        (each.queue, each.offset) == (delivery.queue, delivery.offset) for each in earlier
+    )
+    is_stuck = (group.is_orderly or in_place) and evidence.faults
     if times > group.max_reconsume_times and not is_stuck:
         what = f"delivery {times} {of_message}, where {group.max_reconsume_times} is the last"
         yield Violation(invariant=NAME, what=what, events=(delivery,))

@@ -32,7 +32,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
-from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tasks import TaskOwner, quiet_if
 
 _SAVE_PERIOD_S: Final = 10.0
 
@@ -80,7 +80,12 @@ class PropertyFilters:
         handlers.register(requests.CHECK_CLIENT_CONFIG, self.check_client)
 
     def start(self, tasks: TaskOwner) -> None:
-        tasks.every(_SAVE_PERIOD_S, self.save, "save-consumer-filters")
+        tasks.every(
+            _SAVE_PERIOD_S,
+            self.save,
+            "save-consumer-filters",
+            quiet_s=lambda: quiet_if(not self.manager.changed),
+        )
 
     def save(self) -> None:
         """Write the file if anything changed, without the data that has been dead for too long."""

@@ -218,9 +218,7 @@ class ClientManager:
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
         groups = self._groups_of.pop(connection, set())
-        self._remove(
-            sorted(groups), lambda member: member.connection is connection, "connection closed"
-        )
+        self._remove(groups, lambda member: member.connection is connection, "connection closed")
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""
@@ -229,7 +227,8 @@ class ClientManager:
         def expired(member: Member) -> bool:
             return member.seen_s < limit
 
-        groups = sorted(self._consumers.keys() | self._producers.keys())
+        # In the order in which they came: that of a set would differ from process to process.
+        groups = dict.fromkeys([*self._consumers, *self._producers])
         for member in self._remove(groups, expired, "no heartbeat"):
             member.connection.close()
 
@@ -283,7 +282,7 @@ class ClientManager:
             subscribers.discard(group)
             if not subscribers:
                 del self._subscribers[topic]
-        for topic in sorted(topics - before):
+        for topic in topics - before:
             self._subscribers.setdefault(topic, set()).add(group)
         if topics:
             self._subscribed[group] = topics

@@ -13,6 +13,7 @@ from cometmq.broker.groups.offset_handlers import OffsetHandlers
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.tables import BrokerTables
+from cometmq.runtime.tasks import quiet_if
 
 _SCAN_PERIOD_S: Final = 10.0
 
@@ -47,6 +48,7 @@ class Groups(Service):
             lambda: config.flush_consumer_offset_interval / 1000,
             self._tables.save_offsets,
             "save-offsets",
+            quiet_s=lambda: quiet_if(self._tables.offsets_are_saved),
         )
 
     def _obey_settings(self) -> None:
