@@ -21,7 +21,7 @@ TESTS: Final = Path(__file__).parent
 ROOMS: Final = ("unit", "integration", "crash")
 LIMIT_S: Final = 1.0
 
-# Tests that may, and why: what they wait for happens in another process or thread.
+# Tests that may, and why, with the function that sleeps.
 REASONS: Final[dict[str, str]] = {
     "integration/test_descriptor_limits.py::test_silent_connections_give_their_place_to_who_speaks": (
         "a server in a process of its own, whose descriptors count, takes no connection for silent "
@@ -29,6 +29,10 @@ REASONS: Final[dict[str, str]] = {
     ),
     "integration/test_orderly.py::test_a_slow_listener_keeps_its_queue_until_it_is_done": (
         "the blocking face is proved, too: another member asks for the lock once a second"
+    ),
+    "unit/client/fakes.py::FakeRemoting.call": "stands for a broker that never answers; it is cancelled",
+    "unit/remoting/test_holdings.py::test_the_one_who_stalls_is_cut_and_not_the_one_who_sends_more": (
+        "bytes held by a socket count by how long they are held, and the next bytes take a moment"
     ),
 }
 
