@@ -245,11 +245,11 @@ def test_a_cluster_in_async_with_belongs_to_the_run() -> None:
             Producer("shop", namesrv=cluster.namesrv) as producer,
         ):
             result = await producer.send(Message("orders", b"x"))
-            await asyncio.sleep(24 * HOUR)
+            await asyncio.sleep(HOUR / 2)
             return asyncio.get_running_loop().time(), result.msg_id.encode()
 
     first = run(main(), seed=7)
-    assert first[0] > 24 * HOUR
+    assert first[0] > HOUR / 2
     assert run(main(), seed=7) == first != run(main(), seed=8)
 
 
