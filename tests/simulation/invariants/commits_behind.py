@@ -7,7 +7,7 @@ later has been sent back before the offset moves on.) In an orderly group it end
 tries were over. No offset lies behind the end of its queue. `OffsetSeen` and the broker's
 consumerOffset.json both are judged.
 
-Leniencies, and why: see `Evidence.judged_from`. A listener that works for longer than consumeTimeout
+Leniencies, and why: see `judged_from` in evidence.py. A listener that works for longer than consumeTimeout
 (15 minutes) has its message sent back, and the offset moves on.
 """
 

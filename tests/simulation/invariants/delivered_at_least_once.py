@@ -11,7 +11,7 @@ queue (`from_first`: from the first of all). A member that had QUIET_S seconds w
 stopped, or the run ended, has been given all that was acknowledged before them. A failed listener of such
 a group is not called again, so a delivery is enough.
 
-Leniencies, and why: see `Evidence.judged_from`. Retries are sent back with WAIT=false, and so may be
+Leniencies, and why: see `judged_from` in evidence.py. Retries are sent back with WAIT=false, and so may be
 lost with the end of a log; whoever failed before such a fault is not judged. A recalled message does not
 come.
 """

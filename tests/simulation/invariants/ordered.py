@@ -9,7 +9,7 @@ ConsumeMessageOrderlyService, MessageQueueSelector).
 
 Messages that a listener is given in one call (at one time) are one step of the queue.
 
-Leniencies, and why: see `Evidence.judged_from` (queues that lost their end, resets of offsets). Two
+Leniencies, and why: see `judged_from` in evidence.py (queues that lost their end, resets of offsets). Two
 members may work on one queue at once when the lock of a paused one ran out, as in Java; so that is not
 judged, the order of what they finish is.
 """
