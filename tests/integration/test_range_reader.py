@@ -40,9 +40,9 @@ pytestmark = [pytest.mark.cluster(properties=LIMITS)]
 
 
 @pytest.fixture(scope="module")
-def namesrv(cluster: Cluster) -> str:
-    fill(cluster.namesrv, COUNT)
-    return cluster.namesrv
+def namesrv(real_cluster: Cluster) -> str:
+    fill(real_cluster.namesrv, COUNT)
+    return real_cluster.namesrv
 
 
 def fill(namesrv: str, count: int) -> None:
