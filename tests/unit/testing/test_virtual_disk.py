@@ -245,7 +245,7 @@ def test_a_path_limits_a_failure_to_the_files_that_it_fits() -> None:
 )
 def test_a_failure_that_cannot_be_is_refused(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said.replace("(", r"\(")):
-        new_disk().fail(**arguments)  # type: ignore[arg-type]
+        new_disk().fail(**arguments)  # type: ignore[arg-type]  # that is what is refused
 
 
 def test_a_sync_after_a_failed_one_says_that_all_is_well_and_loses_pages() -> None:
