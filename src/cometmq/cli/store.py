@@ -65,6 +65,20 @@ CommitLogDirectory = Annotated[
         readable=False,
     ),
 ]
+QueueId = Annotated[int | None, typer.Option("-i", "--queueId", min=0, show_default=False)]
+BeginTime = Annotated[
+    str | None,
+    typer.Option(
+        "-b",
+        "--beginTime",
+        help="First time of storing: ms, or 2026-03-01T12:00:00 (local).",
+        show_default=False,
+    ),
+]
+EndTime = Annotated[
+    str | None,
+    typer.Option("-e", "--endTime", help="Time to stop before.", show_default=False),
+]
 Output = Annotated[Form, typer.Option("-o", "--output", help="How to show it.")]
 
 
@@ -120,9 +134,7 @@ def dump(
     settings: Settings = None,
     commit_log: CommitLogDirectory = None,
     topic: Annotated[str | None, typer.Option("-t", "--topic", show_default=False)] = None,
-    queue_id: Annotated[
-        int | None, typer.Option("-i", "--queueId", min=0, show_default=False)
-    ] = None,
+    queue_id: QueueId = None,
     first_offset: Annotated[
         int, typer.Option("--from-offset", help="First queue offset.", min=0)
     ] = 0,
@@ -130,19 +142,8 @@ def dump(
         int | None,
         typer.Option("--to-offset", help="Queue offset to stop before.", show_default=False),
     ] = None,
-    begin: Annotated[
-        str | None,
-        typer.Option(
-            "-b",
-            "--beginTime",
-            help="First time of storing: ms, or 2026-03-01T12:00:00 (local).",
-            show_default=False,
-        ),
-    ] = None,
-    end: Annotated[
-        str | None,
-        typer.Option("-e", "--endTime", help="Time to stop before.", show_default=False),
-    ] = None,
+    begin: BeginTime = None,
+    end: EndTime = None,
     key: Annotated[
         str | None,
         typer.Option("-k", "--key", help="One of KEYS, or the unique id.", show_default=False),
@@ -262,22 +263,9 @@ def slice_(
             show_default=False,
         ),
     ] = None,
-    queue_id: Annotated[
-        int | None, typer.Option("-i", "--queueId", min=0, show_default=False)
-    ] = None,
-    begin: Annotated[
-        str | None,
-        typer.Option(
-            "-b",
-            "--beginTime",
-            help="First time of storing: ms, or 2026-03-01T12:00:00 (local).",
-            show_default=False,
-        ),
-    ] = None,
-    end: Annotated[
-        str | None,
-        typer.Option("-e", "--endTime", help="Time to stop before.", show_default=False),
-    ] = None,
+    queue_id: QueueId = None,
+    begin: BeginTime = None,
+    end: EndTime = None,
 ) -> None:
     """Copy a part of the log with its queues, index and settings, for a broker or a simulation."""
     from cometmq.cli import store_screen as screen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -14,10 +13,9 @@ from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.testing.ports import HeldPort
-from cometmq.testing.servers import broker_name, name_server_name
+from cometmq.testing.servers import all_registered, broker_name, name_server_name
 
 _LOOPBACK = "127.0.0.1"
-_REGISTERED_WITHIN_S = 60.0
 _FOR_TESTS = {
     # Few tests fill a file of a gigabyte, and preallocating one would make each test slow.
     "mappedFileSizeCommitLog": str(16 * 1024 * 1024),
@@ -77,18 +75,10 @@ class RealServers:
                 port = self._free_port(-VIP_PORT_DISTANCE)
                 self.brokers.append(await self._new_broker(index, port))
             if "namesrvAddr" not in self._properties:
-                await self._all_registered()
+                await all_registered(self)
         except BaseException:
             await self.stop()
             raise
-
-    async def _all_registered(self) -> None:
-        """Wait for the brokers to be registered. A broker's start waits for 3 s at most."""
-        async with asyncio.timeout(_REGISTERED_WITHIN_S):
-            while any(  # noqa: ASYNC110 - a name server tells nobody who has registered
-                len(each.table.live()) < len(self.brokers) for each in self.name_servers
-            ):
-                await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
         """Stop all servers and remove the temporary directory. Idempotent."""

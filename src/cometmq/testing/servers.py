@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from cometmq.broker.server import Broker
 from cometmq.namesrv.server import NameServer
+
+_REGISTERED_WITHIN_S: Final = 60.0
 
 
 def name_server_name(index: int) -> str:
@@ -16,6 +19,15 @@ def name_server_name(index: int) -> str:
 def broker_name(index: int) -> str:
     """Return `broker-a`, …, `broker-z`, then `broker-26` and so on."""
     return f"broker-{chr(ord('a') + index) if index < 26 else index}"
+
+
+async def all_registered(servers: Servers) -> None:
+    """Wait until every name server knows every broker. A broker's start waits for 3 s at most."""
+    async with asyncio.timeout(_REGISTERED_WITHIN_S):
+        while any(  # noqa: ASYNC110 - a name server tells nobody who has registered
+            len(each.table.live()) < len(servers.brokers) for each in servers.name_servers
+        ):
+            await asyncio.sleep(0.01)
 
 
 class Servers(Protocol):

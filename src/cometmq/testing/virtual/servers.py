@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -12,14 +11,13 @@ from cometmq.broker.server import Broker
 from cometmq.errors import CometMQError
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
-from cometmq.testing.servers import broker_name, name_server_name
+from cometmq.testing.servers import all_registered, broker_name, name_server_name
 from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
 from cometmq.testing.virtual.network import VirtualNetwork
 from cometmq.testing.virtual.node import Node
 from cometmq.testing.virtual.world import World
 
-_REGISTERED_WITHIN_S: Final = 60.0
 # The same on every disk, under the name of the server.
 _DIRECTORY: Final = Path("/cometmq")
 _NAME_SERVER_PORT: Final = 9876
@@ -84,17 +82,10 @@ class VirtualServers:
             for name in self._broker_names:
                 self.brokers.append(await self._new_broker(name))
             if "namesrvAddr" not in self._properties:
-                await self._all_registered()
+                await all_registered(self)
         except BaseException:
             await self.stop()
             raise
-
-    async def _all_registered(self) -> None:
-        async with asyncio.timeout(_REGISTERED_WITHIN_S):
-            while any(  # noqa: ASYNC110 - a name server tells nobody who has registered
-                len(each.table.live()) < len(self.brokers) for each in self.name_servers
-            ):
-                await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
         self._end_faults()
