@@ -150,7 +150,7 @@ async def test_a_message_that_is_stored_is_not_taken_for_lost_when_the_route_goe
         return answer
 
     answered = fake.remoting.call
-    fake.remoting.call = call  # type: ignore[method-assign]  # the test holds the answer up
+    fake.remoting.call = call  # type: ignore[assignment,method-assign]  # the test holds the answer up
     fake.remoting.routes["t"] = route("a", "b")
     fake.remoting.answers[SEND] = stored
     encoder = MessageEncoder("g", fake.instance.unique_ids)
