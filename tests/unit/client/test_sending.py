@@ -14,6 +14,7 @@ from cometmq.client.producing.encoding import MessageEncoder
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import (
     ClientStateError,
+    CometMQError,
     ConnectError,
     ConnectionLostError,
     IllegalArgumentError,
@@ -200,6 +201,21 @@ async def test_the_doubt_of_one_send_is_not_that_of_another_with_the_same_error(
             )
         stored.append(error.value.stored)
     assert stored == [Stored.UNKNOWN, Stored.NO]
+
+
+async def test_a_send_that_reached_no_broker_in_time_is_certain_that_nothing_is_stored(
+    fake: FakeInstance,
+) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.down.add("a:1")
+    with pytest.raises(CometMQError) as error:
+        await send(fake, retry_times=50, timeout_s=0.15)
+    assert error.value.stored is Stored.NO
+    fake.remoting.delay_s = 1.0
+    sender, soon = Sender(fake.instance, SendLimits()), asyncio.get_running_loop().time() + 0.01
+    with pytest.raises(RequestTimeoutError, match="route of topic other") as late:
+        await sender.next_queue("other", soon)
+    assert late.value.stored is Stored.NO
 
 
 async def test_the_attempts_are_counted_and_named(fake: FakeInstance) -> None:

@@ -96,9 +96,9 @@ class Sender:
                     topic, self._limits.default_topic_queue_nums
                 )
         except TimeoutError as error:
-            raise RequestTimeoutError(
-                f"no name server told the route of topic {topic} in time"
-            ) from error
+            late = RequestTimeoutError(f"no name server told the route of topic {topic} in time")
+            late.stored = Stored.NO
+            raise late from error
 
     async def next_queue(self, topic: str, deadline: float) -> MessageQueue:
         """Return the next queue in turn. Raises what `route` raises."""
@@ -128,7 +128,9 @@ class Sender:
             address = self._address(queue.broker_name, outgoing.topic)
             timeout_s = deadline - began_at
             if timeout_s <= 0:
-                raise RequestTimeoutError("no time was left to send", address=address)
+                late = RequestTimeoutError("no time was left to send", address=address)
+                late.stored = Stored.NO
+                raise late
             if self._hooks.around_sends:
                 context = self._before(outgoing, queue, address, mode, attempt)
             answer = await self._instance.remoting.call(address, outgoing.command(queue), timeout_s)
