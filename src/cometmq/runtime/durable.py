@@ -6,7 +6,6 @@ removed, never written through. State files and their directories are for their 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
@@ -100,6 +99,8 @@ def exchange_names(one: Path, other: Path) -> bool:
 
     Linux has renameat2 for that; NFS, for example, cannot. Raises OSError.
     """
+    import ctypes  # short commands import this module, and need no more of it than files
+
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False

@@ -6,7 +6,7 @@ loop's thread, when it says so.
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Final, Protocol
 
 
@@ -23,6 +23,8 @@ class Threads:
     """Makes each worker a thread, which begins with the first piece of work."""
 
     def worker(self, name: str) -> Executor:
+        from concurrent.futures import ThreadPoolExecutor  # imports what no short command needs
+
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
 

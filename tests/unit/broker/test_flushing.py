@@ -53,6 +53,8 @@ class NotedStore:
         self._end += self.grows
         return self._end
 
+    readable_end = dispatched_end = end
+
     def _note(self, name: str, least_pages: int = 0) -> None:
         self.calls.append((asyncio.get_running_loop().time(), name, least_pages))
         if name in self.raises:
@@ -159,6 +161,32 @@ def test_a_log_that_does_not_grow_is_not_flushed_again() -> None:
     assert [call for call in calls if 4 < call[0] <= 64] == [(5.0, 4), (6.0, 0)]
     assert [at for at, _ in calls if at > 64] == [65.0, 66.0, 67.0]
     assert [at for at in store.times(CHECKPOINT) if 4 < at <= 64] == []
+
+
+@pytest.mark.parametrize("idle_s", [10, 60.7, 61.4, 62, 62.4])
+def test_what_comes_after_a_pause_waits_no_longer_than_what_comes_amid_others(
+    idle_s: float,
+) -> None:
+    came_s = 4.01 + idle_s
+
+    async def play(store: NotedStore) -> None:
+        await asyncio.sleep(4.01)
+        store.grows = False
+        await asyncio.sleep(idle_s)
+        store.grows = True
+        await asyncio.sleep(8)
+
+    store = scene(
+        play,
+        flush_interval_commit_log=1_000,
+        flush_commit_log_thorough_interval=2_500,
+        flush_interval_consume_queue=1_000,
+        flush_consume_queue_thorough_interval=500,
+    )
+    for name, longest_s in ((LOG, 3.5), (QUEUES, 1.0)):
+        calls = zip(store.times(name), store.pages(name), strict=True)
+        thorough = min(at for at, pages in calls if at > came_s and pages == 0)
+        assert thorough - came_s <= longest_s
 
 
 def test_a_changed_setting_counts_from_the_next_flush() -> None:
@@ -383,3 +411,43 @@ async def test_a_disk_that_fails_fails_the_flush(box: Box, monkeypatch: pytest.M
     assert store.failure is not None
     with pytest.raises(StoreError, match="Input/output error"):
         store.close()
+
+
+def test_what_leaves_the_transient_pool_behind_a_thorough_flush_is_flushed_without_further_growth(
+    tmp_path: Path,
+) -> None:
+    box = Box(
+        tmp_path / "store",
+        transient_store_pool_enable=True,
+        commit_interval_commit_log=300,
+        commit_commit_log_thorough_interval=300,
+        flush_interval_commit_log=500,
+        flush_commit_log_thorough_interval=500,
+        flush_interval_consume_queue=500,
+        flush_consume_queue_thorough_interval=500,
+        disk=SyncedDisk(),
+    )
+    store = box.open()
+    disk = cast("SyncedDisk", box.disk)
+
+    async def play() -> None:
+        tasks = TaskOwner("test")
+        workers = SimulatedWorkers(lambda: 0.0)
+        flusher = CommitLogFlusher(store, workers)
+        timers = FlushTimers(store, flusher, LoopClock(), tasks, workers)
+        timers.start()
+        await asyncio.sleep(0.45)
+        put(store)
+        await asyncio.sleep(0.1)
+        # The flush has found nothing, since the message was in a buffer.
+        assert store.flushed_offset == 0
+        await asyncio.sleep(0.55)
+        assert store.flushed_offset == store.commit_log.end
+        # The directory of the queue that the message is in.
+        assert "0" in disk.synced
+        await tasks.close()
+        timers.close()
+        flusher.close()
+
+    virtual.run(play())
+    box.close()

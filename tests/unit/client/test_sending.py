@@ -9,10 +9,14 @@ import pytest
 from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route, send_ok
 from tests.waits import WAIT_S
 
+from cometmq.client.hooks import CommunicationMode
 from cometmq.client.producing.encoding import MessageEncoder
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import (
+    ClientStateError,
+    CometMQError,
     ConnectError,
+    ConnectionLostError,
     IllegalArgumentError,
     ProtocolError,
     RemoteError,
@@ -21,6 +25,7 @@ from cometmq.errors import (
     Stored,
 )
 from cometmq.model.message import Message
+from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
@@ -127,6 +132,90 @@ async def test_a_refusal_after_an_attempt_in_doubt_leaves_the_doubt(
         await send(fake, retry_times=1)
     assert error.value.code == codes[1]
     assert error.value.stored is stored
+
+
+async def test_a_message_that_is_stored_is_not_taken_for_lost_when_the_route_goes(
+    fake: FakeInstance,
+) -> None:
+    def stored(address: str, command: RemotingCommand) -> RemotingCommand:
+        # Meanwhile an operator takes the permission to write from the topic.
+        fake.remoting.routes["t"] = route("a", "b", perm=4)
+        fake.instance.routes.refresh_soon("t")
+        answer = send_ok(address, command)
+        answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        return answer
+
+    async def call(*args: Any) -> RemotingCommand:
+        answer = await answered(*args)
+        await asyncio.sleep(0.01)
+        return answer
+
+    answered = fake.remoting.call
+    fake.remoting.call = call  # type: ignore[assignment,method-assign]  # the test holds the answer up
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[SEND] = stored
+    encoder = MessageEncoder("g", fake.instance.unique_ids)
+    outgoing = await encoder.encode(Message("t", b"x"))
+    limits = SendLimits(2, retry_another_broker_when_not_store_ok=True)
+    result = await Sender(fake.instance, limits).send(outgoing, WAIT_S)
+    assert result.status is SendStatus.FLUSH_DISK_TIMEOUT
+
+
+async def test_an_error_of_another_kind_after_an_attempt_in_doubt_leaves_the_doubt(
+    fake: FakeInstance,
+) -> None:
+    def closes(address: str, command: RemotingCommand) -> RemotingCommand:
+        if len(fake.remoting.called(SEND)) == 1:
+            raise ConnectionLostError("lost by the test", address=address)
+        raise ClientStateError("the remoting client is closed")
+
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[SEND] = closes
+    with pytest.raises(ClientStateError) as error:
+        await send(fake)
+    assert error.value.stored is Stored.UNKNOWN
+
+
+async def test_the_doubt_of_one_send_is_not_that_of_another_with_the_same_error(
+    fake: FakeInstance,
+) -> None:
+    shared = ConnectError("no connection to a:1", address="a:1")
+    first = [ConnectionLostError("lost by the test", address="a:1")]
+
+    def fails(address: str, command: RemotingCommand) -> RemotingCommand:
+        # Calls that wait for the same connection all get the error of the one attempt to connect.
+        raise first.pop() if first else shared
+
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = fails
+    sender = Sender(fake.instance, SendLimits(retry_times_async=1))
+    await sender.route("t", asyncio.get_running_loop().time() + WAIT_S)
+    encoder = MessageEncoder("g", fake.instance.unique_ids)
+    stored = []
+    for _ in range(2):
+        outgoing = await encoder.encode(Message("t", b"x"))
+        deadline = asyncio.get_running_loop().time() + WAIT_S
+        with pytest.raises(ConnectError) as error:
+            await sender.send_fixed(
+                outgoing, MessageQueue("t", "a", 0), deadline, CommunicationMode.ASYNC
+            )
+        stored.append(error.value.stored)
+    assert stored == [Stored.UNKNOWN, Stored.NO]
+
+
+async def test_a_send_that_reached_no_broker_in_time_is_certain_that_nothing_is_stored(
+    fake: FakeInstance,
+) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.down.add("a:1")
+    with pytest.raises(CometMQError) as error:
+        await send(fake, retry_times=50, timeout_s=0.15)
+    assert error.value.stored is Stored.NO
+    fake.remoting.delay_s = 1.0
+    sender, soon = Sender(fake.instance, SendLimits()), asyncio.get_running_loop().time() + 0.01
+    with pytest.raises(RequestTimeoutError, match="route of topic other") as late:
+        await sender.next_queue("other", soon)
+    assert late.value.stored is Stored.NO
 
 
 async def test_the_attempts_are_counted_and_named(fake: FakeInstance) -> None:

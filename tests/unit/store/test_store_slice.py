@@ -263,6 +263,26 @@ def test_a_target_that_cannot_be_one_is_refused(sliced: Sliced) -> None:
     assert sliced.disk.names(TARGET) == ["mine"]
 
 
+def test_a_target_inside_of_the_store_is_refused_however_it_is_named(tmp_path: Path) -> None:
+    box = Box(tmp_path / "store", store_path_commit_log=tmp_path / "elsewhere" / "log")
+    store = box.open()
+    put(store)
+    store.close()
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    (tmp_path / "other").mkdir()
+    for target in (
+        tmp_path / "link" / "slice",
+        tmp_path / "other" / ".." / "store" / "slice",
+        tmp_path / "elsewhere" / "log" / "slice",
+    ):
+        with (
+            open_offline(box.config) as source,
+            pytest.raises(ConfigError, match="lie in each other"),
+        ):
+            make_slice(source, target, Selection(), clock=box.clock)
+        assert not target.exists()
+
+
 def test_damage_in_the_part_is_named_and_damage_elsewhere_does_no_harm(sliced: Sliced) -> None:
     hurt = sliced.sent[100]
     base = hurt.physical_offset - hurt.physical_offset % (4 * 4096)

@@ -81,12 +81,13 @@ class FlushTimers:
         self._full = False
 
     def start(self) -> None:
-        config = self._store.config
+        config, commit_log = self._store.config, self._store.commit_log
         self._every(
             lambda: config.flush_interval_commit_log,
             self._flusher.flush,
             lambda: config.flush_commit_log_least_pages,
             lambda: config.flush_commit_log_thorough_interval,
+            lambda: commit_log.readable_end,
             "flush-commit-log",
         )
         self._every(
@@ -94,6 +95,7 @@ class FlushTimers:
             self._flush_consume_queues,
             lambda: config.flush_consume_queue_least_pages,
             lambda: config.flush_consume_queue_thorough_interval,
+            lambda: commit_log.dispatched_end,
             "flush-consume-queues",
         )
         if config.uses_transient_pool:
@@ -102,6 +104,7 @@ class FlushTimers:
                 self._commit,
                 lambda: config.commit_commit_log_least_pages,
                 lambda: config.commit_commit_log_thorough_interval,
+                lambda: commit_log.end,
                 "commit-commit-log",
             )
         self._tasks.every(
@@ -166,11 +169,16 @@ class FlushTimers:
         flush: Callable[[int], Awaitable[object]],
         least_pages: Callable[[], int],
         thorough_interval_ms: Callable[[], int],
+        end_to_flush: Callable[[], int],
         name: str,
     ) -> None:
-        """Call `flush` at intervals. Read the settings each time: operators may change them."""
+        """Call `flush` at intervals. Read the settings each time: operators may change them.
+
+        `end_to_flush` returns up to where in the log there is something for `flush`. Records in the
+        buffers of the transient store pool are not yet there for all.
+        """
         last_thorough = self._clock.monotonic()
-        # The end of the log at the last thorough flush. While that is still the end, nothing waits.
+        # That end at the last thorough flush. While it is still the end, nothing waits.
         flushed_end = -1
 
         async def run() -> None:
@@ -179,12 +187,15 @@ class FlushTimers:
                 return
             now = self._clock.monotonic()
             thorough_s = thorough_interval_ms() / 1000
-            end = self._store.commit_log.end
+            end = end_to_flush()
             if end == flushed_end:
                 return
-            if flushed_end >= 0 and thorough_s > 0:
-                # Nothing waited until now. Thorough flushes that were not needed count as done.
-                last_thorough += (now - last_thorough) // thorough_s * thorough_s
+            if flushed_end >= 0:
+                # Nothing waited at the last call. Thorough flushes not needed until then count as
+                # done; later ones do not, or what came meanwhile would wait for too long.
+                interval_s = interval_ms() / 1000
+                step_s = max(thorough_s, interval_s, 0.001)
+                last_thorough += max(0.0, now - interval_s - last_thorough) // step_s * step_s
                 flushed_end = -1
             is_thorough = now - last_thorough >= thorough_s
             if is_thorough:
@@ -198,5 +209,5 @@ class FlushTimers:
             lambda: interval_ms() / 1000,
             run,
             name,
-            quiet_s=lambda: quiet_if(self._store.commit_log.end == flushed_end),
+            quiet_s=lambda: quiet_if(end_to_flush() == flushed_end),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -95,14 +96,17 @@ class Sender:
                     topic, self._limits.default_topic_queue_nums
                 )
         except TimeoutError as error:
-            raise RequestTimeoutError(
-                f"no name server told the route of topic {topic} in time"
-            ) from error
+            late = RequestTimeoutError(f"no name server told the route of topic {topic} in time")
+            late.stored = Stored.NO
+            raise late from error
 
     async def next_queue(self, topic: str, deadline: float) -> MessageQueue:
         """Return the next queue in turn. Raises what `route` raises."""
         route = await self.route(topic, deadline)
-        return route.choose() if self._faults is None else self._faults.choose(route, None)
+        return self._choose(route, None)
+
+    def _choose(self, route: PublishRoute, avoid: str | None) -> MessageQueue:
+        return route.choose(avoid) if self._faults is None else self._faults.choose(route, avoid)
 
     async def keyed_queues(self, topic: str, deadline: float) -> list[MessageQueue]:
         """Return the queues among which a key chooses. Raises what `route` raises."""
@@ -124,7 +128,9 @@ class Sender:
             address = self._address(queue.broker_name, outgoing.topic)
             timeout_s = deadline - began_at
             if timeout_s <= 0:
-                raise RequestTimeoutError("no time was left to send", address=address)
+                late = RequestTimeoutError("no time was left to send", address=address)
+                late.stored = Stored.NO
+                raise late
             if self._hooks.around_sends:
                 context = self._before(outgoing, queue, address, mode, attempt)
             answer = await self._instance.remoting.call(address, outgoing.command(queue), timeout_s)
@@ -170,12 +176,11 @@ class Sender:
                 try:
                     route = await self.route(outgoing.topic, deadline)
                 except CometMQError as error:
-                    error.stored = _of_both(doubt, error.stored)
-                    raise
-            if self._faults is None:
-                queue = route.choose(avoid)
-            else:
-                queue = self._faults.choose(route, avoid)
+                    if stored is not None:
+                        return stored
+                    # What a name server answers says nothing of the message.
+                    raise _saying(error, doubt) from error.__cause__
+            queue = self._choose(route, avoid)
             try:
                 result = await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
             except _AN_ATTEMPT_FAILED as error:
@@ -188,12 +193,16 @@ class Sender:
                 # If there is another broker, the next attempt goes there and need not wait.
                 if not route.has_other_broker(queue.broker_name):
                     await back_off.wait(deadline)
+            except CometMQError as error:
+                raise _saying(error, _of_both(doubt, error.stored)) from error.__cause__
             else:
-                if result.status is SendStatus.SEND_OK or not self._wants_another(mode):
-                    return result
-                stored = result
                 tried.append(queue.broker_name)
-                if not self._may_retry(tried, deadline, mode):
+                stored, doubt = result, Stored.YES
+                if (
+                    result.status is SendStatus.SEND_OK
+                    or not self._wants_another(mode)
+                    or not self._may_retry(tried, deadline, mode)
+                ):
                     return result
 
     async def send_fixed(
@@ -210,15 +219,15 @@ class Sender:
         while True:
             try:
                 return await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
-            except _AN_ATTEMPT_FAILED as error:
+            except CometMQError as error:
                 tried.append(queue.broker_name)
-                doubt = error.stored = _of_both(doubt, error.stored)
-                if not isinstance(error, RemotingError | RouteNotFoundError):
-                    raise
-                if mode is CommunicationMode.SYNC or not self._worth_retrying(
-                    error, tried, deadline, mode
+                doubt = _of_both(doubt, error.stored)
+                if (
+                    mode is CommunicationMode.SYNC
+                    or not isinstance(error, RemotingError | RouteNotFoundError)
+                    or not self._worth_retrying(error, tried, deadline, mode)
                 ):
-                    raise
+                    raise _saying(error, doubt) from error.__cause__
             await back_off.wait(deadline)
 
     async def send_oneway(
@@ -388,6 +397,15 @@ def _failure(
     )
     failure.stored = stored
     return failure
+
+
+def _saying(error: CometMQError, stored: Stored) -> CometMQError:
+    """Return `error` if it says `stored`, else a copy that does: other sends may have it, too."""
+    if error.stored is stored:
+        return error
+    copied = copy(error).with_traceback(error.__traceback__)
+    copied.stored = stored
+    return copied
 
 
 def _of_both(one: Stored, other: Stored) -> Stored:

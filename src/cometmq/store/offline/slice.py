@@ -137,10 +137,10 @@ def make_slice(
 
 
 def _check_target(store: OfflineStore, target: Path, disk: Disk) -> None:
-    source = store.config.store_path_root_dir.absolute()
-    place = target.absolute()
-    for inner, outer in ((place, source), (source, place)):
-        if inner == outer or outer in inner.parents:
+    place = target.resolve()
+    for directory in (store.config.store_path_root_dir, store.config.commit_log_path):
+        source = directory.resolve()
+        if place == source or source in place.parents or place in source.parents:
             raise ConfigError(
                 f"{target} and the store {source} lie in each other: name another directory"
             )
@@ -205,15 +205,18 @@ def _of_queues(store: OfflineStore, selection: Selection) -> tuple[int, int]:
         names.add(topic)
         if selection.topic not in (None, topic) or selection.queue_id not in (None, queue_id):
             continue
-        units = _messages(files)
-        units = units[units["physical_offset"] >= store.min_offset]
-        low = 0 if selection.begin_ms is None else _position(store, units, selection.begin_ms)
-        high = len(units) if selection.end_ms is None else _position(store, units, selection.end_ms)
-        if low < high:
-            last = units[high - 1]
-            end = int(last["physical_offset"]) + int(last["size"])
-            parts.append((int(units[low]["physical_offset"]), end))
         for file in files:
+            units = _messages(file)
+            units = units[units["physical_offset"] >= store.min_offset]
+            low, high = 0, len(units)
+            if selection.begin_ms is not None:
+                low = _position(store, units, selection.begin_ms)
+            if selection.end_ms is not None:
+                high = _position(store, units, selection.end_ms)
+            if low < high:
+                last = units[high - 1]
+                end = int(last["physical_offset"]) + int(last["size"])
+                parts.append((int(units[low]["physical_offset"]), end))
             file.release()
     if selection.topic is not None and selection.topic not in names:
         some = ", ".join(sorted(names)[:_MOST_NAMES])
@@ -236,13 +239,11 @@ def _described(selection: Selection) -> str:
     return ", ".join(texts)
 
 
-def _messages(files: list[MappedFile]) -> Units:
-    units = [np.frombuffer(file.view, UNIT_DTYPE) for file in files]
-    joined: Units = np.concatenate([each[is_message(each)] for each in units] or [_NO_UNITS])
-    return joined
-
-
-_NO_UNITS: Final = np.empty(0, UNIT_DTYPE)
+def _messages(file: MappedFile) -> Units:
+    """Return a copy of a file's units. The units of a whole queue may be more than memory holds."""
+    units = np.frombuffer(file.view, UNIT_DTYPE)
+    messages: Units = units[is_message(units)]
+    return messages
 
 
 def _position(store: OfflineStore, units: Units, time_ms: int) -> int:
@@ -326,15 +327,15 @@ def _copy_idle_queues(store: OfflineStore, made: Slice, disk: Disk) -> None:
     if made.first_offset < config.mapped_file_size_commit_log:
         return
     for topic, queue_id, files in store.queue_files():
-        units = _messages(files)
-        places = units["physical_offset"]
-        there = (places >= made.first_offset) & (places < made.end_offset)
-        before = int(np.count_nonzero(places < made.first_offset))
-        if not there.any() and before:
+        there = before = False
+        for file in files:
+            places = _messages(file)["physical_offset"]
+            there |= bool(((places >= made.first_offset) & (places < made.end_offset)).any())
+            before |= bool((places < made.first_offset).any())
+            file.release()
+        if before and not there:
             _copy_queue_end(files, config.consume_queue_path / topic / str(queue_id), made, disk)
             made.idle_queues.append((topic, queue_id))
-        for file in files:
-            file.release()
 
 
 def _copy_queue_end(files: list[MappedFile], directory: Path, made: Slice, disk: Disk) -> None:
