@@ -25,7 +25,7 @@ from tests.simulation.workloads.workload import Workload
 
 from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
-from cometmq.testing import Cluster, Fault
+from cometmq.testing import FAULTS, Cluster, Fault
 from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
 
@@ -269,8 +269,15 @@ class Run:
             kinds[h.SendAcknowledged],
             kinds[h.Delivered],
             len(INVARIANTS),
-            Counter(event.name for event in self.history.of(h.FaultInjected)),
+            Counter(event.name for event in self.history.of(h.FaultInjected) if _strikes(event)),
         )
+
+
+def _strikes(event: h.FaultInjected) -> bool:
+    """Say whether an event is a fault, and not the end of one."""
+    kind = FAULTS.get(event.name)
+    is_over = event.args.get("seconds") == 0 or event.args.get("rate") == 1
+    return kind is not None and kind.draw is not None and not is_over
 
 
 def _files(disk: VirtualDisk, directory: Path) -> Iterator[tuple[Path, bytes]]:
