@@ -12,6 +12,7 @@ from tests.simulation.checker import check
 from tests.simulation.evidence import StoreImage, Violation
 from tests.simulation.history import (
     Comparison,
+    Consumed,
     Filter,
     History,
     MemberStarted,
@@ -462,6 +463,22 @@ def test_a_retry_comes_after_the_time_of_its_level() -> None:
         found = story.judged()
         assert (names(found) == {"delays never early"}) is is_blamed, found
         assert is_blamed or found == []
+
+
+def test_of_two_copies_the_first_verdict_counts() -> None:
+    """Seed 50138: the copy that was delivered first had its verdict second, and so its retry."""
+    story = Story()
+    made = story.start(0)
+    story.acknowledge(0, 0, story.store.add(made, offset=0))
+    story.store.add(made, offset=1)
+    first = story.deliver(0, None)
+    story.deliver(0, "later", offset=1)
+    story.now_s += 7
+    story.record(Consumed, delivery=first.delivery, verdict="later")
+    story.now_s += 3
+    story.deliver(0, times=1)
+    story.end()
+    assert story.judged() == []
 
 
 def test_a_timed_message_waits_for_its_delay() -> None:
