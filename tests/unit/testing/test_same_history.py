@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).with_name("seeded_history.py")
 
 
+@pytest.mark.timeout(600)
 def test_two_processes_have_the_same_history(tmp_path: Path) -> None:
     """A cluster of two brokers, of which one is killed, with four clients. When it failed first, a
     set of addresses ordered heartbeats, and sets of connections ordered how a server closed them.
