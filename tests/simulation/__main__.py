@@ -96,7 +96,7 @@ def _one(schedule: Schedule, options: argparse.Namespace) -> int:
         if options.schedule is None:
             how = f"    {command(schedule.seed, options.hours, options.store)}"
         print(f"Replay it by\n{how}")
-    tell([outcome.figures], len(outcome.failures))
+    tell([outcome.figures], int(bool(outcome.failures)))
     if outcome.failures and options.shrink:
         shrink(outcome, Path(f"{schedule.name}.json"))
     return 1 if outcome.failures else 0

@@ -97,7 +97,15 @@ class Stored(NamedTuple):
 
 
 class Evidence:
-    """Hold what the invariants look at."""
+    """Hold what the invariants look at.
+
+    A bit that was flipped in the log or in a consume queue can make anything of one message: only bodies
+    have a CRC, while numbers, offsets, times and properties have none. Nobody outside of the broker
+    knows which message it was. So, from the flip on, what the broker gives is judged by "never altered"
+    only, and its log by "acknowledged and not lost" only; `stores`, `records`, `contents` and
+    `deliveries` are without it. A message that was delivered from there after the flip is left out of
+    the deliveries and queues of other brokers, too: it may have been sent on to them.
+    """
 
     def __init__(self, history: History, stores: Mapping[str, StoreImage]) -> None:
         self.history = history
@@ -107,7 +115,6 @@ class Evidence:
         self.sends = {each.send: each for each in history.of(SendStarted)}
         self.acknowledged = {each.send: each for each in history.of(SendAcknowledged)}
         self.failed = {each.send: each for each in history.of(SendFailed)}
-        self.deliveries = history.of(Delivered)
         self.verdicts = {each.delivery: each for each in history.of(Consumed)}
         self.faults = history.of(FaultInjected)
         self.resets = history.of(OffsetsReset)
@@ -118,9 +125,45 @@ class Evidence:
             for send in self.sends.values()
             for message in send.messages
         }
+        # When a bit of a broker's files was flipped first.
+        self.flipped_s: dict[str, float] = {}
+        for flip in self.faults:
+            if flip.name == "flip_bit":
+                self.flipped_s.setdefault(str(flip.args["node"]), flip.at_s)
+        self._doubtful = {
+            number
+            for each in history.of(Delivered)
+            if self.may_be_damaged(each.queue.broker, each.at_s)
+            for number in (self.number(each.properties), self.by_body.get(each.body))
+            if number is not None
+        }
+        self.deliveries = [
+            each
+            for each in history.of(Delivered)
+            if self.number(each.properties) not in self._doubtful
+            and not self.may_be_damaged(each.queue.broker, each.at_s)
+        ]
+
+    @cached_property
+    def by_body(self) -> dict[bytes, int]:
+        """Return the numbers of the messages by their bodies, which are different in a run."""
+        return {message.body: number for number, (_, message) in self.outgoing.items()}
+
+    def may_be_damaged(self, broker: str, at_s: float) -> bool:
+        """Say whether what a broker gave at a time may be what a flipped bit made of it."""
+        return self.flipped_s.get(broker, math.inf) <= at_s
 
     @cached_property
     def stores(self) -> dict[str, Store]:
+        return {
+            broker: store
+            for broker, store in self.all_stores.items()
+            if broker not in self.flipped_s
+        }
+
+    @cached_property
+    def all_stores(self) -> dict[str, Store]:
+        """Return the stores with those in which bits were flipped."""
         return {
             broker: Store(
                 image.files, self.brokers[broker].index_slots if broker in self.brokers else 500
@@ -172,7 +215,7 @@ class Evidence:
         for broker, store in self.stores.items():
             for record in store.records:
                 number = self.number(record.properties)
-                if number is not None:
+                if number is not None and number not in self._doubtful:
                     found[number].append((broker, record))
         return found
 
@@ -182,7 +225,7 @@ class Evidence:
         found: dict[Queue, dict[int, Record]] = defaultdict(dict)
         for broker, store in self.stores.items():
             for record in store.records:
-                if record.is_in_queue:
+                if record.is_in_queue and self.number(record.properties) not in self._doubtful:
                     queue = Queue(record.topic, broker, record.queue_id)
                     found[queue][record.queue_offset] = record
         return found
@@ -194,7 +237,7 @@ class Evidence:
 
     def _stored(self, ack: SendAcknowledged) -> Iterator[Stored]:
         started = self.sends[ack.send]
-        store = self.stores.get(ack.queue.broker)
+        store = self.all_stores.get(ack.queue.broker)
         if store is None:
             return
         for index, message in enumerate(started.messages):

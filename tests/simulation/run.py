@@ -8,7 +8,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -25,12 +25,14 @@ from tests.simulation.workloads.workload import Workload
 
 from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
-from cometmq.testing import Cluster, Fault
+from cometmq.testing import FAULTS, Cluster, Fault
 from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
 
 # A run ends all its faults, and lets everybody find each other again, before it looks at the end.
 _CALM_S: Final = 150.0
+# How often a run looks whether everything is done.
+_LOOK_S: Final = 10.0
 
 
 class Figures(NamedTuple):
@@ -123,10 +125,7 @@ class Run:
         await self._calm(stage)
         is_live = self.schedule.promise == "liveness"
         if is_live:
-            until_s = stage.elapsed_s + SETTLE_S
-            async with asyncio.TaskGroup() as tasks:
-                for workload in workloads:
-                    tasks.create_task(workload.settle(until_s))
+            await self._settle(stage, workloads)
         for workload in workloads:
             await operator.attempt(operator.look(workload.topic, list(workload.filters)))
             await operator.attempt(operator.read(workload.topic))
@@ -213,14 +212,34 @@ class Run:
         for name in nodes.all():
             endings.append(("resume", {"node": name}))
         for name in nodes.brokers:
-            endings.append(("free_disk", {"node": name}))
-            endings.append(("slow_disk", {"node": name, "seconds": 0.0}))
+            endings.append(("mend_disk", {"node": name}))
         for name in (*nodes.name_servers, *nodes.brokers):
             if self._cluster.node(name).is_killed:
                 endings.append(("restart", {"node": name}))
         for name, args in endings:
             await self._inject_one(stage, Fault(stage.elapsed_s, name, args))
         await asyncio.sleep(_CALM_S)
+
+    async def _settle(self, stage: Stage, workloads: Sequence[Workload]) -> None:
+        """Have somebody consume what is left, until nothing is or the time is over.
+
+        All stay until the last workload needs nobody: a message whose producer was told of an error may
+        still come, and its group must have a member then.
+        """
+        began_s = stage.elapsed_s
+        until_s = began_s + SETTLE_S
+        clients = [workload.settling(until_s) for workload in workloads]
+        async with asyncio.TaskGroup() as tasks:
+            for workload, client in zip(workloads, clients, strict=True):
+                tasks.create_task(workload.stay(client))
+            while stage.elapsed_s < until_s:
+                await asyncio.sleep(_LOOK_S)
+                stayed_s = stage.elapsed_s - began_s
+                if all(each.is_settled_after(stayed_s) for each in workloads):
+                    break
+            await asyncio.sleep(_LOOK_S)  # for the commits of what was consumed last
+            for client in clients:
+                client.leaves.set()
 
     def _images(self) -> dict[str, StoreImage]:
         """Take the files of the stores, as the brokers that run see them."""
@@ -250,8 +269,15 @@ class Run:
             kinds[h.SendAcknowledged],
             kinds[h.Delivered],
             len(INVARIANTS),
-            Counter(event.name for event in self.history.of(h.FaultInjected)),
+            Counter(event.name for event in self.history.of(h.FaultInjected) if _strikes(event)),
         )
+
+
+def _strikes(event: h.FaultInjected) -> bool:
+    """Say whether an event is a fault, and not the end of one."""
+    kind = FAULTS.get(event.name)
+    is_over = event.args.get("seconds") == 0 or event.args.get("rate") == 1
+    return kind is not None and kind.draw is not None and not is_over
 
 
 def _files(disk: VirtualDisk, directory: Path) -> Iterator[tuple[Path, bytes]]:

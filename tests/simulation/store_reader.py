@@ -239,7 +239,11 @@ def parse_state(text: str) -> Any:
 
 def parse_properties(data: bytes) -> dict[str, str]:
     pairs = (entry.partition(b"\x01") for entry in data.split(b"\x02"))
-    return {name.decode(): value.decode() for name, separator, value in pairs if separator}
+    return {
+        name.decode(errors="replace"): value.decode(errors="replace")
+        for name, separator, value in pairs
+        if separator
+    }
 
 
 def java_hash(text: str) -> int:
@@ -340,7 +344,10 @@ def _unpacked(data: bytes, start: int, position: int) -> Record | None:
     elif physical != position:
         fault = f"it says that it stands at {physical}"
     elif sys_flag & _COMPRESSED:
-        body = _decompressed(body, sys_flag)
+        try:
+            body = _decompressed(body, sys_flag)
+        except (zlib.error, zstandard.ZstdError, RuntimeError) as error:
+            fault = f"its body is no compressed one: {error}"
     return Record(
         position,
         size,

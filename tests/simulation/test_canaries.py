@@ -17,6 +17,8 @@ from tests.simulation.schedule import ClusterPlan, Promise, Schedule, WorkloadPl
 
 from cometmq.testing.faults import Fault
 
+pytestmark = pytest.mark.timeout(600)
+
 
 def short(
     kind: str,

@@ -13,7 +13,7 @@ import pytest
 from tests.simulation import __main__ as command_line
 from tests.simulation import run as running
 from tests.simulation.evidence import Violation
-from tests.simulation.history import History
+from tests.simulation.history import FaultInjected, History
 from tests.simulation.run import run
 from tests.simulation.schedule import KINDS, Schedule, draw, lives_of, read, write
 from tests.simulation.shrink import Shrinker
@@ -23,6 +23,9 @@ from tests.waits import WAIT_S
 from cometmq.aio import Producer
 from cometmq.model.message import Message
 from cometmq.testing import Cluster, Fault
+
+# Runs are long for tests, and a busy machine makes them longer.
+pytestmark = pytest.mark.timeout(600)
 
 # Short runs, which between them have every kind of workload and most faults.
 SEEDS = (1, 2, 3, 4)
@@ -68,6 +71,29 @@ async def _send(cluster: Cluster, count: int) -> None:
                 await producer.send(Message("before", b"from before %d" % number))
 
 
+def test_a_broker_that_could_not_start_is_started_when_the_faults_are_over() -> None:
+    """Its node was no killed one, so nobody tried again, and the run went on without the broker."""
+    schedule = draw(1, hours=0.02)
+    faults = [
+        Fault(at_s, name, {"node": "broker-a"})
+        for at_s, name in ((10, "power_off"), (11, "fill_disk"), (20, "restart"))
+    ]
+    short = msgspec.structs.replace(
+        schedule,
+        promise="liveness",
+        cluster=msgspec.structs.replace(schedule.cluster, brokers=1),
+        faults=tuple(faults),
+    )
+    with command_line.quiet():
+        running_on_it = running.Run(short)
+        outcome = running_on_it.outcome()
+    assert outcome.failures == []
+    injected = [each.name for each in outcome.history.of(FaultInjected)]
+    assert injected.count("restart-failed") == 1
+    assert injected.count("restart") == 2
+    assert running_on_it.stores["broker-a"].state == "running"
+
+
 def test_one_seed_gives_one_history_in_each_process() -> None:
     schedule = draw(5, hours=HOURS)
     with command_line.quiet():
@@ -86,7 +112,7 @@ def test_one_seed_gives_one_history_in_each_process() -> None:
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=5 * WAIT_S,
             check=False,
         )
         assert told.stdout.strip() == digest(first), told.stderr

@@ -11,7 +11,8 @@ CommitLog.GroupCommitService, FlushRealTimeService, PutMessageStatus).
 Leniencies, and why:
 
 - A wiped disk takes all messages of a broker without a slave. With a flipped bit in the log, recovery
-  may end the log there, as Java's does, so any later stop may take what lies behind it.
+  may end the log there, as Java's does, so any later stop may take what lies behind it. Without a
+  stop each flip may have made one record unreadable, and no more.
 - Behind a failing or slow disk, and a drifting clock, ASYNC_FLUSH has no time within which it flushes;
   that the loss is at the tail still holds.
 - What lies before the beginning of the log was retired, if its time was over or the disk was full.
@@ -49,13 +50,20 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
 def _judge_broker(
     evidence: Evidence, configured: BrokerConfigured, all_stored: list[Stored]
 ) -> Iterator[Violation]:
+    unreadable = len(evidence.damaged(configured.broker))
     survivors = [each for each in all_stored if each.record is not None]
     for lost in all_stored:
         if lost.record is not None or _excused(evidence, configured, lost):
             continue
         crash = _taken_by(evidence, configured, lost)
         behind = [each for each in survivors if crash and _is_behind(each, lost, crash)]
-        if crash is None:
+        if (
+            crash is None
+            and unreadable
+            and evidence.damaged(configured.broker, since_s=lost.started.at_s)
+        ):
+            unreadable -= 1
+        elif crash is None:
             yield _violation(f"message {lost.outgoing.number} is not in the log", lost)
         elif behind:
             yield _violation(
@@ -75,7 +83,7 @@ def _excused(evidence: Evidence, configured: BrokerConfigured, lost: Stored) -> 
         stops = (*POWER_LOSS, *KILL, "restart")
         if evidence.injected(configured.broker, stops, started_s):
             return True
-    store = evidence.stores[configured.broker]
+    store = evidence.all_stores[configured.broker]
     if lost.position is None or lost.position >= store.min_position:
         return False
     is_over = evidence.end_s - started_s >= configured.file_reserved_hours * 3600

@@ -125,7 +125,8 @@ def _retry(
     # Without a verdict the client's time limit (15 minutes) sent the message back.
     if configured is None or not asked:
         return
-    first = asked[0]
+    # Two copies of a message, of which the later delivered one may have its verdict first.
+    first = min(asked, key=lambda each: each.at_s)
     levels = configured.delay_levels_ms
     level = first.delay_level or _FIRST_RETRY_LEVEL + delivery.reconsume_times - 1
     delay_s = levels[min(level, len(levels)) - 1] / 1000

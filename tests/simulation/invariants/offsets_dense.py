@@ -4,7 +4,7 @@
 An acknowledgement, a delivery, a read range and the log each say which message has an offset; all of
 them must agree. `QueueSeen` must never go back.
 
-Leniency: what lies at the end of a log that lost it (by a loss of power, a wipe, a flipped bit; by a
+Leniencies, and why: a broker with a flipped bit, see `Evidence`. What lies at the end of a log that lost it (by a loss of power, a wipe, a flipped bit; by a
 kill with transientStorePoolEnable) gives its offset free, so messages on both sides of such a fault may
 have the same one. Whether the fault was allowed to take it is judged by "acknowledged and not lost".
 """
@@ -49,6 +49,10 @@ def _sightings(evidence: Evidence) -> Iterator[tuple[Queue, int, int, AnyEvent]]
                 continue
             for index, message in enumerate(send.messages):
                 yield event.queue, event.offset + index, message.number, event
+        elif isinstance(event, (Delivered, RangeRead)) and evidence.may_be_damaged(
+            event.queue.broker, event.at_s
+        ):
+            continue
         elif isinstance(event, Delivered):
             number = evidence.number(event.properties)
             if number is not None:
@@ -70,9 +74,10 @@ def _never_reused(evidence: Evidence) -> Iterator[Violation]:
             continue
         owners[queue, offset] = _Seen(number, sent_s, event)
         forgets = evidence.may_forget(queue.broker)
-        # One message was there before the fault, and the other came after it.
-        since, until = sorted((seen, owners[queue, offset]), key=lambda each: each.sent_s)
-        if not evidence.injected(queue.broker, forgets, since.sent_s, until.event.at_s):
+        # One message was there before the fault, and the other came after it. Which one may not follow
+        # from when they were sent: a transaction comes with its commit.
+        until_s = max(seen.event.at_s, event.at_s)
+        if not evidence.injected(queue.broker, forgets, min(seen.sent_s, sent_s), until_s):
             what = f"offset {offset} of {queue} is that of messages {seen.number} and {number}"
             yield Violation(invariant=NAME, what=what, events=(seen.event, event))
     for (queue, offset), seen in owners.items():

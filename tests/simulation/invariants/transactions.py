@@ -8,7 +8,8 @@ decided one is not forgotten (Java: EndTransactionProcessor, TransactionalMessag
 - A message that is in its topic has been given up by no check (TRANS_CHECK_MAX_TIME_TOPIC).
 
 Leniencies, and why: a decision travels one way, so after `transaction_check_max` decisions the broker
-may never have heard one and gives the transaction up. A commit may be stored twice, when the broker
+may never have heard one and gives the transaction up. So it does after as many checks that reached
+nobody: it counts a check, as Java does, also while no producer of the group is connected. A commit may be stored twice, when the broker
 dies between the record and its mark in the op topic and checks again, as in Java. A wiped broker, and
 one whose log lost its end, may check again what was decided.
 """
@@ -83,7 +84,14 @@ def _is_owed(
         return False
     if any(each.decision == "rollback" for each in decisions):
         return False
-    return len(decisions) < evidence.brokers[halves[0]].transaction_check_max
+    check_max = evidence.brokers[halves[0]].transaction_check_max
+    if any(
+        each.topic == GIVEN_UP_TOPIC
+        and int(each.properties.get("TRANSACTION_CHECK_TIMES", "0")) >= check_max
+        for _, each in records
+    ):
+        return False
+    return len(decisions) < check_max
 
 
 def _forgot(evidence: Evidence, records: list[tuple[str, Record]]) -> bool:

@@ -81,7 +81,7 @@ class Filtered(Workload):
     def is_settled(self) -> bool:
         """Only what some filter accepts is delivered, and maybe to one of the groups only."""
         wanted = {number for number in self.acknowledged if self._wanted[number]}
-        return wanted <= self.finished
+        return wanted | self.delivered <= self.finished
 
 
 class Retries(Workload):

@@ -105,7 +105,10 @@ def _stored(error: CometMQError) -> h.Stored:
 
 
 class Listener:
-    """Consumes for one member: writes down each delivery and the verdict that `judge` gives it."""
+    """Consumes for one member: writes down each delivery and the verdict that `judge` gives it.
+
+    `judged` is told of each message which verdict the list got that it came in.
+    """
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class Listener:
         group: str,
         rng: Random,
         judge: Callable[[int, int], h.Verdict],
+        judged: Callable[[int, int, h.Verdict], None],
         *,
         is_orderly: bool = False,
         slowest_s: float = 0.05,
@@ -125,6 +129,7 @@ class Listener:
         self._group = group
         self._rng = rng
         self._judge = judge
+        self._judged = judged
         self._is_orderly = is_orderly
         self._slowest_s = slowest_s
 
@@ -132,10 +137,10 @@ class Listener:
         """Judge a list as its worst message; a list has one verdict."""
         stage = self._stage
         deliveries = [self._delivered(message) for message in messages]
-        verdicts = [
-            self._judge(int(message.properties[h.MESSAGE]), message.reconsume_times)
-            for message in messages
+        tries = [
+            (int(message.properties[h.MESSAGE]), message.reconsume_times) for message in messages
         ]
+        verdicts = [self._judge(number, times) for number, times in tries]
         verdict: h.Verdict = next((each for each in verdicts if each != "success"), "success")
         if self._slowest_s:
             await asyncio.sleep(self._rng.uniform(0, self._slowest_s))
@@ -143,6 +148,8 @@ class Listener:
             stage.record(
                 h.Consumed(at_s=stage.at_s, node=self._node, delivery=delivery, verdict=verdict)
             )
+        for number, times in tries:
+            self._judged(number, times, verdict)
         if verdict == "raised":
             raise RuntimeError("the listener of a simulation fails as it is told to")
         return _VERDICTS.get(verdict, ConsumeResult.RECONSUME_LATER)

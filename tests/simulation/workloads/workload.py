@@ -22,7 +22,8 @@ from cometmq.testing.virtual.errors import NodeKilledError
 _CLOSE_S: Final = 180.0
 # How long to wait before what a fault kept from being done is tried again.
 _AGAIN_S: Final = 5.0
-_LOOK_S: Final = 10.0
+# What is due in a delayed message's topic is consumed within this time.
+_PICKED_UP_S: Final = 30.0
 
 
 class Client:
@@ -48,14 +49,18 @@ class Client:
 class Workload:
     """Has `plan.messages` messages sent to a topic of its own and consumed by a group of its own.
 
-    A kind of workload overrides what differs. `acknowledged` and `finished` have numbers of
-    messages: those that are stored and wanted, and those that need nothing more. A run for liveness
-    waits until the second holds the first; the checker has an opinion of its own.
+    A kind of workload overrides what differs. `acknowledged`, `delivered` and `finished` have numbers
+    of messages: those that are stored, those that a listener was given (also if their producer was
+    told of an error), and those that need nothing more. A run for liveness waits until the third
+    holds the others; the checker has an opinion of its own.
     """
 
     kind: ClassVar[str]
     is_orderly: ClassVar[bool] = False
     message_model: ClassVar[MessageModel] = MessageModel.CLUSTERING
+    # How long the group of a run for liveness has a member at least: members share out their queues
+    # every 20 s.
+    settles_for_s: ClassVar[float] = 30.0
 
     def __init__(self, plan: WorkloadPlan, stage: Stage) -> None:
         self.plan = plan
@@ -67,6 +72,9 @@ class Workload:
         self.max_reconsume_times = 16
         self.filters: dict[str, h.Filter] = {self.group: h.Filter()}
         self.acknowledged: set[int] = set()
+        self.delivered: set[int] = set()
+        # When the last delayed message comes to its topic, if it was stored.
+        self.due_s = 0.0
         self.finished: set[int] = set()
         self.lives = lives_of(plan)
 
@@ -82,20 +90,19 @@ class Workload:
             for life in self.lives:
                 tasks.create_task(self._live(life))
 
-    async def settle(self, until_s: float) -> None:
-        """Have somebody consume what is left, until nothing is or the time of the schedule is over."""
+    def settling(self, until_s: float) -> Client:
+        """Return a client, to be given to `stay`, that consumes what is left."""
         life = Life(f"{self.plan.name}-settling", self.stage.elapsed_s, until_s, 0, False)
-        client = Client(self.stage, life, self.rng)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._stay(client))
-            while self.stage.elapsed_s < until_s and not self.is_settled():  # noqa: ASYNC110 - many events could settle it
-                await asyncio.sleep(_LOOK_S)
-            await asyncio.sleep(_LOOK_S)  # for the commits of what was consumed last
-            client.leaves.set()
+        return Client(self.stage, life, self.rng)
+
+    def is_settled_after(self, stayed_s: float) -> bool:
+        """Say whether nothing is left to be done, as far as the clients know."""
+        is_over = self.stage.elapsed_s >= self.due_s + _PICKED_UP_S
+        return is_over and stayed_s >= self.settles_for_s and self.is_settled()
 
     def is_settled(self) -> bool:
-        """Say whether nothing is left to be done, as far as the clients know."""
-        return self.acknowledged <= self.finished
+        """Say whether all messages that are known to be stored need nothing more."""
+        return self.acknowledged | self.delivered <= self.finished
 
     # -- lives --
 
@@ -103,7 +110,7 @@ class Workload:
         await self.stage.sleep_until(life.joins_s)
         client = Client(self.stage, life, generator(self.plan.seed, life.name))
         async with asyncio.TaskGroup() as tasks:
-            staying = tasks.create_task(self._stay(client))
+            staying = tasks.create_task(self.stay(client))
             await self.stage.sleep_until(life.leaves_s)
             if not life.is_killed:
                 client.leaves.set()
@@ -111,7 +118,7 @@ class Workload:
             if not staying.done():
                 self.stage.kill(life.name)
 
-    async def _stay(self, client: Client) -> None:
+    async def stay(self, client: Client) -> None:
         """Run the client's program in its own process."""
         try:
             await self.stage.node(client.name).run_in(self.program(client))
@@ -147,7 +154,8 @@ class Workload:
             self.member(client, group),
             group,
             client.rng,
-            self.judge,
+            self.verdict,
+            self.judged,
             is_orderly=self.is_orderly,
         )
         consumer = PushConsumer(
@@ -197,14 +205,14 @@ class Workload:
             )
         )
 
-    def judge(self, number: int, reconsume_times: int) -> h.Verdict:
-        """Return what the listener says of a message, and note when that was the last time."""
-        verdict = self.verdict(number, reconsume_times)
+    def judged(self, number: int, reconsume_times: int, verdict: h.Verdict) -> None:
+        """Note what a listener said of a message, and whether that was the last time."""
+        self.delivered.add(number)
         if verdict == "success" or reconsume_times >= self.max_reconsume_times:
             self.finished.add(number)
-        return verdict
 
     def verdict(self, number: int, reconsume_times: int) -> h.Verdict:
+        """Return what the listener says of a message."""
         return "success"
 
     # -- producing --

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import socket
 import subprocess
 import sys
@@ -464,3 +465,22 @@ def test_open_connections_are_left_behind() -> None:
         run(main())
     assert line_of("connects") in str(raised.value)
     assert line_of("listens") in str(raised.value)
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the machine's zone cannot be changed")
+def test_local_times_are_utc_in_virtual_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    try:
+
+        async def main() -> int:
+            return time.localtime(0).tm_hour
+
+        assert run(main()) == 0
+        assert time.localtime(0).tm_hour == 9
+        monkeypatch.delenv("TZ")
+        assert run(main()) == 0
+        assert "TZ" not in os.environ
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -19,6 +19,7 @@ from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
 from cometmq.testing.virtual.errors import BlockingCallError, DeadlockError, LeftBehindError
 from cometmq.testing.virtual.handles import NODE, Callback, Handle, Timer, VirtualTask, made_at
 from cometmq.testing.virtual.ticks import Ticks
+from cometmq.testing.virtual.zone import zone_of_simulations
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.node import Node
@@ -68,7 +69,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._failure: BaseException | None = None
 
     def run_forever(self) -> None:
-        with refuse_blocking_calls(self.fail):
+        with refuse_blocking_calls(self.fail), zone_of_simulations():
             super().run_forever()
 
     def fail(self, error: BaseException) -> None:

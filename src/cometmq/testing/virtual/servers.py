@@ -131,10 +131,14 @@ class VirtualServers:
         if self.node(name).is_killed:
             self.network.power_on(name)
             self.world.restart(name)
-        if name in self._names:
-            self.name_servers[self._names.index(name)] = await self._new_name_server(name)
-        elif name in self._broker_names:
-            self.brokers[self._broker_names.index(name)] = await self._new_broker(name)
+        try:
+            if name in self._names:
+                self.name_servers[self._names.index(name)] = await self._new_name_server(name)
+            elif name in self._broker_names:
+                self.brokers[self._broker_names.index(name)] = await self._new_broker(name)
+        except CometMQError:
+            self.kill(name)  # its process ends with the error
+            raise
 
     async def _new_name_server(self, name: str) -> NameServer:
         node, directory = self.node(name), self.directory / name
