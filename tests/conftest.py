@@ -22,7 +22,7 @@ from tests.real_sleeps import watch_asyncio
 
 LIMIT_S = 300.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
-_ROOMS = [Path(__file__).parent / name for name in ("unit", "integration")]
+_ROOMS = [Path(__file__).parent / name for name in ("unit", "integration", "simulation")]
 
 settings.register_profile(
     "unhurried",

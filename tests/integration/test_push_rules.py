@@ -216,7 +216,6 @@ def test_what_a_listener_awaits_may_be_cancelled(face: Face, name: str, orderly:
     eventually(lambda: seen == {b"0": 2, b"1": 2})
 
 
-@pytest.mark.faces("blocking")
 def test_what_a_function_brings_late_does_not_count(face: Face, name: str, gate: Gate) -> None:
     late_outcome(face, name, gate, "function")
 

@@ -58,6 +58,7 @@ def test_a_message_that_failed_comes_again_and_is_the_same_to_its_user(
         assert later.store_timestamp_ms - earlier.store_timestamp_ms >= 1_000
 
 
+@pytest.mark.faces("virtual", "blocking")
 def test_after_max_times_it_is_a_dead_letter(face: Face, name: str) -> None:
     received = FailsFirst(99)
     producer = face.producer(name)

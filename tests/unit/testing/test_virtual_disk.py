@@ -77,6 +77,18 @@ def test_pages_that_no_sync_has_written_are_lost_kept_or_torn_at_sectors() -> No
     assert found == {"lost", "kept", "torn"}
 
 
+def test_a_file_that_was_growing_ends_at_a_sector() -> None:
+    """Tails torn at any byte had zeros in records where no disk leaves them: crash seeds 19, 152."""
+    sizes = set()
+    for seed in range(200):
+        disk = new_disk(seed)
+        disk.allocate(ROOT / "new", 3 * SECTOR + 20)
+        disk.map(ROOT / "new", 3 * SECTOR + 20)[:] = b"x" * (3 * SECTOR + 20)
+        disk.lose_power()
+        sizes.add(disk.size(ROOT / "new"))
+    assert sizes == {None, 0, SECTOR, 2 * SECTOR, 3 * SECTOR, 3 * SECTOR + 20}
+
+
 def test_a_mapping_from_before_the_loss_of_power_is_the_disks_no_more() -> None:
     disk = new_disk()
     before = disk.map(FILE, 4 * PAGE)

@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from time import sleep
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -26,7 +28,7 @@ from cometmq.testing.virtual import (
     run,
 )
 from cometmq.testing.virtual.clock import EPOCH_MS
-from cometmq.testing.virtual.loop import NODE
+from cometmq.testing.virtual.loop import NODE, VirtualLoop
 
 HERE = Path(__file__).name
 
@@ -382,6 +384,106 @@ def test_a_blocking_call_ends_the_run_although_it_is_caught() -> None:
 
     with pytest.raises(BlockingCallError):
         run(main())
+
+
+BLOCKING_MODULE = "from time import sleep\ndef block(): sleep(0)"
+
+
+def new_module(name: str) -> ModuleType:
+    module = ModuleType(name)
+    exec(BLOCKING_MODULE, vars(module))
+    return module
+
+
+def is_refused(module: ModuleType) -> bool:
+    async def main() -> None:
+        module.block()
+
+    try:
+        run(main())
+    except BlockingCallError:
+        return True
+    return False
+
+
+def test_modules_that_take_the_place_of_others_may_not_sleep_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "first_service", new_module("first_service"))
+    assert is_refused(sys.modules["first_service"])
+    # As many as before, but others.
+    monkeypatch.delitem(sys.modules, "first_service")
+    monkeypatch.setitem(sys.modules, "other_service", new_module("other_service"))
+    assert is_refused(sys.modules["other_service"])
+    # The same name, as after a second import.
+    monkeypatch.setitem(sys.modules, "other_service", new_module("other_service"))
+    assert is_refused(sys.modules["other_service"])
+
+
+def test_a_module_is_looked_at_again_when_its_import_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = ModuleType("slow_service")
+    module.__spec__ = specification = ModuleSpec("slow_service", None)
+    monkeypatch.setattr(specification, "_initializing", True, raising=False)
+    monkeypatch.setitem(sys.modules, "slow_service", module)
+    run(asyncio.sleep(1))
+    exec(BLOCKING_MODULE, vars(module))
+    monkeypatch.setattr(specification, "_initializing", False)
+    assert is_refused(module)
+
+
+def test_a_run_within_a_run_leaves_the_outer_one_its_refusals() -> None:
+    async def main() -> None:
+        inner = VirtualLoop()
+        with pytest.raises(RuntimeError, match="another loop is running"):
+            inner.run_forever()
+        inner.close()
+        block()
+
+    def block() -> None:
+        threading.Thread(target=print).start()  # thread of the outer run
+
+    with pytest.raises(BlockingCallError) as raised:
+        run(main())
+    assert line_of("thread of the outer run") in str(raised.value)
+
+
+def test_loops_of_two_threads_refuse_until_each_has_ended() -> None:
+    before = time.sleep
+    first_runs, second_runs, first_ended = (threading.Event() for _ in range(3))
+    refused: list[bool] = []
+
+    def pass_turn(mine: threading.Event, turn: threading.Event) -> None:
+        mine.set()
+        while not turn.is_set():  # a wait would be refused
+            os.sched_yield()
+
+    def first() -> None:
+        async def main() -> None:
+            pass_turn(first_runs, second_runs)
+
+        run(main())
+        first_ended.set()
+
+    def second() -> None:
+        async def main() -> None:
+            pass_turn(second_runs, first_ended)
+            blocks_by_time_sleep()
+
+        first_runs.wait(30)
+        try:
+            run(main())
+        except BlockingCallError:
+            refused.append(True)
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert refused == [True]
+    assert time.sleep is before
 
 
 def test_connections_of_the_machine_are_refused() -> None:

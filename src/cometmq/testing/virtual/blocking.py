@@ -52,6 +52,10 @@ def refusal(name: str, remedy: str) -> BlockingCallError:
 
 # Whom to tell of a refused call, by the thread whose loop runs.
 _fail_of: Final[dict[int, Callable[[BlockingCallError], None]]] = {}
+# What was replaced: its owner, its attribute, and what it was. Threads that run loops at the same time
+# share the replacements; the last of them puts everything back.
+_replaced: Final[list[tuple[Any, str, Any]]] = []
+_changing: Final = threading.RLock()  # also for what the garbage collector runs in here
 
 
 @contextmanager
@@ -62,36 +66,54 @@ def refuse_blocking_calls(fail: Callable[[BlockingCallError], None]) -> Iterator
     drives a cluster from outside of its loop comes here for each wait, so this takes microseconds.
     """
     thread = threading.get_ident()
-    undo: list[tuple[Any, str, Any]] = []
+    with _changing:
+        former = _fail_of.get(thread)
+        _replace(everything=not _fail_of)
+        _fail_of[thread] = fail
+    try:
+        yield
+    finally:
+        with _changing:
+            if former is not None:  # a run within a run, which the loop refuses
+                _fail_of[thread] = former
+            else:
+                del _fail_of[thread]
+            if not _fail_of:
+                _put_back()
 
+
+def _replace(*, everything: bool) -> None:
     def replace(owner: Any, attribute: str, replacement: Any) -> None:
-        undo.append((owner, attribute, vars(owner).get(attribute, _NOT_THERE)))
+        _replaced.append((owner, attribute, vars(owner).get(attribute, _NOT_THERE)))
         setattr(owner, attribute, replacement)
 
-    _fail_of[thread] = fail
-    for owner, attribute, replacement in _replacements():
-        replace(owner, attribute, replacement)
-    sleep = _refusing_sleep()
+    if everything:
+        for owner, attribute, name, remedy in _REFUSED:
+            refuse = _refusing(getattr(owner, attribute), name, remedy)
+            replace(owner, attribute, staticmethod(refuse) if owner is SystemClock else refuse)
+    sleep = _refusing(_REAL_SLEEP, "time.sleep", _SLEEP)
     _find_holders_of_sleep()
     for module, attribute in _holders_of_sleep:
         if vars(module).get(attribute) is _REAL_SLEEP:
             replace(module, attribute, sleep)
-    try:
-        yield
-    finally:
-        for owner, attribute, former in reversed(undo):
-            if former is _NOT_THERE:
-                delattr(owner, attribute)
-            else:
-                setattr(owner, attribute, former)
-        del _fail_of[thread]
 
 
+def _put_back() -> None:
+    while _replaced:
+        owner, attribute, former = _replaced.pop()
+        if former is _NOT_THERE:
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, former)
+
+
+# It is asked for the same few in each run; a test may have put a fake into the place of one.
+@functools.lru_cache(256)
 def _refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def refuse(*args: Any, **kwargs: Any) -> Any:
         fail = _fail_of.get(threading.get_ident())
-        if fail is None or (real is _LOOK_UP and _is_address(args[0])):
+        if fail is None or (real is _LOOK_UP and _is_address(args[0] if args else kwargs["host"])):
             return real(*args, **kwargs)
         if args and isinstance(args[0], socket.socket):
             args[0].close()  # nobody else will: its maker expects an OSError
@@ -100,21 +122,6 @@ def _refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[...,
         raise error
 
     return refuse
-
-
-@functools.cache
-def _replacements() -> list[tuple[Any, str, Any]]:
-    """Return what takes the place of each refused call: its owner, its attribute, and that."""
-    made = []
-    for owner, attribute, name, remedy in _REFUSED:
-        refuse = _refusing(getattr(owner, attribute), name, remedy)
-        made.append((owner, attribute, staticmethod(refuse) if owner is SystemClock else refuse))
-    return made
-
-
-@functools.cache
-def _refusing_sleep() -> Callable[..., Any]:
-    return _refusing(_REAL_SLEEP, "time.sleep", _SLEEP)
 
 
 _NOT_THERE: Final = object()
@@ -129,21 +136,33 @@ def _is_address(host: object) -> bool:
     return True
 
 
-# The modules looked at, and those that have `time.sleep`, also by `from time import sleep`.
-_known: set[str] = set()
-_holders_of_sleep: list[tuple[Any, str]] = []
+# The modules looked at, in the order of `sys.modules`, and those of all that were ever seen there that
+# have `time.sleep`, also by `from time import sleep`.
+_looked_at: list[Any] = []
+_holders_of_sleep: Final[list[tuple[Any, str]]] = []
 
 
 def _find_holders_of_sleep() -> None:
-    """Look at the modules imported since the last look: to look at all takes milliseconds."""
-    if len(sys.modules) == len(_known):
+    """Look at the modules that are new since the last look: to look at all takes milliseconds.
+
+    They are told by their identity. Their number or names would not do: tests take modules out of
+    `sys.modules`, and import others, or the same ones again.
+    """
+    global _looked_at  # noqa: PLW0603 - what is at hand belongs to the interpreter, as `sys.modules`
+    modules = list(sys.modules.values())
+    if modules == _looked_at:
         return
-    for name in sys.modules.keys() - _known:
-        _known.add(name)
-        module = sys.modules[name]
+    known = set(map(id, _looked_at))
+    for module in modules:
         names = getattr(module, "__dict__", None) or {}
-        _holders_of_sleep.extend(
-            (module, name)
-            for name, value in list(names.items())
-            if value is _REAL_SLEEP and module is not sys.modules[__name__]
-        )
+        if id(module) not in known and names is not globals():  # here it must stay the real one
+            _holders_of_sleep.extend(
+                (module, name) for name, value in list(names.items()) if value is _REAL_SLEEP
+            )
+    _looked_at = [module for module in modules if not _is_being_imported(module)]
+
+
+def _is_being_imported(module: Any) -> bool:
+    """Return whether `module` may still be given names, so that it has to be looked at again."""
+    names = getattr(module, "__dict__", None) or {}
+    return getattr(names.get("__spec__"), "_initializing", False) is True

@@ -186,10 +186,14 @@ class _Change:
             directory.pending.append(self)
 
     def keep_partly(self, randomness: Randomness) -> None:
-        """Let a file grow to a part of its size, as when its room was being reserved."""
+        """Let a file grow to a part of its size, as when its room was being reserved.
+
+        Room is given in blocks, so what lies beyond is lost by whole sectors, as a torn page is.
+        """
         if self._sized is not None:
             file, size = self._sized
-            file.durable_size = randomness.randint(file.durable_size, size)
+            end = randomness.randint(file.durable_size, size)
+            file.durable_size = max(file.durable_size, end - end % SECTOR)
 
     def directories(self) -> list[Directory]:
         return list(dict.fromkeys(directory for directory, _, _ in self._names))
