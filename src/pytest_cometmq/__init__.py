@@ -34,6 +34,12 @@ _CLUSTER: Final = "cometmq_cluster"
 _BROKER: Final = "cometmq_broker"
 _SEED: Final = "--cometmq-seed"
 _EVENTS_SHOWN: Final = 30
+# What the markers take.
+_OPTIONS: Final = {
+    _CLUSTER: ("seed", "name_servers", "brokers", "properties"),
+    _BROKER: ("properties",),
+}
+_FAILURE: Final = pytest.StashKey[BaseException]()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -80,14 +86,18 @@ def cometmq_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     any other test calls `cometmq_cluster.run(coroutine)`. The marker `cometmq_cluster` takes the
     arguments of `Cluster`; `--cometmq-seed` overrides its seed.
     """
+    __tracebackhide__ = True  # pytest shows the message, not these lines
     from cometmq.testing import Cluster
 
     options = _marked(request, _CLUSTER)
     seed = request.config.getoption(_SEED)
-    with Cluster(
+    cluster = Cluster(
         **{"seed": 0, **options, **({} if seed is None else {"seed": seed})}, clock="virtual"
-    ) as cluster:
-        yield cluster
+    )
+    cluster.__enter__()
+    yield cluster
+    # A test that failed has left behind what it did not come to close: to say so would only add noise.
+    cluster.__exit__(None, request.node.stash.get(_FAILURE, None), None)
 
 
 @pytest.fixture(scope="session")
@@ -159,6 +169,10 @@ def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
         return {}
     if marker.args:
         raise pytest.UsageError(f"the marker {name} takes no positional arguments: {marker.args}")
+    if unknown := sorted(set(marker.kwargs) - set(_OPTIONS[name])):
+        raise pytest.UsageError(
+            f"the marker {name} takes no {unknown[0]}; it takes {', '.join(_OPTIONS[name])}"
+        )
     return dict(marker.kwargs)
 
 
@@ -194,18 +208,22 @@ def _on_cluster(
         try:
             cluster.run(function(*args, **kwargs))
         except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
-            raise error.with_traceback(_below_loop(error.__traceback__)) from error.__cause__
+            raise error.with_traceback(_below_loop(error)) from error.__cause__
 
     # pytest 7 takes a test's instance from the method.
     return MethodType(run, test.__self__) if inspect.ismethod(test) else run
 
 
-def _below_loop(traceback: TracebackType | None) -> TracebackType | None:
+def _below_loop(error: Exception) -> TracebackType | None:
     """Return the traceback from the test's own frame on, without the frames of the loop."""
-    frame = traceback
+    from cometmq.testing import DeadlockError
+
+    if isinstance(error, DeadlockError):
+        return None  # the loop itself raised it, and it names the lines where somebody waits
+    frame = error.__traceback__
     while frame is not None and not frame.tb_frame.f_code.co_flags & inspect.CO_COROUTINE:
         frame = frame.tb_next
-    return frame or traceback
+    return frame or error.__traceback__
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -281,6 +299,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, Any, None]:
     """Add the seed, the virtual time and the last events to the report of a test that failed."""
     outcome = yield
+    if call.excinfo is not None and call.when != "teardown":
+        item.stash[_FAILURE] = call.excinfo.value
     cluster = getattr(item, "funcargs", {}).get(_CLUSTER)
     if cluster is None or call.when != "call" or not outcome.get_result().failed:
         return

@@ -167,7 +167,56 @@ def test_a_failure_shows_the_messages_the_events_and_the_seed_and_no_frames_of_o
         assert file not in failure
     # The other two tests have marks that mean nothing.
     assert "the marker cometmq_cluster takes no positional arguments" in done.stdout
-    assert "unexpected keyword argument 'broker'" in done.stdout
+    assert "the marker cometmq_cluster takes no broker; it takes seed, name_servers" in done.stdout
+
+
+MISTAKES = """
+    import asyncio
+    import time
+    from cometmq import ConsumeResult, Message
+    from cometmq.aio import PushConsumer
+
+    async def test_a_listener_sleeps(cometmq_cluster, cometmq_producer):
+        async def listen(messages):
+            time.sleep(1)
+            return ConsumeResult.SUCCESS
+
+        await cometmq_producer.send(Message("orders", b"x"))
+        consumer = PushConsumer("billing", listen, namesrv=cometmq_cluster.namesrv)
+        consumer.subscribe("orders")
+        async with consumer:
+            await cometmq_cluster.wait_consumed("billing")
+
+    async def test_time_does_not_go_on(cometmq_cluster, monkeypatch):
+        monkeypatch.setattr("cometmq.testing.virtual.loop._CALLBACKS_OF_ONE_TIME", 10_000)
+        while True:
+            await asyncio.sleep(0)
+
+    async def test_both_kinds(cometmq_cluster, cometmq_broker):
+        cometmq_broker.messages("orders")
+
+    async def test_a_timer_is_left_behind(cometmq_cluster):
+        asyncio.get_running_loop().call_later(3600, print)
+"""
+
+
+def test_a_mistake_is_one_short_message(run: Run) -> None:
+    done = run(MISTAKES, *pytest_arguments("-p", "no:asyncio"))
+    # Who has failed is not told of what was left behind, too.
+    assert "3 failed, 1 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "time.sleep was called in virtual time" in done.stdout
+    assert "callbacks ran at one time" in done.stdout
+    assert "the broker over real sockets was called in virtual time" in done.stdout
+    left = done.stdout.partition("ERROR at teardown of test_a_timer_is_left_behind")[2]
+    left = left.partition("= FAILURES =")[0]
+    assert "the run has ended and left behind" in left
+    for file in ("pytest_cometmq", "cluster.py:", "world.py:"):
+        assert file not in left
+    for file in ("world.py:", "loop.py:", "base_events.py:"):
+        assert (
+            file
+            not in done.stdout.partition("test_time_does_not_go_on ___")[2].partition("____")[0]
+        )
 
 
 def test_a_run_without_the_fixtures_does_not_import_cometmq(run: Run) -> None:

@@ -252,6 +252,28 @@ def test_a_cluster_in_async_with_belongs_to_the_run() -> None:
     assert run(main(), seed=7) == first != run(main(), seed=8)
 
 
+def test_a_cluster_inside_of_another_is_refused_with_the_reason() -> None:
+    async def main() -> None:
+        with pytest.raises(ClientStateError, match="runs a loop of its own"):
+            Cluster(clock="virtual").__enter__()
+        with pytest.raises(ClientStateError, match="has a cluster already"):
+            await Cluster(clock="virtual").start()
+        with pytest.raises(ClientStateError, match="cannot run in virtual time"):
+            await Cluster().start()
+        with pytest.raises(ClientStateError, match="cannot run in virtual time"):
+            Cluster().__enter__()
+
+    with Cluster(clock="virtual") as cluster:
+        cluster.run(main())
+
+
+def test_two_virtual_clusters_run_side_by_side() -> None:
+    with Cluster(clock="virtual") as one, Cluster(clock="virtual") as other:
+        one.run(asyncio.sleep(5))
+        other.run(asyncio.sleep(7))
+        assert other.world.loop.now_s - one.world.loop.now_s == pytest.approx(2, abs=0.1)
+
+
 def test_listeners_that_are_functions_run_in_virtual_time() -> None:
     async def main(cluster: Cluster) -> list[bytes]:
         consumed: list[bytes] = []

@@ -509,3 +509,25 @@ def test_a_schedule_that_is_no_json_says_what_one_looks_like() -> None:
             faults_from_json(text)
     with pytest.raises(FaultError, match="faults are"):
         faults_from_json('[{"at_s": 1, "name": "explode"}]')
+
+
+def test_the_node_of_the_test_has_faults_of_links_and_clocks_and_cannot_be_stopped() -> None:
+    with Cluster(clock="virtual") as cluster:
+
+        async def main() -> None:
+            async with Producer("shop", namesrv=cluster.namesrv, send_timeout_ms=2000) as producer:
+                await producer.send(Message(TOPIC, b"x"))
+                cluster.partition(["main"], ["broker-a", "namesrv-0"])
+                with pytest.raises(CometMQError):
+                    await producer.send(Message(TOPIC, b"x"))
+                cluster.heal_all()
+                before_ms = current().clock.now_ms()
+                await cluster.inject(Fault(0, "skew_clock", {"node": "main", "ms": 60_000}))
+                assert current().clock.now_ms() - before_ms == 60_000
+                for name in ("kill", "power_off", "pause", "wipe"):
+                    with pytest.raises(FaultError, match="the test itself runs on main"):
+                        getattr(cluster, name)("main")
+                cluster.node("main")
+                assert "main" not in cluster.nodes.all()  # what is drawn would stop the test
+
+        cluster.run(main())

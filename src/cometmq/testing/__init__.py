@@ -24,6 +24,7 @@ from cometmq.testing.virtual import (
     DeadlockError,
     LeftBehindError,
     Node,
+    NodeKilledError,
     World,
     run,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "FaultError",
     "LeftBehindError",
     "Node",
+    "NodeKilledError",
     "Nodes",
     "World",
     "draw_faults",

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from cometmq.errors import ClientStateError, CometMQError, ConfigError
 from cometmq.runtime.portal import LoopThread
+from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing.assertions import Assertions
 from cometmq.testing.cluster_faults import ClusterFaults
-from cometmq.testing.faults import Fault, FaultError, Nodes, check_fault
+from cometmq.testing.faults import MAIN, Fault, FaultError, Nodes, check_fault
 from cometmq.testing.real_servers import RealServers
 from cometmq.testing.servers import Servers, broker_name, name_server_name
+from cometmq.testing.virtual.errors import DeadlockError
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
@@ -129,7 +131,7 @@ class Cluster(Assertions, ClusterFaults):
 
     @property
     def nodes(self) -> Nodes:
-        """The names of the nodes: name servers, brokers, and those that `node` made."""
+        """The names of the nodes: name servers, brokers, and those that `node` made; not `main`."""
         name_servers, brokers = self._counts
         return Nodes(
             [name_server_name(index) for index in range(name_servers)],
@@ -151,7 +153,7 @@ class Cluster(Assertions, ClusterFaults):
         belongs to that node: clients there have its address, and faults can name it.
         """
         node = self._virtual.node(name)
-        if name not in self.nodes.all():
+        if name not in (*self.nodes.all(), MAIN):
             self._client_nodes.append(name)
         return node
 
@@ -230,11 +232,21 @@ class Cluster(Assertions, ClusterFaults):
 
     def _new_servers(self) -> Servers:
         if not self._is_virtual:
+            if current().is_virtual:
+                raise ClientStateError(
+                    f"a cluster in real time cannot run in virtual time; {_VIRTUAL_TIME}"
+                )
             return RealServers(*self._counts, self._properties, self._directory)
         from cometmq.testing.virtual.servers import VirtualServers
         from cometmq.testing.virtual.world import World
 
-        return VirtualServers(World.current(), *self._counts, self._properties)
+        world = World.current()
+        if name_server_name(0) in world.nodes:
+            raise ClientStateError(
+                "this virtual world has a cluster already, and has room for one; give that one more "
+                "brokers"
+            )
+        return VirtualServers(world, *self._counts, self._properties)
 
     def _started(self) -> Servers:
         if self._servers is None:
@@ -283,6 +295,7 @@ class Cluster(Assertions, ClusterFaults):
         return self.run(getattr(self, method)(*args, **kwargs))
 
     def __enter__(self) -> Self:
+        self._check_no_loop_runs()
         if self._is_virtual:
             from cometmq.testing.virtual.world import World
 
@@ -297,7 +310,23 @@ class Cluster(Assertions, ClusterFaults):
             raise
         return self
 
+    def _check_no_loop_runs(self) -> None:
+        """Refuse what would have to wait for a second loop in the thread of the first."""
+        if self._is_virtual and asyncio._get_running_loop() is not None:  # noqa: SLF001 - it asks
+            raise ClientStateError(
+                '`with Cluster(clock="virtual")` runs a loop of its own, and here runs one already; '
+                "use it where none runs, or one cluster for both"
+            )
+        if not self._is_virtual and current().is_virtual:
+            raise ClientStateError(
+                f"a cluster in real time cannot run in virtual time; {_VIRTUAL_TIME}"
+            )
+
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        __tracebackhide__ = True  # pytest shows the message, not these lines
+        if isinstance(error, DeadlockError):
+            self._end(error)  # what let the time not go on would not let the servers stop
+            return
         try:
             self.run(self.stop())
         except BaseException as stop_error:
@@ -307,6 +336,7 @@ class Cluster(Assertions, ClusterFaults):
 
     def _end(self, error: BaseException | None) -> None:
         """End the cluster's own loop; without an `error`, say what is left behind on it."""
+        __tracebackhide__ = True
         if self._thread is not None:
             self._thread.stop()
             self._thread = None

@@ -72,7 +72,8 @@ def _mended(args: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 class ClusterFaults:
     """Has the faults of a running cluster in virtual time.
 
-    Each names nodes as the cluster does: `namesrv-0`, `broker-a`, and the names that `node` made.
+    Each names nodes as the cluster does: `namesrv-0`, `broker-a`, the names that `node` made, and
+    `main`, where the test runs and which cannot be stopped.
     A fault that names no node of the cluster, or has an argument that does not fit, raises
     FaultError. All but `restart` happen at once and are plain methods. A fault that has happened
     already, such as a kill of a node that is down, changes nothing.

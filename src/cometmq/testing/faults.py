@@ -23,6 +23,10 @@ R = TypeVar("R")
 C = TypeVar("C", bound="FaultyCluster")
 
 _NODE: Final = "the name of a node"
+# Where the test itself runs. Its links and clocks can have faults, but none is drawn for it, and it cannot
+# be stopped: nobody would be left to start it again.
+MAIN: Final = "main"
+_STOPS: Final = frozenset({"kill", "power_off", "pause", "resume", "restart", "wipe"})
 # The types of the parameters that name nodes.
 NodeName = Annotated[str, _NODE]
 NodeNames = Annotated[list[str], _NODE]
@@ -94,6 +98,7 @@ class FaultKind(NamedTuple):
 
     def checked(self, nodes: Nodes, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments by name. Raises FaultError, which says what would fit."""
+        __tracebackhide__ = True  # pytest shows the test's line, not these
         usage = f"{self.name}{self.parameters}"
         try:
             given = self.parameters.bind(*args, **kwargs).arguments
@@ -104,10 +109,15 @@ class FaultKind(NamedTuple):
         for parameter in self.node_parameters:
             names = checked[parameter]
             for name in [names] if isinstance(names, str) else names:
-                if name not in nodes.all():
+                if name == MAIN and self.name in _STOPS:
+                    raise FaultError(
+                        f"{self.name}: the test itself runs on {MAIN}; run what is to stop on another "
+                        'node, such as cluster.node("app-1")'
+                    )
+                if name not in (*nodes.all(), MAIN):
                     raise FaultError(
                         f"{self.name}: {parameter}={name!r} is no node of this cluster; its nodes "
-                        f"are {', '.join(nodes.all())}"
+                        f"are {', '.join(nodes.all())}, and {MAIN}, where the test runs"
                     )
         return checked
 
@@ -125,6 +135,7 @@ def fault(
 
         @functools.wraps(method)
         def injected(self: C, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
+            __tracebackhide__ = True
             checked = kind.checked(self.nodes, *args, **kwargs)
             self.fault_begins(kind.name, checked)
             try:

@@ -21,8 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
 from cometmq.runtime.portal import LoopThread
+from cometmq.runtime.surroundings import current
 from cometmq.testing.assertions import WITHIN_S
 from cometmq.testing.cluster import Cluster
 
@@ -80,6 +82,12 @@ class LocalBroker:
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         __tracebackhide__ = True  # pytest shows the test's line, not this one
+        if current().is_virtual:
+            coroutine.close()
+            raise ClientStateError(
+                "the broker over real sockets was called in virtual time, which it would hold up; call it "
+                "outside of coroutines that run there, or use the cluster in virtual time for all"
+            )
         return self._thread.call(coroutine)
 
 

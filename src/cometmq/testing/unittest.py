@@ -36,6 +36,8 @@ class VirtualTestCase(unittest.TestCase):
     cluster_options: ClassVar[Mapping[str, Any]] = {}
 
     cluster: Cluster
+    # A test that failed has left behind what it did not come to close: to say so would only add noise.
+    _failure: BaseException | None = None
 
     def __init__(self, methodName: str = "runTest") -> None:  # noqa: N803 - unittest's name
         super().__init__(methodName)
@@ -44,12 +46,17 @@ class VirtualTestCase(unittest.TestCase):
 
             @functools.wraps(test)
             def run() -> None:
-                self.cluster.run(test())
+                try:
+                    self.cluster.run(test())
+                except BaseException as error:
+                    self._failure = error
+                    raise
 
             setattr(self, methodName, run)
 
     def setUp(self) -> None:
-        self.cluster = self.enterContext(Cluster(clock="virtual", **self.cluster_options))
+        self.cluster = Cluster(clock="virtual", **self.cluster_options).__enter__()
+        self.addCleanup(lambda: self.cluster.__exit__(None, self._failure, None))
         self.cluster.run(self.asyncSetUp())
         self.addCleanup(lambda: self.cluster.run(self.asyncTearDown()))
 

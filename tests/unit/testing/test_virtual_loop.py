@@ -319,6 +319,35 @@ def test_time_that_does_not_go_on_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert line_of("spins") in str(raised.value)
 
 
+def timer_for_ever() -> None:
+    """Set a timer again and again, as servers and clients do."""
+    asyncio.get_running_loop().call_later(600, timer_for_ever)
+
+
+def test_a_wait_of_days_for_what_never_comes_is_named() -> None:
+    async def main() -> None:
+        timer_for_ever()
+        await asyncio.Event().wait()  # waits for ever
+
+    with pytest.raises(DeadlockError, match=r"4 days.*asyncio.timeout") as raised:
+        run(main())
+    assert line_of("waits for ever") in str(raised.value)
+
+
+@pytest.mark.parametrize("steps", [1, 30 * 24])
+def test_a_wait_of_a_month_for_somebody_who_sleeps_is_none_for_ever(steps: int) -> None:
+    async def works() -> None:
+        for _ in range(steps):
+            await asyncio.sleep(30 * 86_400 / steps)
+
+    async def main() -> float:
+        asyncio.get_running_loop().call_later(29 * 86_400, len, "")
+        await asyncio.gather(works(), works())
+        return now()
+
+    assert run(main()) == pytest.approx(30 * 86_400)
+
+
 def blocks_by_time_sleep() -> None:
     time.sleep(1)  # time.sleep
 
@@ -333,6 +362,10 @@ def blocks_by_future() -> None:
 
 def blocks_by_thread() -> None:
     threading.Thread(target=print).start()  # thread
+
+
+def blocks_by_pool() -> None:
+    concurrent.futures.ThreadPoolExecutor().submit(print)  # pool
 
 
 def blocks_by_event() -> None:
@@ -358,6 +391,7 @@ def blocks_by_input() -> None:
         (blocks_by_imported_sleep, "sleep", "await asyncio.sleep"),
         (blocks_by_future, "future", "await it"),
         (blocks_by_thread, "thread", "to_thread"),
+        (blocks_by_pool, "pool", "to_thread"),
         (blocks_by_event, "event", "await it"),
         (blocks_by_socket, "socket", "fake"),
         (blocks_by_process, "process", "fake"),
@@ -490,7 +524,7 @@ def test_connections_of_the_machine_are_refused() -> None:
     async def main() -> None:
         await asyncio.open_connection("127.0.0.1", 9)  # opens
 
-    with pytest.raises(BlockingCallError) as raised:
+    with pytest.raises(BlockingCallError, match="fakes of all else") as raised:
         run(main())
     assert line_of("opens") in str(raised.value)
 

@@ -42,6 +42,7 @@ _REFUSED: Final[tuple[tuple[Any, str, str, str], ...]] = (
 )
 _REAL_SLEEP: Final = time.sleep
 _LOOK_UP: Final = socket.getaddrinfo
+_WAIT: Final = threading.Condition.wait
 
 
 def refusal(name: str, remedy: str) -> BlockingCallError:
@@ -115,6 +116,8 @@ def _refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[...,
         fail = _fail_of.get(threading.get_ident())
         if fail is None or (real is _LOOK_UP and _is_address(args[0] if args else kwargs["host"])):
             return real(*args, **kwargs)
+        if real is _WAIT and _is_over_at_once(*args[1:], **kwargs):
+            return real(*args, **kwargs)
         if args and isinstance(args[0], socket.socket):
             args[0].close()  # nobody else will: its maker expects an OSError
         error = refusal(name, remedy)
@@ -125,6 +128,11 @@ def _refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[...,
 
 
 _NOT_THERE: Final = object()
+
+
+def _is_over_at_once(timeout: float | None = None) -> bool:
+    """Return whether a wait only looks, as the pool does that is about to start a thread."""
+    return timeout is not None and timeout <= 0
 
 
 def _is_address(host: object) -> bool:

@@ -8,7 +8,7 @@ class VirtualTimeError(RuntimeError):
 
 
 class DeadlockError(VirtualTimeError):
-    """Everybody waits and no timer is set, or somebody waits without letting the time go on."""
+    """Everybody waits and no timer is set, or for days; or somebody does not let the time go on."""
 
 
 class BlockingCallError(VirtualTimeError):

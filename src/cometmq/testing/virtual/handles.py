@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cometmq.testing.virtual.origins import Line, calling_line, waiting_lines
+from cometmq.testing.virtual.origins import Line, calling_line, is_users, waiting_lines
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.node import Node
@@ -92,6 +92,10 @@ class VirtualTask(asyncio.Task[T]):
         """Take this task out of asyncio's tables: nobody will cancel it or miss its end."""
         self._log_destroy_pending = False
         _unregister_task(self)
+
+    def waits_in_users_code(self) -> bool:
+        """Return whether a line of the user's is among those that this task waits at."""
+        return any(is_users(line) for line in waiting_lines(self.get_coro()))
 
     def described(self) -> str:
         """Say who this task is and where it waits."""

@@ -42,7 +42,12 @@ Ts = TypeVarTuple("Ts")
 _CALLBACKS_OF_ONE_TIME: Final = 2_000_000
 # Finished tasks are forgotten when there are so many more of them than at the last look.
 _TASKS_AT_LEAST: Final = 256
-_AWAIT_CLIENTS: Final = "in virtual time connect through cometmq.aio, or run this in real time"
+# Brokers and consumers set timers for ever, so a test whose event never comes meets no end of them. No
+# message is delayed for more than three days by default.
+_WAITS_AT_MOST_S: Final = 4 * 86_400.0
+_LOOK_AT_WAITS_EVERY_S: Final = 3 * 3600.0
+_WAITERS_SHOWN: Final = 8
+_ELSEWHERE: Final = "in virtual time there are the clients of cometmq.aio and fakes of all else; or run this in real time"
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -67,6 +72,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks: list[VirtualTask[Any]] = []
         self._tasks_until_look = _TASKS_AT_LEAST
         self._failure: BaseException | None = None
+        # What each task of the user's waits for, and since when none of that has changed.
+        self._waited_for: list[tuple[VirtualTask[Any], object]] = []
+        self._waited_since_s = 0.0
+        self._look_at_waits_s = 0.0
 
     def run_forever(self) -> None:
         with refuse_blocking_calls(self.fail), zone_of_simulations():
@@ -226,22 +235,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return done
 
     async def create_connection(self, *_: object, **__: object) -> NoReturn:
-        self._refuse("a connection of the machine")
+        self._refuse("loop.create_connection")
 
     async def create_server(self, *_: object, **__: object) -> NoReturn:
-        self._refuse("a listener of the machine")
+        self._refuse("loop.create_server")
 
     async def create_datagram_endpoint(self, *_: object, **__: object) -> NoReturn:
-        self._refuse("a socket of the machine")
+        self._refuse("loop.create_datagram_endpoint")
 
     async def subprocess_exec(self, *_: object, **__: object) -> NoReturn:
-        self._refuse("a process of the machine")
+        self._refuse("loop.subprocess_exec")
 
     async def subprocess_shell(self, *_: object, **__: object) -> NoReturn:
-        self._refuse("a process of the machine")
+        self._refuse("loop.subprocess_shell")
 
     def _refuse(self, what: str) -> NoReturn:
-        error = refusal(what, _AWAIT_CLIENTS)
+        error = refusal(what, _ELSEWHERE)
         self.fail(error)
         raise error
 
@@ -280,10 +289,38 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not scheduled:
             raise DeadlockError("everybody waits, and no timer is set:" + self._waits())
         self.now_s = max(self.now_s, scheduled[0][0])
+        if self.now_s >= self._look_at_waits_s:
+            self._look_at_waits()
         while scheduled and scheduled[0][0] <= self.now_s:
             timer = self._unschedule()
             if not timer.cancelled():
                 self._ready.append(timer)
+
+    def _look_at_waits(self) -> None:
+        """Raise DeadlockError if the user's tasks have waited for days, and for no timer so far ahead."""
+        self._look_at_waits_s = self.now_s + _LOOK_AT_WAITS_EVERY_S
+        waited_for: list[tuple[VirtualTask[Any], object]] = [
+            (task, getattr(task, "_fut_waiter", None))
+            for task in self.tasks()
+            if task.waits_in_users_code()
+        ]
+        same = len(waited_for) == len(self._waited_for) and all(
+            new[0] is old[0] and new[1] is old[1]
+            for new, old in zip(waited_for, self._waited_for, strict=True)
+        )
+        if not waited_for or not same:
+            self._waited_since_s = self.now_s
+        self._waited_for = waited_for
+        # Whoever sleeps for a month has set a timer for its end.
+        last_s = max(timer.when() for _, _, timer in self._scheduled)
+        if last_s > self.now_s + _WAITS_AT_MOST_S / 2:
+            self._waited_since_s = last_s
+        waited_s = self.now_s - self._waited_since_s
+        if waited_s >= _WAITS_AT_MOST_S:
+            raise DeadlockError(
+                f"nothing has happened for {waited_s / 86_400:.0f} days of virtual time that this waits "
+                "for; put asyncio.timeout(…) around what may not come:" + self._waits()
+            )
 
     def _unschedule(self) -> Timer:
         timer = heapq.heappop(self._scheduled)[2]
@@ -308,7 +345,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._timer_cancelled_count = 0
 
     def _waits(self) -> str:
-        lines = [f"\n  {task.described()}" for task in self.tasks()]
+        """List who waits: in the user's own code, if anybody does, with a few of the others."""
+        tasks = sorted(self.tasks(), key=lambda task: not task.waits_in_users_code())
+        users = sum(task.waits_in_users_code() for task in tasks)
+        shown = tasks[: max(users, _WAITERS_SHOWN)] if users else tasks
+        lines = [f"\n  {task.described()}" for task in shown]
+        if left := len(tasks) - len(shown):
+            lines.append(f"\n  … and {left} more of servers and clients")
         nodes = {task.node: None for task in self.tasks() if task.node is not None}
         lines += [f"\n  {node.name} is paused; resume it" for node in nodes if node.is_paused]
         return "".join(lines)

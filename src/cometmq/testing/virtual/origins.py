@@ -45,6 +45,11 @@ def _rank(path: str) -> int:
     return rank
 
 
+def is_users(line: Line) -> bool:
+    """Return whether a line is outside of cometmq, of what is installed and of Python."""
+    return _rank(line.path) == _USERS
+
+
 def _line(code: CodeType, number: int | None) -> Line:
     return Line(code.co_filename, number or code.co_firstlineno, code.co_qualname)
 

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from cometmq.runtime.randomness import Randomness
+from cometmq.testing.faults import MAIN
 from cometmq.testing.virtual.errors import LeftBehindError
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
@@ -14,7 +15,6 @@ from cometmq.testing.virtual.node import Node
 
 T = TypeVar("T")
 
-MAIN: Final = "main"
 # Closed connections take so long to be closed at the other end, too.
 _SETTLING_S: Final = 1.0
 # A task that is cancelled at the end of a run has so long for its `finally`.
@@ -56,7 +56,8 @@ class World:
         node = NODE.get()
         if node is None:
             raise RuntimeError(
-                "this code runs on no node of a virtual world; call it inside of run()"
+                "this code runs on no node of a virtual world; call it in a coroutine that "
+                'cometmq.testing.run(…) runs, or write `with Cluster(clock="virtual")`'
             )
         return node.world
 
@@ -103,6 +104,7 @@ class World:
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """End the world. Raises LeftBehindError if something is left, unless there is an error."""
+        __tracebackhide__ = True  # pytest shows the message, not these lines
         left: list[str] = []
         try:
             if error is None:
