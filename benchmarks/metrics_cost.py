@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from rich.console import Console
@@ -39,8 +39,6 @@ from cometmq.runtime.loop import run
 from cometmq.runtime.network import TcpNetwork
 
 if TYPE_CHECKING:
-    import ssl
-
     from benchmarks.measure import Row
     from cometmq.runtime.network import Listener
 
@@ -58,24 +56,10 @@ class _CapturingNetwork(TcpNetwork):
         self.factories: list[Callable[[], asyncio.Protocol]] = []
 
     async def listen(
-        self,
-        new_protocol: Callable[[], asyncio.Protocol],
-        host: str,
-        port: int,
-        *,
-        backlog: int,
-        tls: ssl.SSLContext | None,
-        handshake_timeout_s: float,
+        self, new_protocol: Callable[[], asyncio.Protocol], host: str, port: int, **options: Any
     ) -> Listener:
         self.factories.append(new_protocol)
-        return await super().listen(
-            new_protocol,
-            host,
-            port,
-            backlog=backlog,
-            tls=tls,
-            handshake_timeout_s=handshake_timeout_s,
-        )
+        return await super().listen(new_protocol, host, port, **options)
 
 
 class _Peer(asyncio.Transport):

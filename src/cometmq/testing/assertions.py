@@ -12,6 +12,7 @@ calls and blocks. A call that waits fails with an AssertionError that lists what
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -31,13 +32,13 @@ _MOST_LISTED: Final = 20
 _BODY_SHOWN: Final = 60
 
 
-class Assertions:
+class Assertions(ABC):
     """Asks the cluster of `namesrv`, on the running loop; `Cluster` inherits the calls."""
 
     @property
+    @abstractmethod
     def namesrv(self) -> str:
         """The name servers' addresses in one text, as clients take it."""
-        raise NotImplementedError
 
     async def messages(
         self, topic: str, count: int | None = None, *, within_s: float = WITHIN_S

@@ -65,6 +65,14 @@ async def send(world: World, node: Node, topic: str = "orders") -> tuple[int, st
         await client.close()
 
 
+def ended_by(end: str, world: World, node: Node) -> Node:
+    """End the node's process, with its disk in that way, and return the next process of the node."""
+    node.kill()
+    getattr(node.disk, end)()
+    world.network.kill(node.name)
+    return world.restart(node.name)
+
+
 def test_nothing_of_a_broker_lies_on_the_machines_disk(tmp_path: Path) -> None:
     world = World(1)
     node = world.node("broker-a")
@@ -93,10 +101,7 @@ def test_what_a_flush_has_written_survives_either_end(end: str) -> None:
         await started(node, flushDiskType="SYNC_FLUSH")
         for _ in range(5):
             assert await send(world, node) == (ResponseCode.SUCCESS, "")
-        node.kill()
-        getattr(node.disk, end)()
-        world.network.kill("broker-a")
-        again = world.restart("broker-a")
+        again = ended_by(end, world, node)
         assert again.disk is node.disk
         broker = await started(again)
         assert broker.store.max_offset("orders", 0) == 5
@@ -115,10 +120,7 @@ def test_a_process_that_ends_leaves_what_was_not_flushed_and_a_loss_of_power_may
             await started(node, flushIntervalCommitLog="60000")
             for _ in range(5):
                 assert await send(world, node) == (ResponseCode.SUCCESS, "")
-            node.kill()
-            getattr(node.disk, end)()
-            world.network.kill("broker-a")
-            again = world.restart("broker-a")
+            again = ended_by(end, world, node)
             broker = await started(again)
             found = broker.store.max_offset("orders", 0)
             await again.run_in(broker.close())
