@@ -24,6 +24,7 @@ from cometmq.namesrv.config import NamesrvConfig
 from cometmq.pipelines.catalogue import PIPELINES, pipeline
 from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
 from cometmq.pipelines.key_help import keys_of_table
+from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.config import keys_of
 from cometmq.runtime.java_keys import JAVA_KEYS
 from cometmq.store.config import LIVE_KEYS as STORE_LIVE_KEYS
@@ -70,6 +71,8 @@ def page() -> str:
             *_server_table(BrokerConfig, meanings["broker"]),
             "\n## Store of a broker\n\nIn the broker's file, too.\n",
             *_server_table(StoreConfig, meanings["store"]),
+            "\n## Copies of a broker\n\nIn the broker's file, too.\n",
+            *_server_table(ReplicationConfig, meanings["replication"]),
             "\n## Name server\n",
             *_server_table(NamesrvConfig, meanings["namesrv"]),
             "\n## Clients\n\nThe same for the blocking classes and for those of `cometmq.aio`.\n",

@@ -151,7 +151,7 @@ class Run:
     def _tell_brokers(self, stage: Stage) -> None:
         for name in self._cluster.nodes.brokers:
             properties = {"brokerIP1": "10.0.0.1", **self.schedule.cluster.properties}
-            broker, store = broker_configs(properties, source="properties")
+            broker, store, _ = broker_configs(properties, source="properties")
             stage.record(
                 h.BrokerConfigured(
                     at_s=stage.at_s,

@@ -15,7 +15,7 @@ import pytest
 import typer.main
 import yaml
 
-from cometmq.broker.config import BrokerConfig
+from cometmq.broker.config import CONFIG_CLASSES, BrokerConfig
 from cometmq.broker.operation.settings_check import check_settings
 from cometmq.broker.server import VIP_PORT_DISTANCE
 from cometmq.cli.main import app
@@ -23,7 +23,6 @@ from cometmq.model.finding import Severity
 from cometmq.namesrv.config import DEFAULT_PORT, NamesrvConfig
 from cometmq.runtime.config import parse_properties, unknown_keys
 from cometmq.runtime.metric_catalogue import METRICS
-from cometmq.store.config import StoreConfig
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -136,7 +135,7 @@ def containers() -> list[dict[str, Any]]:
 
 
 def settings_faults(properties: dict[str, str]) -> list[str]:
-    assert unknown_keys(properties, BrokerConfig, StoreConfig) == []
+    assert unknown_keys(properties, *CONFIG_CLASSES) == []
     found, _ = check_settings(properties, address_of=lambda host: "10.0.0.5", is_own=lambda _: True)
     return [f"{f.check}: {f.value}" for f in found if f.severity is not Severity.OK]
 

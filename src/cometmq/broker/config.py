@@ -1,4 +1,5 @@
-"""Define the broker's own settings; those of the store are in `cometmq.store.config.StoreConfig`.
+"""Define the broker's own settings; those of its store are in `cometmq.store.config.StoreConfig`,
+those of its copies in `cometmq.replication.config.ReplicationConfig`.
 
 Java: BrokerConfig, NettyServerConfig, BrokerStartup. Keys are RocketMQ's.
 """
@@ -15,6 +16,7 @@ from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.client import split_address
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import host_name, own_address
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
@@ -140,6 +142,9 @@ class BrokerConfig:
         return [part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip()]
 
 
+# The classes that share a broker's configuration file.
+CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig)
+
 _NO_COPIES: Final = (
     "asks for copies on other brokers, which CometMQ does not make yet: take it out where one copy "
     "is enough, or run this broker on Java"
@@ -173,10 +178,13 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
 
 def broker_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> tuple[BrokerConfig, StoreConfig]:
-    """Return the settings of the broker and of its store. Raises ConfigError with every mistake."""
-    config, store_config = checked_configs(
-        (BrokerConfig, StoreConfig),
+) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
+    """Return the settings of the broker, of its store and of its copies.
+
+    Raises ConfigError with every mistake.
+    """
+    config, store_config, replication = checked_configs(
+        CONFIG_CLASSES,
         properties,
         server="broker",
         source=source,
@@ -184,7 +192,7 @@ def broker_configs(
         promises=BROKER_PROMISES,
         lenient=lenient,
     )
-    return config, store_config
+    return config, store_config, replication
 
 
 def check_name_servers(config: BrokerConfig, source: str | None = None) -> None:

@@ -16,6 +16,7 @@ from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.remoting.dispatch import Handlers
+from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.files import Files
 from cometmq.runtime.randomness import Randomness
@@ -35,6 +36,7 @@ class Parts:
     """
 
     config: BrokerConfig
+    replication: ReplicationConfig
     clock: Clock
     randomness: Randomness
     disk: Disk

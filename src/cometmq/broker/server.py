@@ -48,6 +48,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
+from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.metric_catalogue import Server
@@ -84,6 +85,7 @@ class Broker:
         self,
         config: BrokerConfig,
         store_config: StoreConfig,
+        replication: ReplicationConfig | None = None,
         *,
         clock: BlockingClock | None = None,
         randomness: Randomness | None = None,
@@ -96,6 +98,7 @@ class Broker:
         clock, workers = clock or around.clock, workers or around.workers
         self.config = config
         self.store_config = store_config
+        self.replication = replication or ReplicationConfig()
         self._given = given
         # Files and clients get their times from the machine's clock; everything else uses a clock
         # that never goes back.
@@ -315,6 +318,7 @@ class Broker:
         tables = self._open_tables(store)
         self._parts = Parts(
             config=self.config,
+            replication=self.replication,
             clock=self._clock,
             randomness=self._randomness,
             disk=self._disk,

@@ -23,6 +23,7 @@ from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
+    from cometmq.replication.config import ReplicationConfig
     from cometmq.store.config import StoreConfig
 
 # Of the keys that `-p` shows, `-m` shows these (Java: @ImportantField).
@@ -77,18 +78,19 @@ def broker(
     log_files: LogFiles = KEPT_FILES,
 ) -> None:
     """Run a broker."""
-    from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.config import CONFIG_CLASSES
     from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys, say, serve
     from cometmq.runtime.config import effective_properties, format_properties
-    from cometmq.store.config import StoreConfig
 
     properties = read_config_file(config_file)
     if lenient:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
-    config, store_config = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
+    config, store_config, replication = load_configs(
+        properties, namesrv_addr, config_file, lenient=lenient
+    )
     config.log_level = log_level or config.log_level
     if print_config or print_important:
-        shown = effective_properties([config, store_config], properties)
+        shown = effective_properties([config, store_config, replication], properties)
         if print_important:
             shown = {key: text for key, text in shown.items() if key in IMPORTANT_KEYS}
         typer.echo(format_properties(shown), nl=False)
@@ -99,10 +101,12 @@ def broker(
     from cometmq.runtime.loop import run
 
     begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
-    report_unknown_keys(properties, BrokerConfig, StoreConfig)
+    report_unknown_keys(properties, *CONFIG_CLASSES)
 
     async def main() -> None:
-        server = Broker(config, store_config, given=GivenConfig(properties, config_file))
+        server = Broker(
+            config, store_config, replication, given=GivenConfig(properties, config_file)
+        )
 
         def say_ready() -> None:
             ready = (
@@ -126,18 +130,21 @@ def load_configs(
     file: Path | None,
     *,
     lenient: bool = False,
-) -> tuple[BrokerConfig, StoreConfig]:
-    """Make the configurations of the broker and its store. Raises ConfigError.
+) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
+    """Make the configurations of the broker, its store and its copies. Raises ConfigError.
 
     The name servers come from the option, else the file, else the environment's NAMESRV_ADDR. A
     master's id is 0 whatever the file says (Java: BrokerStartup).
     """
     from cometmq.broker.config import broker_configs, check_name_servers
 
-    config, store_config = broker_configs(properties, source=str(file), file=file, lenient=lenient)
-    config.broker_id = 0
+    config, store_config, replication = broker_configs(
+        properties, source=str(file), file=file, lenient=lenient
+    )
+    if not replication.is_slave:
+        config.broker_id = 0
     config.namesrv_addr = (
         namesrv_addr or config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or None
     )
     check_name_servers(config)
-    return config, store_config
+    return config, store_config, replication

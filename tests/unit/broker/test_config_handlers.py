@@ -23,6 +23,7 @@ from cometmq.model.sysflag import PERM_READ
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.remoting.dispatch import Handlers
+from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.config import from_properties, load_properties, parse_properties
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.state_writer import StateWriter
@@ -61,6 +62,7 @@ class Desk:
         parts = SimpleNamespace(
             state=self.state,
             config=self.config,
+            replication=from_properties(ReplicationConfig, given.properties),
             store=SimpleNamespace(
                 config=self.store_config,
                 settings_changed=lambda: self.told_store.append(
@@ -311,13 +313,14 @@ async def test_mqadmin_exports_metrics_with_the_number_of_processors(desk: Desk)
     assert int((await desk.shown())["clientCallbackExecutorThreads"]) == os.cpu_count()
 
 
-async def test_a_role_that_the_file_gives_is_no_constant(
+async def test_a_role_is_for_the_next_start(
     new_desk: Callable[[Path | None], Desk], tmp_path: Path
 ) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("brokerRole=SYNC_MASTER\n")
     desk = new_desk(path)
     assert (await desk.shown())["brokerRole"] == "SYNC_MASTER"
-    assert (await desk.update(brokerRole="ASYNC_MASTER")).code == 0
-    assert (await desk.shown())["brokerRole"] == "ASYNC_MASTER"
-    await until(lambda: desk.kept == "brokerRole=ASYNC_MASTER\n")
+    answer = await desk.update(brokerRole="ASYNC_MASTER")
+    assert answer.code == ERROR
+    assert "brokerRole cannot be changed while the broker runs" in str(answer.remark)
+    assert (await desk.shown())["brokerRole"] == "SYNC_MASTER"

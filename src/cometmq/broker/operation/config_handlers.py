@@ -93,7 +93,6 @@ _ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS
 # Shown unless the file has them, because mqadmin reads them: without the former ones that of 4.9
 # exports no configuration, and the last one it exports as the number of processors.
 _FIXED: Final = {
-    "brokerRole": "ASYNC_MASTER",
     "filterServerNums": "0",
     "useTLS": "false",
     "clientCallbackExecutorThreads": str(os.cpu_count() or 1),
@@ -119,9 +118,12 @@ class ConfigHandlers:
         self._state = parts.state
         self._config = parts.config
         self._store = parts.store
+        self._replication = parts.replication
         self._clock = parts.clock
         self._topics = parts.topics
-        self._configuration = Configuration([parts.config, parts.store.config], given.properties)
+        self._configuration = Configuration(
+            [parts.config, parts.store.config, parts.replication], given.properties
+        )
         more = given.properties.get("configBlackList", "").split(";")
         self._black_list = _BLACK_LIST | {key.strip() for key in more}
         # An operator made it, so it is on the machine's disk wherever the store is.
@@ -171,7 +173,7 @@ class ConfigHandlers:
 
     def _check(self, changes: Mapping[str, str], source: str) -> None:
         """Raise ConfigError unless every change can be made now."""
-        configs = (self._config, self._store.config)
+        configs = (self._config, self._store.config, self._replication)
         given = self._configuration.properties().keys()
         classes = tuple(map(type, configs))
         check_update(

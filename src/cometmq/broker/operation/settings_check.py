@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from cometmq.broker.config import BROKER_PROMISES, BrokerConfig
+from cometmq.broker.config import BROKER_PROMISES, CONFIG_CLASSES, BrokerConfig
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.remoting.client import split_address
@@ -41,7 +41,7 @@ def check_settings(
     if they cannot be made. Blocks while the name in `brokerIP1` is looked up.
     """
     configs, misspelt, mistakes = find_mistakes(
-        (BrokerConfig, StoreConfig), properties, server="broker", promises=BROKER_PROMISES
+        CONFIG_CLASSES, properties, server="broker", promises=BROKER_PROMISES
     )
     lines = line_numbers(file) if file is not None else {}
     findings = []
@@ -53,7 +53,7 @@ def check_settings(
     for key, text in misspelt:
         what, _, guess = text.partition("; ")
         findings.append(error(_key(key, lines), what, _remedy_of_guess(guess)))
-    config, store_config = configs
+    config, store_config, _ = configs
     if config is not None:
         config.namesrv_addr = name_servers or config.namesrv_addr
         findings += _of_broker(config, properties, address_of, is_own)
@@ -62,7 +62,7 @@ def check_settings(
     if config is not None and store_config is not None:
         findings += _of_sizes(config, store_config)
     wrong = {mistake.key for mistake in (*misspelt, *mistakes)}
-    silent = [k for k in unknown_keys(properties, BrokerConfig, StoreConfig) if k not in wrong]
+    silent = [k for k in unknown_keys(properties, *CONFIG_CLASSES) if k not in wrong]
     if silent:
         shown = ", ".join(silent[:_MOST_SHOWN]) + (", …" if len(silent) > _MOST_SHOWN else "")
         findings.append(ok("keys without effect", f"{len(silent)} of Java's: {shown}"))

@@ -1,0 +1,48 @@
+"""Define the settings of replication, under RocketMQ's names (Java: MessageStoreConfig)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from cometmq.errors import ConfigError
+
+MASTER_ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")
+ROLES: Final = (*MASTER_ROLES, "SLAVE")
+
+
+@dataclass(kw_only=True)
+class ReplicationConfig:
+    """Holds the role of a broker, and how its log is copied. Sizes are in bytes, intervals in ms.
+
+    Raises ConfigError when a value cannot be used.
+    """
+
+    broker_role: str = "ASYNC_MASTER"
+    # 0 is the port behind `listenPort`.
+    ha_listen_port: int = field(default=0, metadata={"min": 0, "max": 65535})
+    # Where a slave finds its master; without it name servers tell.
+    ha_master_address: str | None = None
+    ha_send_heartbeat_interval: int = field(default=5_000, metadata={"min": 1})
+    ha_housekeeping_interval: int = field(default=20_000, metadata={"min": 1})
+    ha_transfer_batch_size: int = field(default=32 * 1024, metadata={"min": 1024})
+    ha_max_gap_not_in_sync: int = field(default=256 * 1024 * 1024, metadata={"min": 0})
+    # What Java 4.9 calls haMaxGapNotInSync; that one counts where both are given.
+    ha_slave_fallbehind_max: int | None = field(default=None, metadata={"min": 0})
+    ha_flow_control_enable: bool = False
+    max_ha_transfer_byte_in_second: int = field(default=100 * 1024 * 1024, metadata={"min": 1})
+    slave_timeout: int = field(default=3_000, metadata={"min": 0})
+    # Brokers, the master among them, that have a message before a SYNC_MASTER acknowledges it.
+    in_sync_replicas: int = field(default=1, metadata={"min": 1})
+    min_in_sync_replicas: int = field(default=1, metadata={"min": 1})
+    all_ack_in_sync_state_set: bool = False
+    sync_from_last_file: bool = False
+    offset_check_in_slave: bool = False
+
+    def __post_init__(self) -> None:
+        if self.broker_role not in ROLES:
+            raise ConfigError(f"brokerRole={self.broker_role}: must be one of {', '.join(ROLES)}")
+
+    @property
+    def is_slave(self) -> bool:
+        return self.broker_role == "SLAVE"
