@@ -19,7 +19,7 @@ from cometmq.remoting.client import split_address
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.address_list import AddressList
-from cometmq.runtime.addresses import host_name, own_address
+from cometmq.runtime.addresses import bare_host, host_name, own_address
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
 from cometmq.runtime.log_levels import check_levels
 from cometmq.store.config import StoreConfig
@@ -36,6 +36,8 @@ class BrokerConfig:
     broker_id: int = field(default=0, metadata={"min": 0})
     broker_ip1: str = field(default_factory=own_address, metadata={"key": "brokerIP1"})
     broker_ip2: str | None = field(default=None, metadata={"key": "brokerIP2"})
+    # CometMQ's own: the port that clients are sent to, where it is not the one listened on.
+    advertised_port: int = field(default=0, metadata={"min": 0, "max": 65535})
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Netty binds; loopback is a choice
     listen_port: int = field(default=10911, metadata={"min": 0, "max": 65535})
     # CometMQ's own: whether to serve listenPort - 2 too, as Java always does.
@@ -131,6 +133,9 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
+        check_host("brokerIP1", self.broker_ip1, "advertisedPort")
+        if self.broker_ip2 is not None:
+            check_host("brokerIP2", self.broker_ip2, "advertisedHaPort")
 
     def registration_period_s(self) -> float:
         """Return the registration period: the configured one, but 10 seconds at least and 60 at
@@ -141,6 +146,23 @@ class BrokerConfig:
     def name_servers(self) -> list[str]:
         """Return the addresses in `namesrvAddr`, a list separated by semicolons."""
         return [part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip()]
+
+
+def check_host(key: str, host: str, port_key: str) -> None:
+    """Raise ConfigError unless `host` is a name or an IP address that others can use."""
+    bare = bare_host(host)
+    if not bare.strip() or any(char in bare for char in " ;,/[]"):
+        raise ConfigError(f"{key}={host} is no address: give one name or IP address")
+    if "%" in bare:
+        raise ConfigError(
+            f"{key}={host} names an interface of this machine, which means nothing to others: give "
+            "an address that reaches beyond its network link"
+        )
+    name, colon, port = bare.partition(":")
+    if colon and ":" not in port:
+        raise ConfigError(
+            f"{key}={host} has a port: set {key}={name} and {port_key}={port or 'PORT'}"
+        )
 
 
 # A slave takes this much less of the machine's memory, in percent, to hold the end of the log.
