@@ -7,6 +7,7 @@ capability of the broker, with a `service.py` that puts it together.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +32,7 @@ from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.role import bar_writes
+from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -306,8 +308,24 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
+        if is_slave:
+            master_tables = await self._opened(
+                MasterTables(
+                    parts,
+                    tables,
+                    self._master,
+                    lambda _address: None,
+                    self._network,
+                    lambda state: delays.messages.levels.open(
+                        state.offset_table, parts.clock.now_ms()
+                    ),
+                )
+            )
+            self._closing.push_async_callback(master_tables.end)
         # A slave's log gets the copies that its master makes.
-        rolls = [] if is_slave else [delays.roll, self.transactions.roll]
+        rolls: list[Callable[[int], int]] = (
+            [] if is_slave else [delays.roll, self.transactions.roll]
+        )
         storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
