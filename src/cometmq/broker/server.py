@@ -29,6 +29,8 @@ from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.role import bar_writes
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -49,6 +51,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.replication.config import ReplicationConfig
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.metric_catalogue import Server
@@ -122,6 +125,7 @@ class Broker:
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
+        self._master = KnownMaster(self.replication.ha_master_address)
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -141,7 +145,22 @@ class Broker:
     @property
     def address(self) -> str:
         """The address by which clients reach this broker, as name servers hand it out."""
-        return f"{self.config.broker_ip1}:{self.port}"
+        return join_address(self.config.broker_ip1, self._advertised_port)
+
+    @property
+    def ha_port(self) -> int:
+        """The port on which slaves are served: `haListenPort`, by default the next one."""
+        return self.replication.ha_listen_port or self.port + 1
+
+    @property
+    def ha_address(self) -> str:
+        """The address by which slaves reach this broker, as name servers hand it out."""
+        host = self.config.broker_ip2 or self.config.broker_ip1
+        return join_address(host, self.replication.advertised_ha_port or self.ha_port)
+
+    @property
+    def _advertised_port(self) -> int:
+        return self.config.advertised_port or self.port
 
     @property
     def metrics_address(self) -> str | None:
@@ -227,9 +246,10 @@ class Broker:
             self.config,
             self.topics,
             address=self.address,
-            ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
+            ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
+            master=self._master if self.replication.is_slave else None,
         )
         await self._open_services(tables)
         if self._closed:
@@ -248,6 +268,9 @@ class Broker:
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
+        is_slave = self.replication.is_slave
+        if is_slave:
+            bar_writes(self._handlers, self.config, lambda: self._master.address)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
@@ -283,10 +306,14 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
-        storage = await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
+        # A slave's log gets the copies that its master makes.
+        rolls = [] if is_slave else [delays.roll, self.transactions.roll]
+        storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
     async def _opened(self, service: ServiceT) -> ServiceT:
+        if self.replication.is_slave and not service.runs_on_slave:
+            return service
         await service.open()
         self._closing.callback(service.close)
         self._services.append(service)
@@ -304,7 +331,7 @@ class Broker:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await self._own_ip(), self.port)
+        packed_host = pack_host(await self._own_ip(), self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(
