@@ -67,10 +67,10 @@ class _Offsets(NamedTuple):
 
 
 class MasterTables(Service):
-    """Finds out that a master is the right one, has its log followed, and copies its tables.
+    """Finds out that a master is the right one, and copies its tables.
 
-    `follow(address)` has the log taken from there; None ends that. It is called with an address
-    only when the master's broker has been asked who it is. For the loop's thread only.
+    Nothing is copied before `check` has found the master to be right. Those in
+    `on_delays` are called with the progress of delayed messages that was taken over. For the loop's thread only.
     """
 
     def __init__(
@@ -78,24 +78,20 @@ class MasterTables(Service):
         parts: Parts,
         tables: BrokerTables,
         master: KnownMaster,
-        follow: Callable[[str | None], None],
         network: Network,
-        delays_copied: Callable[[DelayState], None] = lambda _: None,
     ) -> None:
         self._parts = parts
         self._tables = tables
         self._master = master
-        self._follow = follow
-        self._delays_copied = delays_copied
+        self.on_delays: list[Callable[[DelayState], None]] = []
         self._client = RemotingClient(network=network)
         config_directory = parts.store.config.store_path_root_dir / "config"
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
         self._timer_check_path = config_directory / "timercheck"
         self._delays = DelayState()
-        self._checking: asyncio.Task[None] | None = None
         # The address of the broker that was found to be the master.
         self._checked: str | None = None
-        self._fault = ""
+        self._fails = False
         self._is_copying = False
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
@@ -106,14 +102,12 @@ class MasterTables(Service):
         parts.topics.is_copy = parts.groups.is_copy = parts.offsets.is_copy = True
         state = self._delay_file.read(lambda text: decode_body(text.encode(), DelayState))
         if state is not None:
-            self._delays = state
-        self._delays_copied(self._delays)
+            self._set_delays(state)
         DelayStateHandlers(parts.config, lambda: self._delays).register(parts.handlers)
         self._master.on_change.append(self._master_changed)
 
     def start(self) -> None:
         self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
-        self._master_changed()
 
     async def end(self) -> None:
         """Close the connection to the master."""
@@ -122,53 +116,38 @@ class MasterTables(Service):
     # -- who the master is --
 
     def _master_changed(self) -> None:
-        """Take nothing more from the former master, and find out who the new one is."""
-        if self._checking is not None:
-            self._checking.cancel()
-            self._checking = None
+        """Take nothing more from the former master."""
         self._checked = None
         self._known.clear()
         self._unsupported.clear()
-        self._follow(None)
-        if self._master.candidates():
-            self._checking = self._parts.tasks.spawn(self._check(), "check-master")
 
-    async def _check(self) -> None:
-        pause_s = _FIRST_PAUSE_S
-        while (address := await self._checked_address()) is None:
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        log.info("master checked", address=address, ha_address=self._master.ha_address)
-        self._checked = address
-        self._follow(self._master.ha_address)
-        await self.copy()
+    async def check(self, _ha_address: str) -> None:
+        """Raise CometMQError unless the broker that sends the log is the right master.
 
-    async def _checked_address(self) -> str | None:
-        """Return the address at which the right master answers, else None."""
-        reason: CometMQError | None = None
+        Call this before each connection to the master's HA address: another broker may have started
+        there. The tables are copied soon after the first time that the master was found right.
+        """
+        unreached: CometMQError | None = None
         for address in self._master.candidates():
+            if address == self._parts.address:
+                raise WrongMasterError(
+                    f"{address}, which is said to be the master, is this slave itself: give each "
+                    "broker an address and a port of its own"
+                )
             try:
-                if address == self._parts.address:
-                    raise WrongMasterError(
-                        f"{address}, which is said to be the master, is this slave itself: give "
-                        "each broker an address and a port of its own"
-                    )
                 await check_master(self._client, self._parts.config, address)
-            except WrongMasterError as error:
-                self._say(log.error, f"the master is not followed: {error}")
-                return None
+            except WrongMasterError:
+                self._checked = None
+                raise
             except CometMQError as error:
-                reason = reason or error
-            else:
-                return address
-        self._say(log.warning, f"the master is not followed yet: {reason}")
-        return None
-
-    def _say(self, tell: Callable[[str], None], fault: str) -> None:
-        """Log a fault once, not at each attempt."""
-        if fault != self._fault:
-            self._fault = fault
-            tell(fault)
+                unreached = unreached or error
+                continue
+            if self._checked != address:
+                self._checked = address
+                self._parts.tasks.spawn(self.copy(), "copy-tables-first")
+            return
+        assert unreached is not None, "a master that is followed has an address"
+        raise unreached
 
     # -- tables --
 
@@ -181,11 +160,14 @@ class MasterTables(Service):
         try:
             await self._copy_from(address)
         except CometMQError as error:
-            self._say(log.warning, f"the tables of the master are not copied: {error}")
+            # Once, not at each attempt.
+            if not self._fails:
+                self._fails = True
+                log.warning("the master's tables are not copied", master=address, reason=str(error))
         else:
-            if self._fault:
-                self._fault = ""
-                log.info("the tables of the master are copied again", address=address)
+            if self._fails:
+                self._fails = False
+                log.info("the master's tables are copied again", master=address)
         finally:
             self._is_copying = False
 
@@ -257,11 +239,16 @@ class MasterTables(Service):
         await run_slices(parts.offsets.merge(offsets.consumed))
         self._tables.save_offsets()
         if offsets.delays != self._delays:
-            delays = self._delays = offsets.delays
+            delays = offsets.delays
             parts.state.soon(self._delay_file, lambda: pretty_pieces(delays))
-            self._delays_copied(delays)
+            self._set_delays(delays)
         if offsets.timer_check and parts.store.max_offset(names.TIMER_TOPIC, 0):
             await _in_thread(lambda: self._write_timer_check(offsets.timer_check))
+
+    def _set_delays(self, state: DelayState) -> None:
+        self._delays = state
+        for listener in self.on_delays:
+            listener(state)
 
     def _write_timer_check(self, data: bytes) -> None:
         disk = self._parts.disk
