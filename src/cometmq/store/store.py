@@ -682,6 +682,14 @@ class MessageStore:
         """Whether the log has records that `publish` has to put into their queues."""
         return self._filler is not None and self._filler.waits
 
+    def forget_partial_record(self) -> None:
+        """Forget the bytes of a record that has come in part, so that it comes whole again.
+
+        Call this before another connection to a master is used: its log may go on otherwise.
+        """
+        if self._replica is not None:
+            self._replica.forget_part()
+
     @property
     def replicated_end(self) -> int:
         """The offset in the master's log from which on a slave lacks bytes. It lies behind the end
