@@ -46,6 +46,7 @@ from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.following import BatchTarget, QueueFiller
 from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.log.scan import ScannedRecord, read_record
+from cometmq.store.log.tail import LogTail, find_tail
 from cometmq.store.log.transient_pool import PendingQueue, PooledCommitLog
 from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue
 from cometmq.store.queues.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
@@ -551,6 +552,9 @@ class MessageStore:
         return log.read(physical_offset, record.size)
 
     def _is_queued(self, record: ScannedRecord) -> bool:
+        if record.offset < self._ledger.deleted.get(record.topic, 0):
+            # The queue has other messages at the same offsets, since its topic was made again.
+            return True
         # A body may hold what looks like a record at that very place.
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
             return True
@@ -681,6 +685,10 @@ class MessageStore:
     def queues_lack_records(self) -> bool:
         """Whether the log has records that `publish` has to put into their queues."""
         return self._filler is not None and self._filler.waits
+
+    def log_tail(self) -> LogTail:
+        """Return where the last record of the log is, for the store's thread."""
+        return find_tail(self.commit_log, self.queues)
 
     def forget_partial_record(self) -> None:
         """Forget the bytes of a record that has come in part, so that it comes whole again.
