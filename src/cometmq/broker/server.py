@@ -7,6 +7,7 @@ capability of the broker, with a `service.py` that puts it together.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +32,8 @@ from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.role import bar_writes
+from cometmq.broker.replication.service import Replication
+from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -126,6 +129,8 @@ class Broker:
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
         self._master = KnownMaster(self.replication.ha_master_address)
+        self._master_tables: MasterTables | None = None
+        self._ha_port: int | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -150,7 +155,7 @@ class Broker:
     @property
     def ha_port(self) -> int:
         """The port on which slaves are served: `haListenPort`, by default the next one."""
-        return self.replication.ha_listen_port or self.port + 1
+        return self._ha_port or self.replication.ha_listen_port or self.port + 1
 
     @property
     def ha_address(self) -> str:
@@ -242,6 +247,17 @@ class Broker:
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
         tables = await self._open_parts()
+        if self.replication.is_slave:
+            self._master_tables = MasterTables(self.parts, tables, self._master, self._network)
+        copies = self._copies = Replication(
+            self.parts,
+            self._network,
+            self._master,
+            None if self._master_tables is None else self._master_tables.check,
+        )
+        # Closed late, after all that writes to the log: slaves get the end of it.
+        closing.push_async_callback(copies.stop_serving)
+        self._ha_port = await copies.bind(self.port)
         self._registration = Registration(
             self.config,
             self.topics,
@@ -255,10 +271,12 @@ class Broker:
         if self._closed:
             raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
         closing.push_async_callback(self._tasks.close)
+        closing.push_async_callback(copies.stop_copying)
         for service in self._services:
             service.start()
         closing.push_async_callback(self._remoting.close)
         await self._listen()
+        await copies.listen()
         closing.push_async_callback(self._answer_held_pulls)
         closing.push_async_callback(self._registration.close)
         await self._registration.start()
@@ -271,6 +289,7 @@ class Broker:
         is_slave = self.replication.is_slave
         if is_slave:
             bar_writes(self._handlers, self.config, lambda: self._master.address)
+        await self._opened(self._copies)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
@@ -306,8 +325,14 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
+        if self._master_tables is not None:
+            self._master_tables.on_delays.append(delays.show)
+            await self._opened(self._master_tables)
+            self._closing.push_async_callback(self._master_tables.end)
         # A slave's log gets the copies that its master makes.
-        rolls = [] if is_slave else [delays.roll, self.transactions.roll]
+        rolls: list[Callable[[int], int]] = (
+            [] if is_slave else [delays.roll, self.transactions.roll]
+        )
         storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
