@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,13 +44,10 @@ class NamesrvApi:
             return await self._route_at(address, topic)
 
         address, route = await self._choice.ask(ask)
-        for other in self._choice.others(address)[:_MOST_OPINIONS]:
-            if route is not None:
-                break
-            try:
-                route = await ask(other)
-            except FAILURES:
-                self._choice.failed(other)
+        if route is None:
+            others = self._choice.others(address)[:_MOST_OPINIONS]
+            opinions = await asyncio.gather(*(self._opinion(other, topic) for other in others))
+            route = next((opinion for opinion in opinions if opinion is not None), None)
         if route is None:
             raise RouteNotFoundError(
                 f"no name server of {';'.join(self._choice.addresses)} knows a route of topic "
@@ -62,6 +60,13 @@ class NamesrvApi:
         """Return all topics that a name server knows. Raises RemotingError, RemoteError."""
         _, names = await self._choice.ask(self._names_at)
         return names
+
+    async def _opinion(self, address: str, topic: str) -> TopicRouteData | None:
+        try:
+            return await self._route_at(address, topic)
+        except FAILURES:
+            self._choice.failed(address)
+            return None
 
     async def _route_at(self, address: str, topic: str) -> TopicRouteData | None:
         """Return the route that one name server knows, None if it knows none."""
