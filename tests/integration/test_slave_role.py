@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
 from cometmq.aio import AdminClient, Producer, PushConsumer, TransactionProducer
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.server import Broker
+from cometmq.errors import ConfigError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND, TRANSACTION_COMMIT
 from cometmq.model.topic import TopicConfig
@@ -31,7 +32,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
 
-Story = Callable[[Cluster], Awaitable[Any]]
+Story = Callable[[Cluster], Coroutine[Any, Any, Any]]
 ONE_QUEUE = {"defaultTopicQueueNums": "1"}
 # Tables are copied every 10 s, and offsets wait for the log besides.
 COPY_S = 25.0
@@ -93,6 +94,21 @@ def pull(offset: int, *, group: str = "g", topic: str = "t", wait_ms: int = 0) -
     )
 
 
+SEND = requests.SEND_MESSAGE.command(
+    SendMessageRequestHeader(
+        producer_group="p",
+        topic="t",
+        default_topic="TBW102",
+        default_topic_queue_nums=1,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=0,
+        flag=0,
+    ),
+    b"x",
+)
+
+
 # -- rules --
 
 
@@ -130,20 +146,7 @@ def test_a_slave_refuses_what_is_for_the_master_and_says_where_that_is() -> None
         master, slave = cluster.brokers[0], cluster.slaves[0]
         # A broker serves the same requests whatever its role is: none is unknown to a slave.
         assert slave.handlers.request_types.keys() == master.handlers.request_types.keys()
-        command = requests.SEND_MESSAGE.command(
-            SendMessageRequestHeader(
-                producer_group="p",
-                topic="t",
-                default_topic="TBW102",
-                default_topic_queue_nums=1,
-                queue_id=0,
-                sys_flag=0,
-                born_timestamp=0,
-                flag=0,
-            ),
-            b"x",
-        )
-        answer = await ask(slave, command)
+        answer = await ask(slave, SEND)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert answer.remark is not None
         assert "this broker is a slave, brokerId=1 of broker-a" in answer.remark
@@ -454,5 +457,70 @@ def test_a_promoted_slave_asks_for_a_transaction_whose_end_it_lacks() -> None:
             promoted = cluster.slaves[0]
             await until(lambda: promoted.store.max_offset("t", 0) == 1, 200)
         assert asked == [b"half"]
+
+    play(story)
+
+
+# -- mistakes --
+
+
+def test_a_slave_does_not_follow_a_broker_of_another_name() -> None:
+    async def story(cluster: Cluster) -> None:
+        stranger = cluster.brokers[1]
+        wrong, right = cluster.slaves
+        async with Producer("producers", namesrv=cluster.namesrv) as producer:
+            for number in range(4):
+                await producer.send(Message("t", b"%d" % number))
+        await until(lambda: right.store.commit_log.end == stranger.store.commit_log.end > 0)
+        assert wrong.config.broker_name == "broker-a"
+        assert wrong.store.commit_log.end == 0
+        assert wrong.topics.get("t") is None
+        assert wrong._copies.slave is not None
+        assert (
+            f"the broker at {stranger.address} has brokerName=broker-b, this slave "
+            "brokerName=broker-a"
+        ) in (wrong._copies.slave.reason or "")
+
+    with Cluster(
+        brokers=2,
+        slaves=1,
+        clock="virtual",
+        seed=7,
+        properties={**ONE_QUEUE, "haMasterAddress": "10.0.0.4:10912"},
+    ) as cluster:
+        assert cluster.brokers[1].address == "10.0.0.4:10911"
+        cluster.run(story(cluster))
+
+
+def test_a_second_master_of_a_name_does_not_start_beside_the_first() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"x"))
+        await in_step(cluster)
+        with pytest.raises(ConfigError) as raised:
+            await cluster.promote("broker-a-slave-1")
+        master = cluster.brokers[0].address
+        assert (
+            f"brokerName=broker-a with brokerId=0 runs already, at {master} "
+            "(brokerRole=ASYNC_MASTER)"
+        ) in str(raised.value)
+        cluster.kill("broker-a")
+        await cluster.start_broker("broker-a-slave-1")
+        await send(cluster, Message("t", b"y"))
+
+    play(story)
+
+
+def test_a_slave_that_is_given_no_master_says_so_and_goes_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.kill("broker-a")
+        await cluster.restart_broker("broker-a-slave-1")
+        slave = cluster.slaves[0]
+        answer = await ask(slave, SEND)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "No name server knows its master" in (answer.remark or "")
+        await cluster.start_broker("broker-a")
+        await send(cluster, Message("t", b"x"))
+        # It need not wait for its next registration.
+        await until(lambda: slave.store.commit_log.end > 0, 15)
 
     play(story)

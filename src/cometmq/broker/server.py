@@ -31,6 +31,7 @@ from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.master_check import check_alone
 from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.service import Replication
 from cometmq.broker.replication.tables import MasterTables
@@ -48,6 +49,7 @@ from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.access import AdminAccess
+from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
@@ -246,6 +248,7 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
+        await self._check_alone()
         tables = await self._open_parts()
         if self.replication.is_slave:
             self._master_tables = MasterTables(self.parts, tables, self._master, self._network)
@@ -282,6 +285,14 @@ class Broker:
         await self._registration.start()
         if self._monitoring is not None and self._metrics is not None:
             self._monitoring.state = self._metrics.ready
+
+    async def _check_alone(self) -> None:
+        """Raise ConfigError, before the store is touched, if another broker has our name and id."""
+        client = RemotingClient(network=self._network)
+        try:
+            await check_alone(client, self.config, self.address)
+        finally:
+            await client.close()
 
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
