@@ -121,8 +121,9 @@ class MasterTables(Service):
         self._known.clear()
         self._unsupported.clear()
 
-    async def check(self, _ha_address: str) -> None:
-        """Raise CometMQError unless the broker that sends the log is the right master.
+    async def check(self, _ha_address: str) -> str:
+        """Return the address of the broker that sends the log. Raises CometMQError unless it is the
+        right master.
 
         Call this before each connection to the master's HA address: another broker may have started
         there. The tables are copied soon after the first time that the master was found right.
@@ -145,7 +146,7 @@ class MasterTables(Service):
             if self._checked != address:
                 self._checked = address
                 self._parts.tasks.spawn(self.copy(), "copy-tables-first")
-            return
+            return address
         assert unreached is not None, "a master that is followed has an address"
         raise unreached
 
