@@ -304,6 +304,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
+                self._copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)

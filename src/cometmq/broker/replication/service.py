@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.status import StatusHandlers
 from cometmq.errors import ConfigError
@@ -89,6 +90,14 @@ class Replication(Service):
                 self.master = None
                 return None
         return master.port
+
+    @property
+    def needed(self) -> NeededCopies | None:
+        """What sends of a SYNC_MASTER wait for; None in other roles. Known after `bind`."""
+        config = self._parts.replication
+        if self.master is None or config.broker_role != "SYNC_MASTER":
+            return None
+        return NeededCopies(self.master, config)
 
     async def open(self) -> None:
         StatusHandlers(self._parts, self).register(self._parts.handlers)
