@@ -300,7 +300,8 @@ class Broker:
         is_slave = self.replication.is_slave
         if (master_tables := self._master_tables) is not None:
             bar_writes(self._handlers, self.config, lambda: self._master.address)
-            serve_reads_while(self._handlers, lambda: master_tables.divergence)
+            serve_reads_while(self._handlers, lambda: self._copies.divergence)
+            master_tables.is_diverged = lambda: self._copies.divergence is not None
         await self._opened(self._copies)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -316,6 +317,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
+                self._copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)
