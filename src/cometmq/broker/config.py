@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.errors import ConfigError, ConnectError
+from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.client import split_address
@@ -164,6 +165,9 @@ def check_host(key: str, host: str, port_key: str) -> None:
         )
 
 
+# A slave takes this much less of the machine's memory, in percent, to hold the end of the log.
+_SLAVE_MEMORY_RATIO: Final = 10
+
 # The classes that share a broker's configuration file.
 CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig)
 
@@ -180,10 +184,6 @@ _MORE_THAN_ONE_COPY: Final = Promise(
 BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     **SERVER_PROMISES,
     "useTLS": SERVER_PROMISES["tls.enable"],
-    "brokerRole": Promise(
-        lambda text: text not in ("ASYNC_MASTER", "SYNC_MASTER"),
-        "does not fit, this version runs ASYNC_MASTER and SYNC_MASTER only",
-    ),
     "enableDLegerCommitLog": _COPIES,
     "enableControllerMode": _COPIES,
     "allAckInSyncStateSet": _COPIES,
@@ -201,7 +201,7 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
 def broker_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
 ) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
-    """Return the settings of the broker, of its store and of its copies.
+    """Return the settings of the broker, of its store and of its copies, as its role has them.
 
     Raises ConfigError with every mistake.
     """
@@ -214,7 +214,28 @@ def broker_configs(
         promises=BROKER_PROMISES,
         lenient=lenient,
     )
+    _obey_role(config, store_config, replication, source)
     return config, store_config, replication
+
+
+def _obey_role(
+    config: BrokerConfig, store_config: StoreConfig, replication: ReplicationConfig, source: str
+) -> None:
+    """Change what depends on the role (Java: BrokerStartup). Raises ConfigError for a wrong id."""
+    if not replication.is_slave:
+        config.broker_id = MASTER_ID
+        return
+    if config.broker_id == MASTER_ID:
+        raise ConfigError(
+            f"{source}: brokerRole=SLAVE needs a brokerId of 1 or more that no other slave of "
+            f"brokerName={config.broker_name} has: brokerId={MASTER_ID} is the master's"
+        )
+    # Java switches it off for a slave, too: what a master sends goes straight to the log's files.
+    store_config.transient_store_pool_enable = False
+    # A slave calls less of the log recent than its master does, which sends it the slow readers.
+    store_config.access_message_in_memory_max_ratio = max(
+        store_config.access_message_in_memory_max_ratio - _SLAVE_MEMORY_RATIO, 0
+    )
 
 
 def check_name_servers(config: BrokerConfig, source: str | None = None) -> None:
