@@ -14,6 +14,7 @@ from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.server import Broker
 from cometmq.errors import ConfigError
 from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND, TRANSACTION_COMMIT
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
@@ -312,6 +313,21 @@ def test_tables_are_copied_again_when_the_master_comes_back_and_one_line_tells()
     play(story)
 
 
+def test_expressions_of_consumers_are_copied() -> None:
+    async def story(cluster: Cluster) -> None:
+        master, slave = cluster.brokers[0], cluster.slaves[0]
+        master.parts.filters.manager.register(
+            "readers", [SubscriptionData("t", "a > 5", expression_type="SQL92", sub_version=3)]
+        )
+        manager = slave.parts.filters.manager
+        await until(lambda: manager.get("t", "readers") is not None)
+        data = manager.get("t", "readers")
+        assert data is not None
+        assert (data.expression, data.client_version, data.dead) == ("a > 5", 3, True)
+
+    play(story, enablePropertyFilter="true")
+
+
 # -- promotion --
 
 
@@ -522,5 +538,25 @@ def test_a_slave_that_is_given_no_master_says_so_and_goes_on() -> None:
         await send(cluster, Message("t", b"x"))
         # It need not wait for its next registration.
         await until(lambda: slave.store.commit_log.end > 0, 15)
+
+    play(story)
+
+
+def test_a_former_master_with_messages_of_its_own_serves_no_reads_as_a_slave() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"first"))
+        await in_step(cluster)
+        stop_replication(cluster)
+        await send(cluster, Message("t", b"the old master's"))
+        await promote(cluster)
+        await send(cluster, Message("t", b"the new master's"))
+        await cluster.demote("broker-a")
+        former = cluster.brokers[0]
+        await until(lambda: former._copies.divergence is not None)
+        answer = await ask(former, pull(1))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "this slave serves no reads now: the log has diverged" in (answer.remark or "")
+        assert (await commit(former, 2)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await ask(cluster.slaves[0], pull(1))).code == ResponseCode.SUCCESS
 
     play(story)

@@ -26,6 +26,7 @@ import structlog
 
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
+from cometmq.broker.filters.consumer_filters import ConsumerFilterTable
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.master_check import WrongMasterError, check_master
@@ -54,6 +55,8 @@ _LONGEST_PAUSE_S: Final = 5.0
 # Our log is looked at so often for what a copy of offsets waits for.
 _COVERED_PERIOD_S: Final = 0.5
 _TIMEOUT_S: Final = 10.0
+# Stands for a digest: a broker of Java's does not serve the request.
+_NOT_SERVED: Final = b""
 _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
@@ -183,6 +186,7 @@ class MasterTables(Service):
             lambda: parts.groups.table.data_version,
             parts.groups,
         )
+        await self._copy_filters(address)
         offsets = await self._offsets(address)
         if await self._is_covered(address, offsets.log_end) and not self.is_diverged():
             await self._take_over(offsets)
@@ -203,6 +207,22 @@ class MasterTables(Service):
         if table.data_version != version() and address == self._checked:
             await run_slices(manager.copy(table))
         self._known[request_type.code] = digest
+
+    async def _copy_filters(self, address: str) -> None:
+        code = requests.GET_ALL_CONSUMER_FILTERS.code
+        if self._known.get(code) == _NOT_SERVED:
+            return
+        body = await self._ask(
+            address,
+            requests.GET_ALL_CONSUMER_FILTERS,
+            also=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
+        )
+        digest = hashlib.blake2b(body).digest() if body else _NOT_SERVED
+        if self._known.get(code) != digest:
+            if body:
+                table = await _in_thread(lambda: decode_body(body, ConsumerFilterTable))
+                await run_slices(self._parts.filters.manager.copy(table))
+            self._known[code] = digest
 
     async def _offsets(self, address: str) -> _Offsets:
         consumed = await self._ask(address, requests.GET_ALL_CONSUMER_OFFSET)
