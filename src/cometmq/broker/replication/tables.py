@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import structlog
 
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState
@@ -33,6 +34,8 @@ from cometmq.broker.replication.master_check import WrongMasterError, check_mast
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model import names
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
@@ -55,6 +58,15 @@ _LONGEST_PAUSE_S: Final = 5.0
 # Our log is looked at so often for what a copy of offsets waits for.
 _COVERED_PERIOD_S: Final = 0.5
 _TIMEOUT_S: Final = 10.0
+# By request code: the type of a table's entries, and the table's name in the answer and here.
+_ENTRIES_OF: Final[Mapping[int, tuple[Any, str, str]]] = {
+    requests.GET_ALL_TOPIC_CONFIG.code: (TopicConfig, "topicConfigTable", "topic_config_table"),
+    requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: (
+        SubscriptionGroupConfig,
+        "subscriptionGroupTable",
+        "subscription_group_table",
+    ),
+}
 # Stands for a digest: a broker of Java's does not serve the request.
 _NOT_SERVED: Final = b""
 _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
@@ -203,10 +215,37 @@ class MasterTables(Service):
         digest = hashlib.blake2b(body).digest()
         if self._known.get(request_type.code) == digest:
             return
-        table = await _in_thread(lambda: request_type.answer_body.decode(body))
+        table = await self._decoded(body, request_type)
         if table.data_version != version() and address == self._checked:
             await run_slices(manager.copy(table))
         self._known[request_type.code] = digest
+
+    async def _decoded(self, body: bytes, request_type: RequestType[Any, Any, Any, Any]) -> Any:
+        """Return the table in an answer.
+
+        The decoder keeps the interpreter to itself until it is done, also in another thread. So the
+        entries of a table of megabytes are decoded one by one, in slices.
+        """
+        type_, field, attribute = _ENTRIES_OF[request_type.code]
+        rough: dict[str, msgspec.Raw]
+        try:
+            rough = await _in_thread(lambda: msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+            entries = await _in_thread(
+                lambda: msgspec.json.decode(rough.pop(field), type=dict[str, msgspec.Raw])
+            )
+            table = request_type.answer_body.decode(msgspec.json.encode(rough))
+        except (msgspec.DecodeError, KeyError):
+            # In Java's dialect, which is taken apart in Python, and so lets the loop go on.
+            return await _in_thread(lambda: request_type.answer_body.decode(body))
+        whole = getattr(table, attribute)
+
+        def decode() -> Iterator[None]:
+            for key, raw in entries.items():
+                whole[key] = decode_body(bytes(raw), type_)
+                yield
+
+        await run_slices(decode())
+        return table
 
     async def _copy_filters(self, address: str) -> None:
         code = requests.GET_ALL_CONSUMER_FILTERS.code
