@@ -131,6 +131,7 @@ class Broker:
         self._master = KnownMaster(self.replication.ha_master_address)
         self._master_tables: MasterTables | None = None
         self._ha_port: int | None = None
+        self._copies: Replication | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -203,6 +204,12 @@ class Broker:
     @property
     def clients(self) -> ClientManager:
         return self._clients
+
+    @property
+    def copies(self) -> Replication:
+        """The part that serves slaves, or copies from a master."""
+        assert self._copies is not None, "the broker is not started"
+        return self._copies
 
     @property
     def predicates(self) -> FilterPredicates:
@@ -289,7 +296,7 @@ class Broker:
         is_slave = self.replication.is_slave
         if is_slave:
             bar_writes(self._handlers, self.config, lambda: self._master.address)
-        await self._opened(self._copies)
+        await self._opened(self.copies)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
@@ -304,7 +311,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
-                self._copies.needed,
+                self.copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)
