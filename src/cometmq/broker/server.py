@@ -331,6 +331,7 @@ class Broker:
                     self.transactions,
                     traffic,
                     lambda: sends.waiting_count,
+                    self.copies,
                 )
             )
         if self._master_tables is not None:
