@@ -178,6 +178,31 @@ def test_a_slave_is_registered_beside_its_master_and_changes_no_route() -> None:
     play(story)
 
 
+def test_name_servers_lead_to_the_slave_while_the_master_is_gone() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"x"))
+        await in_step(cluster)
+        slave = cluster.slaves[0]
+
+        async def reached() -> dict[int, str]:
+            async with AdminClient(namesrv=cluster.namesrv) as admin:
+                route = await admin.topics.route("t")
+            assert [queue.perm for queue in route.queue_datas] == [6]
+            return route.broker_datas[0].broker_addrs
+
+        cluster.kill("broker-a")
+        await asyncio.sleep(1)
+        assert await reached() == {1: slave.address}
+        # One that has forgotten all learns the topics from the slave.
+        await cluster.restart_name_server()
+        await asyncio.sleep(5)
+        assert await reached() == {1: slave.address}
+        await cluster.start_broker("broker-a")
+        assert await reached() == {0: cluster.brokers[0].address, 1: slave.address}
+
+    play(story)
+
+
 # -- reading --
 
 
