@@ -7,7 +7,6 @@ capability of the broker, with a `service.py` that puts it together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,16 +23,15 @@ from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.groups.service import Groups
 from cometmq.broker.long_answer import LongAnswers
+from cometmq.broker.operation.address_warnings import AddressWarnings
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
-from cometmq.broker.replication.known_master import KnownMaster
-from cometmq.broker.replication.role import bar_writes
+from cometmq.broker.replication.master_check import check_alone
 from cometmq.broker.replication.service import Replication
-from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -125,11 +123,10 @@ class Broker:
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
         self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
+        self._address_warnings = AddressWarnings(self._network)
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
-        self._master = KnownMaster(self.replication.ha_master_address)
-        self._master_tables: MasterTables | None = None
         self._ha_port: int | None = None
         self._copies: Replication | None = None
         self._parts: Parts | None = None
@@ -253,15 +250,10 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
+        # Before the store is touched.
+        await check_alone(self.config, self.address, self._network)
         tables = await self._open_parts()
-        if self.replication.is_slave:
-            self._master_tables = MasterTables(self.parts, tables, self._master, self._network)
-        copies = self._copies = Replication(
-            self.parts,
-            self._network,
-            self._master,
-            None if self._master_tables is None else self._master_tables.check,
-        )
+        copies = self._copies = Replication(self.parts, self._network, tables)
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -272,13 +264,14 @@ class Broker:
             ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
-            master=self._master if self.replication.is_slave else None,
+            master=copies.known_master,
+            on_connect=self._address_warnings.met,
         )
         await self._open_services(tables)
         if self._closed:
             raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
-        closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(copies.stop_copying)
+        closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
         closing.push_async_callback(self._remoting.close)
@@ -293,11 +286,9 @@ class Broker:
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
-        is_slave = self.replication.is_slave
-        if is_slave:
-            bar_writes(self._handlers, self.config, lambda: self._master.address)
-        await self._opened(self.copies)
+        copies = await self._opened(self.copies)
         delays = await self._opened(Delays(parts))
+        copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(
@@ -311,7 +302,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
-                self.copies.needed,
+                copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)
@@ -331,17 +322,11 @@ class Broker:
                     self.transactions,
                     traffic,
                     lambda: sends.waiting_count,
-                    self.copies,
+                    copies,
                 )
             )
-        if self._master_tables is not None:
-            self._master_tables.on_delays.append(delays.show)
-            await self._opened(self._master_tables)
-            self._closing.push_async_callback(self._master_tables.end)
         # A slave's log gets the copies that its master makes.
-        rolls: list[Callable[[int], int]] = (
-            [] if is_slave else [delays.roll, self.transactions.roll]
-        )
+        rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
         storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
@@ -365,7 +350,9 @@ class Broker:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await self._own_ip(), self._advertised_port)
+        own_ip = await self._own_ip()
+        self._address_warnings.advertise(own_ip, self.address, self.config.bind_address)
+        packed_host = pack_host(own_ip, self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(
@@ -467,6 +454,7 @@ class Broker:
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
+            on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
             network=self._network,
         )
