@@ -49,6 +49,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.replication.config import ReplicationConfig
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.metric_catalogue import Server
@@ -141,7 +142,22 @@ class Broker:
     @property
     def address(self) -> str:
         """The address by which clients reach this broker, as name servers hand it out."""
-        return f"{self.config.broker_ip1}:{self.port}"
+        return join_address(self.config.broker_ip1, self._advertised_port)
+
+    @property
+    def ha_port(self) -> int:
+        """The port on which slaves are served: `haListenPort`, by default the next one."""
+        return self.replication.ha_listen_port or self.port + 1
+
+    @property
+    def ha_address(self) -> str:
+        """The address by which slaves reach this broker, as name servers hand it out."""
+        host = self.config.broker_ip2 or self.config.broker_ip1
+        return join_address(host, self.replication.advertised_ha_port or self.ha_port)
+
+    @property
+    def _advertised_port(self) -> int:
+        return self.config.advertised_port or self.port
 
     @property
     def metrics_address(self) -> str | None:
@@ -227,7 +243,7 @@ class Broker:
             self.config,
             self.topics,
             address=self.address,
-            ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
+            ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
         )
@@ -304,7 +320,7 @@ class Broker:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await self._own_ip(), self.port)
+        packed_host = pack_host(await self._own_ip(), self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(

@@ -21,6 +21,8 @@ class ReplicationConfig:
     broker_role: str = "ASYNC_MASTER"
     # 0 is the port behind `listenPort`.
     ha_listen_port: int = field(default=0, metadata={"min": 0, "max": 65535})
+    # CometMQ's own: the port that slaves are sent to, where it is not the one listened on.
+    advertised_ha_port: int = field(default=0, metadata={"min": 0, "max": 65535})
     # Where a slave finds its master; without it name servers tell.
     ha_master_address: str | None = None
     ha_send_heartbeat_interval: int = field(default=5_000, metadata={"min": 1})
