@@ -29,6 +29,8 @@ from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.role import bar_writes
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -123,6 +125,7 @@ class Broker:
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
+        self._master = KnownMaster(self.replication.ha_master_address)
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -246,6 +249,7 @@ class Broker:
             ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
+            master=self._master if self.replication.is_slave else None,
         )
         await self._open_services(tables)
         if self._closed:
@@ -264,6 +268,9 @@ class Broker:
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
+        is_slave = self.replication.is_slave
+        if is_slave:
+            bar_writes(self._handlers, self.config, lambda: self._master.address)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
@@ -299,10 +306,14 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
-        storage = await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
+        # A slave's log gets the copies that its master makes.
+        rolls = [] if is_slave else [delays.roll, self.transactions.roll]
+        storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
     async def _opened(self, service: ServiceT) -> ServiceT:
+        if self.replication.is_slave and not service.runs_on_slave:
+            return service
         await service.open()
         self._closing.callback(service.close)
         self._services.append(service)

@@ -155,7 +155,16 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
     answer. `on_slave` is the code by which a slave refuses the request, None if it serves it.
     """
 
-    __slots__ = ("answer", "answer_body", "body", "code", "header", "on_slave", "resources", "right")
+    __slots__ = (
+        "answer",
+        "answer_body",
+        "body",
+        "code",
+        "header",
+        "on_slave",
+        "resources",
+        "right",
+    )
 
     def __init__(
         self,

@@ -42,9 +42,8 @@ from cometmq.protocol.bodies import (
     TopicList,
     UnlockBatchRequestBody,
 )
-from cometmq.protocol.codes import OwnRequestCode
+from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.codes import RequestCode as Code
-from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.inspection_bodies import (
