@@ -17,7 +17,9 @@ from tests.simulation import history as h
 from tests.simulation.checker import check
 from tests.simulation.evidence import StoreImage
 from tests.simulation.invariants import INVARIANTS
+from tests.simulation.replicas import Replicas
 from tests.simulation.schedule import SETTLE_S, Schedule
+from tests.simulation.switching import Switching
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.workloads.operator import Operator
 from tests.simulation.workloads.stage import OPERATOR, Stage
@@ -33,6 +35,8 @@ from cometmq.testing.virtual.errors import NodeKilledError
 _CALM_S: Final = 150.0
 # How often a run looks whether everything is done.
 _LOOK_S: Final = 10.0
+# How often it compares the logs of masters and slaves, besides before and after each fault.
+_LOOK_AROUND_S: Final = 30.0
 
 
 class Figures(NamedTuple):
@@ -80,7 +84,12 @@ class Run:
             seed=schedule.seed,
             name_servers=schedule.cluster.name_servers,
             brokers=schedule.cluster.brokers,
+            slaves=schedule.cluster.slaves,
+            master_role=schedule.cluster.master_role,
             properties=schedule.cluster.properties,
+            node_properties=dict.fromkeys(
+                schedule.cluster.all_slave_names(), schedule.cluster.slave_properties
+            ),
         )
         self._ended_s = 0.0
 
@@ -107,6 +116,8 @@ class Run:
     async def _main(self, directory: Path) -> None:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         stage = Stage(self._cluster, self.history, directory)
+        self._replicas = replicas = Replicas(self._cluster, stage)
+        stage.acknowledged = replicas.look_at_copies
         workloads = [WORKLOADS[plan.kind](plan, stage) for plan in self.schedule.workloads]
         operator = Operator(stage, OPERATOR)
         if self.schedule.store is not None:
@@ -117,8 +128,13 @@ class Run:
             for life in workload.lives:
                 stage.node(life.name)  # faults may name it
         stage.began_s = stage.at_s
+        self._switching = Switching(self._cluster, stage, replicas, lambda: self._forget(workloads))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._inject(stage))
+            for switch in self.schedule.switches:
+                tasks.create_task(self._switching.run(switch))
+            if self.schedule.cluster.slaves:
+                tasks.create_task(self._look_around(stage))
             for workload in workloads:
                 tasks.create_task(workload.run())
         await stage.sleep_until(self.schedule.seconds)
@@ -129,6 +145,7 @@ class Run:
         for workload in workloads:
             await operator.attempt(operator.look(workload.topic, list(workload.filters)))
             await operator.attempt(operator.read(workload.topic))
+        replicas.look_at_all()
         stage.record(h.RunEnded(at_s=stage.at_s, node=OPERATOR, live=is_live))
         self._ended_s = stage.at_s
         self.stores = self._images()
@@ -149,14 +166,23 @@ class Run:
         )
 
     def _tell_brokers(self, stage: Stage) -> None:
-        for name in self._cluster.nodes.brokers:
-            properties = {"brokerIP1": "10.0.0.1", **self.schedule.cluster.properties}
-            broker, store, _ = broker_configs(properties, source="properties")
+        plan = self.schedule.cluster
+        for name in self._cluster.nodes.all_brokers():
+            master = name.partition("-slave-")[0]
+            own = {"brokerRole": plan.master_role}
+            if name != master:
+                own = {"brokerRole": "SLAVE", "brokerId": "1", **plan.slave_properties}
+            properties = {"brokerIP1": "10.0.0.1", **plan.properties, **own}
+            broker, store, replication = broker_configs(properties, source="properties")
             stage.record(
                 h.BrokerConfigured(
                     at_s=stage.at_s,
                     node=OPERATOR,
-                    broker=name,
+                    broker=master,
+                    server=name,
+                    host=self._cluster.node(name).host,
+                    role=replication.broker_role,  # type: ignore[arg-type]  # one of them
+                    copies=max(replication.in_sync_replicas, 2) - 1,
                     flush="SYNC_FLUSH" if store.flush_disk_type == "SYNC_FLUSH" else "ASYNC_FLUSH",
                     transient_store_pool=store.uses_transient_pool,
                     delay_levels_ms=store.delay_levels_ms,
@@ -191,6 +217,13 @@ class Run:
 
     async def _inject_one(self, stage: Stage, fault: Fault) -> None:
         node = str(fault.args.get("node", OPERATOR))
+        if node in self._switching.away:
+            return  # its operator has other plans with it
+        broker = self._replicas.broker_of(node)
+        if broker is not None:
+            self._replicas.look(broker)
+        if fault.name in ("power_off", "wipe"):
+            self._replicas.torn.add(node)
         stage.record(h.FaultInjected(at_s=stage.at_s, node=node, name=fault.name, args=fault.args))
         try:
             await self._cluster.inject(fault)
@@ -204,6 +237,30 @@ class Run:
                     args={**fault.args, "error": f"{type(error).__name__}: {error}"},
                 )
             )
+        else:
+            if fault.name == "restart":
+                self._replicas.torn.discard(node)
+            if broker is not None:
+                self._replicas.look(broker)
+
+    async def _look_around(self, stage: Stage) -> None:
+        """Look at logs and tables now and then, as long as there are workloads."""
+        ends_s = max((each.start_s + each.seconds for each in self.schedule.workloads), default=0.0)
+        while stage.elapsed_s < ends_s:
+            self._replicas.look_at_all()
+            await asyncio.sleep(_LOOK_AROUND_S)
+
+    def _forget(self, workloads: Sequence[Workload]) -> None:
+        """Have workloads wait for no message that was in the log of a former master only."""
+        present = {
+            int(number)
+            for master in self._replicas.masters.values()
+            for record in self._replicas.store(master).records
+            if (number := record.properties.get(h.MESSAGE, "")).isdecimal()
+        }
+        for workload in workloads:
+            workload.acknowledged &= present | workload.finished
+            workload.delivered &= present | workload.finished
 
     async def _calm(self, stage: Stage) -> None:
         """End all faults, and wait until clients had the time to notice."""
@@ -211,14 +268,17 @@ class Run:
         endings: list[tuple[str, dict[str, Any]]] = [("heal_all", {})]
         for name in nodes.all():
             endings.append(("resume", {"node": name}))
-        for name in nodes.brokers:
+        for name in nodes.all_brokers():
             endings.append(("mend_disk", {"node": name}))
-        for name in (*nodes.name_servers, *nodes.brokers):
+        for name in (*nodes.name_servers, *nodes.all_brokers()):
             if self._cluster.node(name).is_killed:
                 endings.append(("restart", {"node": name}))
         for name, args in endings:
             await self._inject_one(stage, Fault(stage.elapsed_s, name, args))
-        await asyncio.sleep(_CALM_S)
+        # Two looks without a fault between them: what slaves copy now and then has come by the second.
+        await asyncio.sleep(_CALM_S * 0.8)
+        self._replicas.look_at_all()
+        await asyncio.sleep(_CALM_S * 0.2)
 
     async def _settle(self, stage: Stage, workloads: Sequence[Workload]) -> None:
         """Have somebody consume what is left, until nothing is or the time is over.
@@ -244,7 +304,7 @@ class Run:
     def _images(self) -> dict[str, StoreImage]:
         """Take the files of the stores, as the brokers that run see them."""
         images = {}
-        for name in self._cluster.nodes.brokers:
+        for name in self._cluster.nodes.all_brokers():
             node, root = self._cluster.node(name), self._cluster.directory / name
             with node.disk.at_peace():
                 files = {
