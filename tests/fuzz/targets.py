@@ -125,7 +125,8 @@ def run_stream(random: Random, data: bytes) -> None:
 
 def _copied(reads: list[bytes]) -> dict[int, int] | None:
     """The bytes by offset that a slave would take from a master, None if it refuses them."""
-    reader, copied, total = FrameReader(max_body_size=2048), {}, 0
+    copied: dict[int, int] = {}
+    reader, total = FrameReader(max_body_size=2048), 0
     try:
         for read in reads:
             for offset, data in reader.feed(read):

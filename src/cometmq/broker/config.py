@@ -176,9 +176,6 @@ _NO_COPIES: Final = (
     "is enough, or run this broker on Java"
 )
 _COPIES: Final = Promise(is_true, _NO_COPIES)
-_MORE_THAN_ONE_COPY: Final = Promise(
-    lambda text: text.isdecimal() and text.lstrip("0") not in ("", "1"), _NO_COPIES
-)
 
 # Settings of Java's broker that this broker cannot honour yet.
 BROKER_PROMISES: Final[Mapping[str, Promise]] = {
@@ -186,9 +183,6 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     "useTLS": SERVER_PROMISES["tls.enable"],
     "enableDLegerCommitLog": _COPIES,
     "enableControllerMode": _COPIES,
-    "allAckInSyncStateSet": _COPIES,
-    "inSyncReplicas": _MORE_THAN_ONE_COPY,
-    "minInSyncReplicas": _MORE_THAN_ONE_COPY,
     "enabledAppendPropCRC": Promise(
         is_true, "asks for checksums of properties, which CometMQ does not write yet: take it out"
     ),

@@ -31,6 +31,7 @@ from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.role import bar_writes
+from cometmq.broker.replication.service import Replication
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -126,6 +127,7 @@ class Broker:
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
         self._master = KnownMaster(self.replication.ha_master_address)
+        self._ha_port: int | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -150,7 +152,7 @@ class Broker:
     @property
     def ha_port(self) -> int:
         """The port on which slaves are served: `haListenPort`, by default the next one."""
-        return self.replication.ha_listen_port or self.port + 1
+        return self._ha_port or self.replication.ha_listen_port or self.port + 1
 
     @property
     def ha_address(self) -> str:
@@ -242,6 +244,10 @@ class Broker:
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
         tables = await self._open_parts()
+        copies = self._copies = Replication(self.parts, self._network, self._master)
+        # Closed late, after all that writes to the log: slaves get the end of it.
+        closing.push_async_callback(copies.stop_serving)
+        self._ha_port = await copies.bind(self.port)
         self._registration = Registration(
             self.config,
             self.topics,
@@ -255,10 +261,12 @@ class Broker:
         if self._closed:
             raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
         closing.push_async_callback(self._tasks.close)
+        closing.push_async_callback(copies.stop_copying)
         for service in self._services:
             service.start()
         closing.push_async_callback(self._remoting.close)
         await self._listen()
+        await copies.listen()
         closing.push_async_callback(self._answer_held_pulls)
         closing.push_async_callback(self._registration.close)
         await self._registration.start()
@@ -271,6 +279,7 @@ class Broker:
         is_slave = self.replication.is_slave
         if is_slave:
             bar_writes(self._handlers, self.config, lambda: self._master.address)
+        await self._opened(self._copies)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
