@@ -30,6 +30,7 @@ from cometmq.errors import (
 )
 from cometmq.model import properties as p
 from cometmq.model.names import AUTO_CREATE_TOPIC
+from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import ConsumerData, ProducerData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import HeartbeatData
@@ -207,6 +208,21 @@ class ClientInstance:
                 f"the route of topic {topic} names no master of broker {broker_name}"
             )
         return address
+
+    def need_reader(self, broker_name: str, topic: str, broker_id: int = MASTER_ID) -> str:
+        """Return the address at which to read what a broker name has: messages, offsets, members.
+
+        That is the broker with `broker_id`, the master by default, unless the route does not name
+        it or heartbeats do not reach it; then it is another of that name. Raises
+        RouteNotFoundError when none is known.
+        """
+        addresses = self.routes.read_addresses(broker_name, broker_id)
+        if not addresses:
+            raise RouteNotFoundError(
+                f"the route of topic {topic} names no broker {broker_name}, neither master nor slave"
+            )
+        reached = (address for address in addresses if not self.heartbeats.is_lost(address))
+        return next(reached, addresses[0])
 
     # Inside
 

@@ -80,6 +80,10 @@ class Heartbeats:
         strangers = self._targets() - self._reached - self._failed
         await asyncio.gather(*(self._try_beat(address) for address in sorted(strangers)))
 
+    def is_lost(self, address: str) -> bool:
+        """Say whether the last heartbeat did not reach this address, so that it is being revived."""
+        return address in self._failed
+
     async def settle(self) -> None:
         """Wait for heartbeats that are on their way.
 
