@@ -387,13 +387,14 @@ class CopiesSeen(Event, frozen=True, kw_only=True, tag=True):
 class LogSeen(Event, frozen=True, kw_only=True, tag=True):
     """A server's log at one moment, compared byte by byte.
 
-    It has bytes from `begin` to `end`. `same_as_master` is where it first differs from the log of
+    `is_up` says that its process runs. It has bytes from `begin` to `end`. `same_as_master` is where it first differs from the log of
     `master` at the same moment, `kept` where it first differs from what itself had at the look before;
     each is the end of the shorter log if there is no difference, and None without such a log.
     """
 
     broker: str
     server: str
+    is_up: bool = True
     begin: int
     end: int
     master: str | None = None

@@ -73,6 +73,8 @@ class Replicas:
         self._former: dict[str, Log] = {}
         # Servers whose power went and that have not recovered since: what they have is torn.
         self.torn: set[str] = set()
+        # Servers that an operator has stopped.
+        self.down: set[str] = set()
 
     def broker_of(self, server: str) -> str | None:
         """Return the broker of a server; None for a node that is none, or has no slaves."""
@@ -80,6 +82,11 @@ class Replicas:
             if server in servers and len(servers) > 1:
                 return broker
         return None
+
+    def runs_again(self, server: str) -> None:
+        """Note that a server has started, and so has recovered."""
+        self.torn.discard(server)
+        self.down.discard(server)
 
     # -- logs --
 
@@ -98,6 +105,7 @@ class Replicas:
                 node=server,
                 broker=broker,
                 server=server,
+                is_up=self._is_up(server),
                 begin=log.begin,
                 end=log.end,
                 master=None if of_master is None or server == master else master,
@@ -111,7 +119,11 @@ class Replicas:
             )
             self._stage.record(seen)
             self._former[server] = log
-            self._look_at_table(broker, server)
+            if self._is_up(server):
+                self._look_at_table(broker, server)
+
+    def _is_up(self, server: str) -> bool:
+        return not self._cluster.node(server).is_killed and server not in self.down
 
     def look_at_all(self) -> None:
         for broker in self.servers:

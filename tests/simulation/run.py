@@ -239,7 +239,7 @@ class Run:
             )
         else:
             if fault.name == "restart":
-                self._replicas.torn.discard(node)
+                self._replicas.runs_again(node)
             if broker is not None:
                 self._replicas.look(broker)
 

@@ -49,13 +49,14 @@ class Switching:
         if successor is None:
             self.away.discard(former)
             await self._step("restart", former, self._cluster.restart)
-            replicas.torn.discard(former)
+            replicas.runs_again(former)
             return
         await self._promote(plan.broker, former, successor)
         await asyncio.sleep(plan.returns_after_s)
         await self._return(plan, former)
 
     async def _end(self, plan: SwitchPlan, former: str) -> None:
+        self._replicas.down.add(former)
         if plan.how == "stop":
             await self._step("stop", former, self._cluster.stop_broker)
         elif plan.how == "kill":
@@ -97,7 +98,7 @@ class Switching:
             await self._mend(plan.broker, former)
         self.away.discard(former)
         if await self._step("demote", former, self._cluster.demote):
-            self._replicas.torn.discard(former)
+            self._replicas.runs_again(former)
 
     async def _mend(self, broker: str, former: str) -> None:
         """Cut off what the former master has and the new one has not, as an operator does it."""

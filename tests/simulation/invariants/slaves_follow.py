@@ -99,7 +99,7 @@ def _refuses(evidence: Evidence, before: LogSeen, after: LogSeen) -> Iterator[Vi
 
 def _caught_up(evidence: Evidence, looks: list[LogSeen]) -> Iterator[Violation]:
     last = looks[-1]
-    if last.same_as_master is None or last.at_s < evidence.end_s - _CATCHES_UP_S:
+    if last.same_as_master is None or not last.is_up or last.at_s < evidence.end_s - _CATCHES_UP_S:
         return
     of_master = [
         each
