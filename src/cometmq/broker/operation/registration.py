@@ -99,7 +99,7 @@ class Registration:
     async def _look_for_master(self) -> None:
         """Ask again who the master is, as long as none is known."""
         assert self._master is not None
-        if self._master.address is None:
+        if not self._master.is_told:
             await self.remind()
 
     async def close(self) -> None:
