@@ -26,6 +26,8 @@ from cometmq.errors import (
     CometMQError,
     ConnectError,
     ConnectionLostError,
+    RemotingError,
+    RequestTimeoutError,
     RouteNotFoundError,
 )
 from cometmq.model import properties as p
@@ -197,8 +199,11 @@ class ClientInstance:
         """Renew the route and reach for the broker again, after a call for `topic` failed."""
         if error.refresh_route:
             self.routes.refresh_soon(topic)
-        if address is not None and isinstance(error, (ConnectError, ConnectionLostError)):
-            self.heartbeats.revive(address)
+        if address is None or not isinstance(error, RemotingError):
+            return
+        silent = isinstance(error, RequestTimeoutError) and self.remoting.connected(address) is None
+        if silent or isinstance(error, (ConnectError, ConnectionLostError)):
+            self.heartbeats.miss(address)
 
     def need_master(self, broker_name: str, topic: str) -> str:
         """Return the address of a broker's master. Raises RouteNotFoundError when none is known."""
@@ -223,6 +228,11 @@ class ClientInstance:
             )
         reached = (address for address in addresses if not self.heartbeats.is_lost(address))
         return next(reached, addresses[0])
+
+    def reaches_master(self, broker_name: str) -> bool:
+        """Say whether the route names the broker's master, and heartbeats do not miss it."""
+        address = self.routes.master_address(broker_name)
+        return address is not None and not self.heartbeats.is_lost(address)
 
     # Inside
 
