@@ -121,7 +121,7 @@ class ClientInstance:
         )
         self.brokers = BrokerApi(self.remoting)
         self.routes = RouteCache(
-            NamesrvApi(self.remoting, namesrv),
+            NamesrvApi(self.remoting, namesrv, first=_first_of(namesrv, randomness)),
             self.tasks,
             randomness.randrange,
             self._on_route_change,
@@ -387,6 +387,11 @@ async def release_instance(instance: ClientInstance) -> None:
         instances = _instances.get(asyncio.get_running_loop(), {})
         instances.pop(instance.key, None)
         await instance.close()
+
+
+def _first_of(namesrv: Sequence[str], randomness: Randomness) -> int:
+    """Choose the name server to begin with, so that clients spread over them."""
+    return randomness.randrange(len(namesrv)) if len(namesrv) > 1 else 0
 
 
 def _taken(kind: str, group: str, name: str) -> ClientStateError:

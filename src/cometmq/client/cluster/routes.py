@@ -14,7 +14,7 @@ import structlog
 
 from cometmq.client.cluster.keyed_queues import KeyedQueues
 from cometmq.client.cluster.namesrv_api import NamesrvApi
-from cometmq.errors import CometMQError, RouteNotFoundError
+from cometmq.errors import CometMQError, RemotingError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRouteData
@@ -204,10 +204,16 @@ class RouteCache:
             self._owner.spawn(self._refresh_until_known(topic), f"refresh-{topic}")
 
     async def refresh_all(self) -> None:
-        """Renew every route in use. If one fails, go on with the others."""
+        """Renew every route in use. If one fails, go on with the others.
+
+        If no name server answers, the others would wait for nothing, so they keep their routes.
+        """
         for topic in [*self._routes, *(self._publish.keys() - self._routes.keys())]:
             try:
                 await self.refresh(topic)
+            except RemotingError as error:
+                log.debug("routes not renewed", reason=str(error))
+                return
             except CometMQError as error:
                 log.debug("route not renewed", topic=topic, reason=str(error))
 
