@@ -18,7 +18,7 @@ from tests.simulation.checker import check
 from tests.simulation.evidence import StoreImage
 from tests.simulation.invariants import INVARIANTS
 from tests.simulation.replicas import Replicas
-from tests.simulation.schedule import SETTLE_S, Schedule
+from tests.simulation.schedule import SETTLE_S, Schedule, generator
 from tests.simulation.switching import Switching
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.workloads.operator import Operator
@@ -37,6 +37,11 @@ _CALM_S: Final = 150.0
 _LOOK_S: Final = 10.0
 # How often it compares the logs of masters and slaves, besides before and after each fault.
 _LOOK_AROUND_S: Final = 30.0
+
+# How often slaves are tried in a run.
+_TRIES: Final = 4
+INTRUDERS: Final = "intruders"
+_BROKER_PORT: Final = 10911
 
 
 class Figures(NamedTuple):
@@ -127,6 +132,8 @@ class Run:
             await self._prepare(workload, operator)
             for life in workload.lives:
                 stage.node(life.name)  # faults may name it
+        if self.schedule.cluster.slaves:
+            await operator.insist(operator.make_topic(INTRUDERS, 1))
         stage.began_s = stage.at_s
         self._switching = Switching(self._cluster, stage, replicas, lambda: self._forget(workloads))
         async with asyncio.TaskGroup() as tasks:
@@ -135,6 +142,7 @@ class Run:
                 tasks.create_task(self._switching.run(switch))
             if self.schedule.cluster.slaves:
                 tasks.create_task(self._look_around(stage))
+                tasks.create_task(self._try_slaves(stage, operator))
             for workload in workloads:
                 tasks.create_task(workload.run())
         await stage.sleep_until(self.schedule.seconds)
@@ -249,6 +257,23 @@ class Run:
         while stage.elapsed_s < ends_s:
             self._replicas.look_at_all()
             await asyncio.sleep(_LOOK_AROUND_S)
+
+    async def _try_slaves(self, stage: Stage, operator: Operator) -> None:
+        """Read at slaves, and send to them what they have to refuse, at times that the seed draws."""
+        rng = generator(self.schedule.seed, "slaves that are tried")
+        spans = [(each.start_s, each.start_s + each.seconds) for each in self.schedule.workloads]
+        for at_s in sorted(rng.uniform(*rng.choice(spans)) for _ in range(_TRIES if spans else 0)):
+            await stage.sleep_until(at_s)
+            broker = rng.choice(sorted(self._replicas.masters))
+            slaves = [
+                each
+                for each in self._replicas.servers[broker]
+                if each != self._replicas.masters[broker]
+            ]
+            address = f"{self._cluster.node(rng.choice(slaves)).host}:{_BROKER_PORT}"
+            topic = rng.choice(self.schedule.workloads).name
+            await operator.attempt(operator.intrude(INTRUDERS, broker, address))
+            await operator.attempt(operator.read(topic, slave=(broker, address)))
 
     def _forget(self, workloads: Sequence[Workload]) -> None:
         """Have workloads wait for no message that was in the log of a former master only."""
