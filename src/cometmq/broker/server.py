@@ -403,6 +403,7 @@ class Broker:
             disk=self._disk,
             store_host=packed_host,
             on_arrival=self._long_polling.arrived,
+            is_awaited=self._long_polling.is_awaited,
             bit_map_of=(
                 filters.manager.bit_map if self.config.enable_calc_filter_bit_map else None
             ),
