@@ -24,6 +24,7 @@ from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.groups.service import Groups
 from cometmq.broker.long_answer import LongAnswers
+from cometmq.broker.operation.address_warnings import AddressWarnings
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
@@ -31,7 +32,8 @@ from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.replication.known_master import KnownMaster
-from cometmq.broker.replication.role import bar_writes
+from cometmq.broker.replication.master_check import check_alone
+from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.service import Replication
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.service import Retries
@@ -48,6 +50,7 @@ from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.access import AdminAccess
+from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
@@ -125,6 +128,7 @@ class Broker:
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
         self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
+        self._address_warnings = AddressWarnings(self._network)
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
@@ -246,6 +250,7 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
+        await self._check_alone()
         tables = await self._open_parts()
         if self.replication.is_slave:
             self._master_tables = MasterTables(self.parts, tables, self._master, self._network)
@@ -266,6 +271,7 @@ class Broker:
             tasks=self._tasks,
             network=self._network,
             master=self._master if self.replication.is_slave else None,
+            on_connect=self._address_warnings.met,
         )
         await self._open_services(tables)
         if self._closed:
@@ -283,12 +289,22 @@ class Broker:
         if self._monitoring is not None and self._metrics is not None:
             self._monitoring.state = self._metrics.ready
 
+    async def _check_alone(self) -> None:
+        """Raise ConfigError, before the store is touched, if another broker has our name and id."""
+        client = RemotingClient(network=self._network)
+        try:
+            await check_alone(client, self.config, self.address)
+        finally:
+            await client.close()
+
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         is_slave = self.replication.is_slave
-        if is_slave:
+        if (master_tables := self._master_tables) is not None:
             bar_writes(self._handlers, self.config, lambda: self._master.address)
+            serve_reads_while(self._handlers, lambda: self._copies.divergence)
+            master_tables.is_diverged = lambda: self._copies.divergence is not None
         await self._opened(self._copies)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -304,6 +320,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
+                self._copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)
@@ -325,10 +342,10 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
-        if self._master_tables is not None:
-            self._master_tables.on_delays.append(delays.show)
-            await self._opened(self._master_tables)
-            self._closing.push_async_callback(self._master_tables.end)
+        if master_tables is not None:
+            master_tables.on_delays.append(delays.show)
+            await self._opened(master_tables)
+            self._closing.push_async_callback(master_tables.end)
         # A slave's log gets the copies that its master makes.
         rolls: list[Callable[[int], int]] = (
             [] if is_slave else [delays.roll, self.transactions.roll]
@@ -356,7 +373,9 @@ class Broker:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await self._own_ip(), self._advertised_port)
+        own_ip = await self._own_ip()
+        self._address_warnings.advertise(own_ip, self.address, self.config.bind_address)
+        packed_host = pack_host(own_ip, self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(
@@ -458,6 +477,7 @@ class Broker:
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
+            on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
             network=self._network,
         )

@@ -19,19 +19,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import structlog
 
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
+from cometmq.broker.filters.consumer_filters import ConsumerFilterTable
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.master_check import WrongMasterError, check_master
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model import names
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
@@ -54,6 +58,17 @@ _LONGEST_PAUSE_S: Final = 5.0
 # Our log is looked at so often for what a copy of offsets waits for.
 _COVERED_PERIOD_S: Final = 0.5
 _TIMEOUT_S: Final = 10.0
+# By request code: the type of a table's entries, and the table's name in the answer and here.
+_ENTRIES_OF: Final[Mapping[int, tuple[Any, str, str]]] = {
+    requests.GET_ALL_TOPIC_CONFIG.code: (TopicConfig, "topicConfigTable", "topic_config_table"),
+    requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: (
+        SubscriptionGroupConfig,
+        "subscriptionGroupTable",
+        "subscription_group_table",
+    ),
+}
+# Stands for a digest: a broker of Java's does not serve the request.
+_NOT_SERVED: Final = b""
 _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
@@ -89,13 +104,14 @@ class MasterTables(Service):
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
         self._timer_check_path = config_directory / "timercheck"
         self._delays = DelayState()
+        # Whether our log is known to differ from the master's: then its tables do not fit here.
+        self.is_diverged: Callable[[], bool] = lambda: False
         # The address of the broker that was found to be the master.
         self._checked: str | None = None
         self._fails = False
         self._is_copying = False
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
-        self._unsupported: set[int] = set()
 
     async def open(self) -> None:
         parts = self._parts
@@ -119,10 +135,10 @@ class MasterTables(Service):
         """Take nothing more from the former master."""
         self._checked = None
         self._known.clear()
-        self._unsupported.clear()
 
-    async def check(self, _ha_address: str) -> None:
-        """Raise CometMQError unless the broker that sends the log is the right master.
+    async def check(self, _ha_address: str) -> str:
+        """Return the address of the broker that sends the log. Raises CometMQError unless it is the
+        right master.
 
         Call this before each connection to the master's HA address: another broker may have started
         there. The tables are copied soon after the first time that the master was found right.
@@ -145,7 +161,7 @@ class MasterTables(Service):
             if self._checked != address:
                 self._checked = address
                 self._parts.tasks.spawn(self.copy(), "copy-tables-first")
-            return
+            return address
         assert unreached is not None, "a master that is followed has an address"
         raise unreached
 
@@ -154,7 +170,7 @@ class MasterTables(Service):
     async def copy(self) -> None:
         """Copy all tables once, if the master is known and no copy is under way."""
         address = self._checked
-        if address is None or self._is_copying:
+        if address is None or self._is_copying or self.is_diverged():
             return
         self._is_copying = True
         try:
@@ -182,8 +198,9 @@ class MasterTables(Service):
             lambda: parts.groups.table.data_version,
             parts.groups,
         )
+        await self._copy_filters(address)
         offsets = await self._offsets(address)
-        if await self._is_covered(address, offsets.log_end):
+        if await self._is_covered(address, offsets.log_end) and not self.is_diverged():
             await self._take_over(offsets)
 
     async def _copy_versioned(
@@ -198,10 +215,53 @@ class MasterTables(Service):
         digest = hashlib.blake2b(body).digest()
         if self._known.get(request_type.code) == digest:
             return
-        table = await _in_thread(lambda: request_type.answer_body.decode(body))
+        table = await self._decoded(body, request_type)
         if table.data_version != version() and address == self._checked:
             await run_slices(manager.copy(table))
         self._known[request_type.code] = digest
+
+    async def _decoded(self, body: bytes, request_type: RequestType[Any, Any, Any, Any]) -> Any:
+        """Return the table in an answer.
+
+        The decoder keeps the interpreter to itself until it is done, also in another thread. So the
+        entries of a table of megabytes are decoded one by one, in slices.
+        """
+        type_, field, attribute = _ENTRIES_OF[request_type.code]
+        rough: dict[str, msgspec.Raw]
+        try:
+            rough = await _in_thread(lambda: msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+            entries = await _in_thread(
+                lambda: msgspec.json.decode(rough.pop(field), type=dict[str, msgspec.Raw])
+            )
+            table = request_type.answer_body.decode(msgspec.json.encode(rough))
+        except (msgspec.DecodeError, KeyError):
+            # In Java's dialect, which is taken apart in Python, and so lets the loop go on.
+            return await _in_thread(lambda: request_type.answer_body.decode(body))
+        whole = getattr(table, attribute)
+
+        def decode() -> Iterator[None]:
+            for key, raw in entries.items():
+                whole[key] = decode_body(bytes(raw), type_)
+                yield
+
+        await run_slices(decode())
+        return table
+
+    async def _copy_filters(self, address: str) -> None:
+        code = requests.GET_ALL_CONSUMER_FILTERS.code
+        if self._known.get(code) == _NOT_SERVED:
+            return
+        body = await self._ask(
+            address,
+            requests.GET_ALL_CONSUMER_FILTERS,
+            also=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
+        )
+        digest = hashlib.blake2b(body).digest() if body else _NOT_SERVED
+        if self._known.get(code) != digest:
+            if body:
+                table = await _in_thread(lambda: decode_body(body, ConsumerFilterTable))
+                await run_slices(self._parts.filters.manager.copy(table))
+            self._known[code] = digest
 
     async def _offsets(self, address: str) -> _Offsets:
         consumed = await self._ask(address, requests.GET_ALL_CONSUMER_OFFSET)
