@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 import traceback
 import warnings
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 from tests.simulation import history as h
 from tests.simulation.checker import check
@@ -22,11 +24,12 @@ from tests.simulation.schedule import SETTLE_S, Schedule, generator
 from tests.simulation.switching import Switching
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.workloads.operator import Operator
-from tests.simulation.workloads.stage import OPERATOR, Stage
+from tests.simulation.workloads.stage import BROKER_PORT, OPERATOR, Stage
 from tests.simulation.workloads.workload import Workload
 
 from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
+from cometmq.runtime import tasks
 from cometmq.testing import FAULTS, Cluster, Fault
 from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
@@ -41,7 +44,6 @@ _LOOK_AROUND_S: Final = 30.0
 # How often slaves are tried in a run.
 _TRIES: Final = 4
 INTRUDERS: Final = "intruders"
-_BROKER_PORT: Final = 10911
 
 
 class Figures(NamedTuple):
@@ -103,7 +105,8 @@ class Run:
         with warnings.catch_warnings():
             # Nobody closes the clients of a node that is killed.
             warnings.simplefilter("ignore", ResourceWarning)
-            self._run()
+            with patch.object(tasks, "log", _TaskLog(self.failures)):
+                self._run()
             gc.collect()
         if self.stores:
             self.failures += map(str, check(self.history, self.stores))
@@ -136,15 +139,15 @@ class Run:
             await operator.insist(operator.make_topic(INTRUDERS, 1))
         stage.began_s = stage.at_s
         self._switching = Switching(self._cluster, stage, replicas, lambda: self._forget(workloads))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._inject(stage))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._inject(stage))
             for switch in self.schedule.switches:
-                tasks.create_task(self._switching.run(switch))
+                group.create_task(self._switching.run(switch))
             if self.schedule.cluster.slaves:
-                tasks.create_task(self._look_around(stage))
-                tasks.create_task(self._try_slaves(stage, operator))
+                group.create_task(self._look_around(stage))
+                group.create_task(self._try_slaves(stage, operator))
             for workload in workloads:
-                tasks.create_task(workload.run())
+                group.create_task(workload.run())
         await stage.sleep_until(self.schedule.seconds)
         await self._calm(stage)
         is_live = self.schedule.promise == "liveness"
@@ -218,10 +221,10 @@ class Run:
 
     async def _inject(self, stage: Stage) -> None:
         """Have the faults happen. What takes its time, such as a restart, holds up none."""
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as group:
             for fault in self.schedule.faults:
                 await stage.sleep_until(fault.at_s)
-                tasks.create_task(self._inject_one(stage, fault))
+                group.create_task(self._inject_one(stage, fault))
 
     async def _inject_one(self, stage: Stage, fault: Fault) -> None:
         node = str(fault.args.get("node", OPERATOR))
@@ -270,7 +273,7 @@ class Run:
                 for each in self._replicas.servers[broker]
                 if each != self._replicas.masters[broker]
             ]
-            address = f"{self._cluster.node(rng.choice(slaves)).host}:{_BROKER_PORT}"
+            address = f"{self._cluster.node(rng.choice(slaves)).host}:{BROKER_PORT}"
             topic = rng.choice(self.schedule.workloads).name
             await operator.attempt(operator.intrude(INTRUDERS, broker, address))
             await operator.attempt(operator.read(topic, slave=(broker, address)))
@@ -314,9 +317,9 @@ class Run:
         began_s = stage.elapsed_s
         until_s = began_s + SETTLE_S
         clients = [workload.settling(until_s) for workload in workloads]
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as group:
             for workload, client in zip(workloads, clients, strict=True):
-                tasks.create_task(workload.stay(client))
+                group.create_task(workload.stay(client))
             while stage.elapsed_s < until_s:
                 await asyncio.sleep(_LOOK_S)
                 stayed_s = stage.elapsed_s - began_s
@@ -356,6 +359,22 @@ class Run:
             len(INVARIANTS),
             Counter(event.name for event in self.history.of(h.FaultInjected) if _strikes(event)),
         )
+
+
+class _TaskLog:
+    """Notes tasks of brokers and clients that ended by an error that nobody expects."""
+
+    def __init__(self, failures: list[str]) -> None:
+        self._failures = failures
+
+    def error(self, event: str, *, task: str, exc_info: BaseException) -> None:
+        if not isinstance(exc_info, (CometMQError, OSError, NodeKilledError)):
+            self._failures.append(f"{event}: {task} {_told(exc_info)}")
+
+    def exception(self, event: str, *, task: str) -> None:
+        error = sys.exception()
+        assert error is not None, "an exception is told where it is caught"
+        self.error(event, task=task, exc_info=error)
 
 
 def _strikes(event: h.FaultInjected) -> bool:

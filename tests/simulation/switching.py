@@ -9,9 +9,17 @@ from typing import Any
 from tests.simulation import history as h
 from tests.simulation.replicas import Replicas
 from tests.simulation.schedule import SwitchPlan
-from tests.simulation.workloads.stage import Stage
+from tests.simulation.workloads.stage import BROKER_PORT, OPERATOR, Stage
 
+from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
+from cometmq.remoting.client import RemotingClient
+from cometmq.replication.divergence import MasterLog, find_common
+from cometmq.runtime.surroundings import current
+from cometmq.store.config import StoreConfig
+from cometmq.store.files.disk import Disk
+from cometmq.store.offline.rejoin import OwnLog, plan_rejoin, rejoin
+from cometmq.store.offline.store import open_offline
 from cometmq.testing.cluster import Cluster
 from cometmq.testing.virtual.errors import NodeKilledError
 
@@ -94,15 +102,24 @@ class Switching:
             return
         if plan.returns == "wiped":
             await self._step("wipe", former, self._cluster.wipe)
-        elif plan.returns == "mended":
-            await self._mend(plan.broker, former)
+        elif plan.returns == "mended" and not await self._step("mend_store", former, self._mend):
+            return
         self.away.discard(former)
         if await self._step("demote", former, self._cluster.demote):
             self._replicas.runs_again(former)
 
-    async def _mend(self, broker: str, former: str) -> None:
-        """Cut off what the former master has and the new one has not, as an operator does it."""
-        raise NotImplementedError
+    async def _mend(self, former: str) -> None:
+        """Cut off what the former master has and the new one has not, as `cometmq store rejoin` does."""
+        broker = self._replicas.broker_of(former) or former
+        master = self._cluster.node(self._replicas.masters[broker])
+        node = self._cluster.node(former)
+        _, config, _ = broker_configs(
+            {"storePathRootDir": str(self._cluster.directory / former), "brokerIP1": node.host},
+            source="properties",
+        )
+        await self._stage.node(OPERATOR).run_in(
+            _rejoin(config, node.disk, f"{master.host}:{BROKER_PORT}")
+        )
 
     async def _step(self, name: str, node: str, step: Step) -> bool:
         """Do one thing to a node; return whether it came to its end. Disks and faults may be against it."""
@@ -123,3 +140,16 @@ class Switching:
             )
             return False
         return True
+
+
+async def _rejoin(config: StoreConfig, disk: Disk, master: str) -> None:
+    remoting = RemotingClient()
+    try:
+        with open_offline(config, disk) as store:
+            log = OwnLog(store)
+            common = await find_common(log, MasterLog(remoting, master), lambda *_: None)
+            plan = plan_rejoin(store, log, common.offset, whole=common.whole)
+        if not plan.is_empty:
+            rejoin(plan, disk, clock=current().clock, master=master, progress=lambda _: None)
+    finally:
+        await remoting.close()

@@ -16,6 +16,8 @@ from cometmq.testing.virtual.node import Node
 from cometmq.testing.virtual.world import World
 
 OPERATOR: Final = "operator"
+# Where brokers of a cluster in virtual time listen.
+BROKER_PORT: Final = 10911
 
 
 class Stage:
