@@ -35,9 +35,9 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
         for table in tables:
             master = evidence.master_at(table.broker, table.at_s)
             if server != master:
-                yield from _copied(evidence, reset, table, seen[master])
+                yield from _copied(evidence, reset, table, seen.get(master, []))
     for switch in evidence.promoted:
-        yield from _kept(evidence, reset, switch, seen[switch.server])
+        yield from _kept(evidence, reset, switch, seen.get(switch.server, []))
 
 
 def _copied(
