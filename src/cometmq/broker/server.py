@@ -31,11 +31,8 @@ from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
-from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.master_check import check_alone
-from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.service import Replication
-from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -50,7 +47,6 @@ from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.access import AdminAccess
-from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
@@ -132,8 +128,6 @@ class Broker:
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
-        self._master = KnownMaster(self.replication.ha_master_address)
-        self._master_tables: MasterTables | None = None
         self._ha_port: int | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
@@ -250,16 +244,10 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
-        await self._check_alone()
+        # Before the store is touched.
+        await check_alone(self.config, self.address, self._network)
         tables = await self._open_parts()
-        if self.replication.is_slave:
-            self._master_tables = MasterTables(self.parts, tables, self._master, self._network)
-        copies = self._copies = Replication(
-            self.parts,
-            self._network,
-            self._master,
-            None if self._master_tables is None else self._master_tables.check,
-        )
+        copies = self._copies = Replication(self.parts, self._network, tables)
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -270,14 +258,14 @@ class Broker:
             ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
-            master=self._master if self.replication.is_slave else None,
+            master=copies.known_master,
             on_connect=self._address_warnings.met,
         )
         await self._open_services(tables)
         if self._closed:
             raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
-        closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(copies.stop_copying)
+        closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
         closing.push_async_callback(self._remoting.close)
@@ -289,24 +277,13 @@ class Broker:
         if self._monitoring is not None and self._metrics is not None:
             self._monitoring.state = self._metrics.ready
 
-    async def _check_alone(self) -> None:
-        """Raise ConfigError, before the store is touched, if another broker has our name and id."""
-        client = RemotingClient(network=self._network)
-        try:
-            await check_alone(client, self.config, self.address)
-        finally:
-            await client.close()
-
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
-        is_slave = self.replication.is_slave
-        if (master_tables := self._master_tables) is not None:
-            bar_writes(self._handlers, self.config, lambda: self._master.address)
-            serve_reads_while(self._handlers, lambda: self._copies.divergence)
-            master_tables.is_diverged = lambda: self._copies.divergence is not None
         await self._opened(self._copies)
         delays = await self._opened(Delays(parts))
+        if self._copies.tables is not None:
+            self._copies.tables.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(
@@ -342,13 +319,9 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
-        if master_tables is not None:
-            master_tables.on_delays.append(delays.show)
-            await self._opened(master_tables)
-            self._closing.push_async_callback(master_tables.end)
         # A slave's log gets the copies that its master makes.
         rolls: list[Callable[[int], int]] = (
-            [] if is_slave else [delays.roll, self.transactions.roll]
+            [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
         )
         storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))

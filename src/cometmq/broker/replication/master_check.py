@@ -14,6 +14,7 @@ from cometmq.protocol import requests
 from cometmq.protocol.header import NoHeader
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.config import parse_properties
+from cometmq.runtime.network import Network
 
 _TIMEOUT_S: Final = 3.0
 _ALONE_TIMEOUT_S: Final = 1.0
@@ -47,7 +48,7 @@ async def check_master(client: RemotingClient, config: BrokerConfig, address: st
         )
 
 
-async def check_alone(client: RemotingClient, config: BrokerConfig, own_address: str) -> None:
+async def check_alone(config: BrokerConfig, own_address: str, network: Network) -> None:
     """Raise ConfigError if a broker that runs elsewhere has this broker's name and id.
 
     A name server would hand out now the one address and now the other, and two masters would give
@@ -55,24 +56,30 @@ async def check_alone(client: RemotingClient, config: BrokerConfig, own_address:
     answer is one that the broker had before, or one whose broker is gone: so this notices mistakes,
     and is no lock. It takes a name server's time-out at most, and that of a broker.
     """
-    servers = config.name_servers()
-    found = await asyncio.gather(*(_holder(client, config, server) for server in servers))
-    for address in dict.fromkeys(found):
-        if address is None or address == own_address:
-            continue
-        try:
-            told = await ask_configuration(client, address, _ALONE_TIMEOUT_S)
-        except CometMQError:
-            continue
-        if (told.get("brokerName"), told.get("brokerId")) == (
-            config.broker_name,
-            str(config.broker_id),
-        ):
-            raise ConfigError(
-                f"brokerName={config.broker_name} with brokerId={config.broker_id} runs already, at "
-                f"{address} (brokerRole={told.get('brokerRole')}): stop that one first, or give this "
-                "one another brokerName, or as a slave another brokerId"
-            )
+    client = RemotingClient(network=network)
+    try:
+        found = await asyncio.gather(
+            *(_holder(client, config, server) for server in config.name_servers())
+        )
+        for address in dict.fromkeys(found):
+            if address is not None and address != own_address:
+                await _refuse_twin(client, config, address)
+    finally:
+        await client.close()
+
+
+async def _refuse_twin(client: RemotingClient, config: BrokerConfig, address: str) -> None:
+    try:
+        told = await ask_configuration(client, address, _ALONE_TIMEOUT_S)
+    except CometMQError:
+        return
+    own = config.broker_name, str(config.broker_id)
+    if (told.get("brokerName"), told.get("brokerId")) == own:
+        raise ConfigError(
+            f"brokerName={config.broker_name} with brokerId={config.broker_id} runs already, at "
+            f"{address} (brokerRole={told.get('brokerRole')}): stop that one first, or give this "
+            "one another brokerName, or as a slave another brokerId"
+        )
 
 
 async def _holder(client: RemotingClient, config: BrokerConfig, server: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -10,7 +9,10 @@ import structlog
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.status import StatusHandlers
+from cometmq.broker.replication.tables import MasterTables
+from cometmq.broker.tables import BrokerTables
 from cometmq.errors import ConfigError
 from cometmq.remoting.client import RemotingClient
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
@@ -27,25 +29,28 @@ _DRAIN_S: Final = 3.0
 class Replication(Service):
     """Makes the master's side of the replication or the slave's, as the role says.
 
-    `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave` is None
-    on masters. Before each connection a slave calls `check`, which returns the broker's address of
-    the right master or raises CometMQError, and compares the end of its log with that master's.
+    `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave`,
+    `known_master` and `tables` are None on masters. Before each connection a slave finds out who the
+    master is, and compares the end of its log with that master's. `broker_tables` get what the
+    master's tables say. Open this before services register handlers: see `bar_writes`.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        network: Network,
-        known_master: KnownMaster,
-        check: Callable[[str], Awaitable[str]] | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts, network: Network, broker_tables: BrokerTables) -> None:
         self._parts = parts
-        self._check = check
         self._client = RemotingClient(network=network)
-        self._known_master = known_master
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
+        self.known_master: KnownMaster | None = None
+        self.tables: MasterTables | None = None
         if parts.replication.is_slave:
+            self.known_master = KnownMaster(parts.replication.ha_master_address)
+            self.tables = MasterTables(
+                parts,
+                broker_tables,
+                self.known_master,
+                self._client,
+                lambda: self.divergence is not None,
+            )
             self.slave = ReplicationSlave(
                 parts.store,
                 parts.replication,
@@ -100,28 +105,36 @@ class Replication(Service):
         return NeededCopies(self.master, config)
 
     async def open(self) -> None:
-        StatusHandlers(self._parts, self).register(self._parts.handlers)
+        parts = self._parts
+        if self.tables is not None and (known := self.known_master) is not None:
+            bar_writes(parts.handlers, parts.config, lambda: known.address)
+            serve_reads_while(parts.handlers, lambda: self.divergence)
+            self.tables.open()
+        StatusHandlers(parts, self).register(parts.handlers)
+
+    def start(self) -> None:
+        if self.tables is not None:
+            self.tables.start()
 
     async def listen(self) -> None:
         """Begin to serve slaves, or to copy from the master."""
         if self.master is not None:
             await self.master.start()
-        if self.slave is not None:
-            self._known_master.on_change.append(self._follow)
+        if self.slave is not None and self.known_master is not None:
+            self.known_master.on_change.append(self._follow)
             self._follow()
             self.slave.start()
 
     def _follow(self) -> None:
-        if self.slave is not None:
-            self.slave.follow(self._known_master.ha_address)
+        if self.slave is not None and self.known_master is not None:
+            self.slave.follow(self.known_master.ha_address)
 
-    async def _compare(self, ha_address: str) -> Divergence | None:
+    async def _compare(self, _ha_address: str) -> Divergence | None:
         """Return how the own log differs from that of the master. Raises CometMQError if the master
         is not the right one, or does not answer.
         """
-        if self._check is None:
-            return None
-        address = await self._check(ha_address)
+        assert self.tables is not None, "a slave has them"
+        address = await self.tables.check()
         return await find_divergence(self._parts.store, MasterLog(self._client, address))
 
     @property

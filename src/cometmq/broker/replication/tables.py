@@ -28,7 +28,7 @@ import structlog
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.filters.consumer_filters import ConsumerFilterTable
-from cometmq.broker.parts import Parts, Service
+from cometmq.broker.parts import Parts
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.master_check import WrongMasterError, check_master
 from cometmq.broker.tables import BrokerTables
@@ -44,7 +44,6 @@ from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.request_type import RequestType
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.network import Network
 from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
@@ -81,11 +80,11 @@ class _Offsets(NamedTuple):
     log_end: int
 
 
-class MasterTables(Service):
+class MasterTables:
     """Finds out that a master is the right one, and copies its tables.
 
-    Nothing is copied before `check` has found the master to be right. Those in
-    `on_delays` are called with the progress of delayed messages that was taken over. For the loop's thread only.
+    Nothing is copied before `check` has found the master to be right, nor while `is_diverged` says
+    that our log differs from the master's. For the loop's thread only.
     """
 
     def __init__(
@@ -93,19 +92,19 @@ class MasterTables(Service):
         parts: Parts,
         tables: BrokerTables,
         master: KnownMaster,
-        network: Network,
+        client: RemotingClient,
+        is_diverged: Callable[[], bool],
     ) -> None:
         self._parts = parts
         self._tables = tables
         self._master = master
-        self.on_delays: list[Callable[[DelayState], None]] = []
-        self._client = RemotingClient(network=network)
+        self._client = client
+        self._is_diverged = is_diverged
+        self._show_delays: Callable[[DelayState], None] = lambda _: None
         config_directory = parts.store.config.store_path_root_dir / "config"
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
         self._timer_check_path = config_directory / "timercheck"
         self._delays = DelayState()
-        # Whether our log is known to differ from the master's: then its tables do not fit here.
-        self.is_diverged: Callable[[], bool] = lambda: False
         # The address of the broker that was found to be the master.
         self._checked: str | None = None
         self._fails = False
@@ -113,21 +112,23 @@ class MasterTables(Service):
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
 
-    async def open(self) -> None:
+    def open(self) -> None:
+        """Begin to be a slave: the tables here are those of a master from now on."""
         parts = self._parts
         parts.topics.is_copy = parts.groups.is_copy = parts.offsets.is_copy = True
         state = self._delay_file.read(lambda text: decode_body(text.encode(), DelayState))
-        if state is not None:
-            self._set_delays(state)
+        self._delays = state or DelayState()
         DelayStateHandlers(parts.config, lambda: self._delays).register(parts.handlers)
         self._master.on_change.append(self._master_changed)
 
-    def start(self) -> None:
-        self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
+    def show_delays(self, show: Callable[[DelayState], None]) -> None:
+        """Have `show` called with the progress of delayed messages, now and when it is copied."""
+        self._show_delays = show
+        show(self._delays)
 
-    async def end(self) -> None:
-        """Close the connection to the master."""
-        await self._client.close()
+    def start(self) -> None:
+        """Copy from time to time."""
+        self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
 
     # -- who the master is --
 
@@ -136,7 +137,7 @@ class MasterTables(Service):
         self._checked = None
         self._known.clear()
 
-    async def check(self, _ha_address: str) -> str:
+    async def check(self) -> str:
         """Return the address of the broker that sends the log. Raises CometMQError unless it is the
         right master.
 
@@ -170,7 +171,7 @@ class MasterTables(Service):
     async def copy(self) -> None:
         """Copy all tables once, if the master is known and no copy is under way."""
         address = self._checked
-        if address is None or self._is_copying or self.is_diverged():
+        if address is None or self._is_copying or self._is_diverged():
             return
         self._is_copying = True
         try:
@@ -200,7 +201,7 @@ class MasterTables(Service):
         )
         await self._copy_filters(address)
         offsets = await self._offsets(address)
-        if await self._is_covered(address, offsets.log_end) and not self.is_diverged():
+        if await self._is_covered(address, offsets.log_end) and not self._is_diverged():
             await self._take_over(offsets)
 
     async def _copy_versioned(
@@ -299,16 +300,11 @@ class MasterTables(Service):
         await run_slices(parts.offsets.merge(offsets.consumed))
         self._tables.save_offsets()
         if offsets.delays != self._delays:
-            delays = offsets.delays
+            delays = self._delays = offsets.delays
             parts.state.soon(self._delay_file, lambda: pretty_pieces(delays))
-            self._set_delays(delays)
+            self._show_delays(delays)
         if offsets.timer_check and parts.store.max_offset(names.TIMER_TOPIC, 0):
             await _in_thread(lambda: self._write_timer_check(offsets.timer_check))
-
-    def _set_delays(self, state: DelayState) -> None:
-        self._delays = state
-        for listener in self.on_delays:
-            listener(state)
 
     def _write_timer_check(self, data: bytes) -> None:
         disk = self._parts.disk
