@@ -379,7 +379,7 @@ def go_on_after_a_gap(rng: Random) -> Any:
     def whole(log: ReplicaLog) -> int:
         count = original(log)
         size = int.from_bytes(log._tail[:4])
-        if 0 < size < count and rng.random() < 1 / 20:
+        if 0 < size <= count and rng.random() < 1 / 20:
             log._tail[:size] = bytes(size)
         return count
 

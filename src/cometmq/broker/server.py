@@ -129,6 +129,7 @@ class Broker:
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
         self._ha_port: int | None = None
+        self._copies: Replication | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -201,6 +202,12 @@ class Broker:
     @property
     def clients(self) -> ClientManager:
         return self._clients
+
+    @property
+    def copies(self) -> Replication:
+        """The part that serves slaves, or copies from a master."""
+        assert self._copies is not None, "the broker is not started"
+        return self._copies
 
     @property
     def predicates(self) -> FilterPredicates:
@@ -280,10 +287,11 @@ class Broker:
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
-        await self._opened(self._copies)
+        copies = self.copies
+        await self._opened(copies)
         delays = await self._opened(Delays(parts))
-        if self._copies.tables is not None:
-            self._copies.tables.show_delays(delays.show)
+        if copies.tables is not None:
+            copies.tables.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(
@@ -297,7 +305,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
-                self._copies.needed,
+                copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)

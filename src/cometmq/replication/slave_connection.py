@@ -67,6 +67,11 @@ class SlaveConnection(asyncio.Protocol):
         self._last_read_s = self._last_write_s = self._look_due_s = self.made_s
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes wait because the slave does not read them."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     # -- asyncio.Protocol --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
