@@ -29,7 +29,6 @@ from tests.simulation.run import run
 from tests.simulation.schedule import Schedule, draw
 
 import cometmq.broker.replication.service as replication_service
-import cometmq.broker.server as broker_server
 import cometmq.filtering.sql92 as conditions
 import cometmq.filtering.sql92_conditions as sql92
 from cometmq.broker.delays.levels import DelayLevels
@@ -412,7 +411,7 @@ def drop_a_table_copy(rng: Random) -> Any:
 
 @canary("a slave takes sends", REFUSES, FOLLOWS, slaves=True)
 def serve_a_write_on_a_slave(rng: Random) -> Any:
-    return patch.object(broker_server, "bar_writes", lambda *_: None)
+    return patch.object(replication_service, "bar_writes", lambda *_: None)
 
 
 # -- the clients --
