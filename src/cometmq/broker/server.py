@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -78,7 +79,8 @@ VIP_PORT_DISTANCE = 2
 class Broker:
     """A broker on the running loop. Call `start` once and `close` once, in that loop's thread only.
 
-    `given` says where the settings come from, for requests that read or change them.
+    `given` says where the settings come from, for requests that read or change them. Brokers with
+    one file `shared_tables` have the same topics and groups.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Broker:
         workers: Workers | None = None,
         disk: Disk | None = None,
         given: GivenConfig = NOTHING_GIVEN,
+        shared_tables: Path | None = None,
     ) -> None:
         around = current()
         clock, workers = clock or around.clock, workers or around.workers
@@ -100,6 +103,7 @@ class Broker:
         self.store_config = store_config
         self.replication = replication or ReplicationConfig()
         self._given = given
+        self._shared_tables = shared_tables
         # Files and clients get their times from the machine's clock; everything else uses a clock
         # that never goes back.
         self._wall = clock

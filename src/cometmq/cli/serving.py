@@ -125,9 +125,14 @@ def say(text: str) -> None:
 
 
 async def serve(
-    server: Server, on_ready: Callable[[], None], *, until_input_ends: bool = False
+    server: Server,
+    on_ready: Callable[[], None],
+    *,
+    until_input_ends: bool = False,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run `server` until SIGTERM or SIGINT; call `on_ready` once it serves.
+    """Run `server` until SIGTERM or SIGINT; call `on_ready` once it serves, `on_stop` before it
+    stops.
 
     With `until_input_ends` the end of standard input stops it, too, if that is a pipe.
     """
@@ -138,5 +143,6 @@ async def serve(
         try:
             on_ready()
             await stop.wait()
+            on_stop()
         finally:
             await server.close()
