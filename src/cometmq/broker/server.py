@@ -288,7 +288,13 @@ class Broker:
                 )
             )
         storage = await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
-        await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
+        topics = await self._opened(
+            Topics(parts, tables, self._registration.announced, storage.work_off)
+        )
+        if self._shared_tables is not None and not self.replication.is_slave:
+            from cometmq.broker.siblings.service import Siblings
+
+            await self._opened(Siblings(parts, tables, self._shared_tables, topics.delete))
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         await service.open()

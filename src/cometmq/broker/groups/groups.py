@@ -18,8 +18,9 @@ log = structlog.get_logger(__name__)
 
 
 class GroupManager:
-    """Keeps the groups by name. `on_change` is called after each change. Those in `on_remove` are
-    called with the name of a group that was removed. Configs are replaced, never changed in place.
+    """Keeps the groups by name. `on_change` is called after each change. Those in `on_put` are
+    called with a group that was made or changed, those in `on_remove` with the name of one that was
+    removed. Configs are replaced, never changed in place.
     For the loop's thread only.
     """
 
@@ -33,6 +34,7 @@ class GroupManager:
         self._config = config
         self._clock = clock
         self._on_change = on_change
+        self.on_put: list[Callable[[SubscriptionGroupConfig], None]] = []
         self.on_remove: list[Callable[[str], None]] = []
         self._limit = CreationLimit(
             "group",
@@ -76,6 +78,8 @@ class GroupManager:
         self.table.subscription_group_table[group.group_name] = group
         self.table.data_version.next(self._clock.now_ms())
         log.info("consumer group set", group=group.group_name)
+        for listener in self.on_put:
+            listener(group)
         self._on_change()
 
     def forbids(self, group: str, topic: str) -> bool:

@@ -77,7 +77,9 @@ class SharedLog:
         if not self._json:
             self._writer.write(f"{name:<{self._width}}  {line}\n")
         elif line.startswith("{") and line.endswith("}") and len(line) > 2:
-            self._writer.write(f'{line[:-1]},"broker":{json.dumps(name)}}}\n')
+            # Brokers name nobody but themselves by that key.
+            broker = "" if '"broker": ' in line else f', "broker": {json.dumps(name)}'
+            self._writer.write(f"{line[:-1]}{broker}}}\n")
         else:  # what an interpreter or a library wrote to standard error
             self._writer.write(self._own("error", line, {"broker": name}, logger="stderr"))
 
