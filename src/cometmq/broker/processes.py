@@ -50,6 +50,7 @@ def member_configs(configs: Configs, index: int) -> Configs:
         config,
         broker_name=name,
         listen_port=_moved(config.listen_port, index, "listenPort", name),
+        advertised_port=_moved(config.advertised_port, index, "advertisedPort", name),
         metrics_prom_exporter_port=_moved(
             config.metrics_prom_exporter_port, index, "metricsPromExporterPort", name
         ),
@@ -63,6 +64,7 @@ def member_configs(configs: Configs, index: int) -> Configs:
     moved_replication = dataclasses.replace(
         replication,
         ha_listen_port=_moved(replication.ha_listen_port, index, "haListenPort", name),
+        advertised_ha_port=_moved(replication.advertised_ha_port, index, "advertisedHaPort", name),
         ha_master_address=_moved_address(replication.ha_master_address, index, name),
     )
     return moved, moved_store, moved_replication
@@ -99,7 +101,7 @@ def ports_of(configs: Configs) -> Iterator[Port]:
         if config.vip_channel_enable and config.listen_port > _VIP_DISTANCE:
             vip = config.listen_port - _VIP_DISTANCE
             yield Port(name, "VIP port", "listenPort", host, vip, is_needed=False)
-    if replication.ha_listen_port or config.listen_port:
+    if not replication.is_slave and (replication.ha_listen_port or config.listen_port):
         key = "haListenPort" if replication.ha_listen_port else "listenPort"
         ha = replication.ha_listen_port or config.listen_port + 1
         yield Port(name, "replication port", key, host, ha)

@@ -74,6 +74,7 @@ from cometmq.store.store import MessageStore
 if TYPE_CHECKING:
     from cometmq.broker.metrics.service import Metrics
     from cometmq.remoting.monitoring import Monitoring
+    from cometmq.replication.slave import ReplicationSlave
 
 log = structlog.get_logger(__name__)
 
@@ -172,6 +173,11 @@ class Broker:
     @property
     def _advertised_port(self) -> int:
         return self.config.advertised_port or self.port
+
+    @property
+    def slave(self) -> ReplicationSlave | None:
+        """What copies the log of the master, once the broker is started; None on a master."""
+        return self._copies.slave
 
     @property
     def metrics_address(self) -> str | None:

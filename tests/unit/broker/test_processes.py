@@ -39,6 +39,8 @@ def test_names_stores_and_ports_follow_from_one_base() -> None:
         metricsPromExporterPort=5557,
         storePathCommitLog="/logs",
         haListenPort=20_500,
+        advertisedPort=30_000,
+        advertisedHaPort=30_500,
         haMasterAddress="10.0.0.1:20500",
     )[2]
     assert (third.broker_name, third.listen_port) == ("m-2", 20_020)
@@ -46,6 +48,7 @@ def test_names_stores_and_ports_follow_from_one_base() -> None:
     assert store.store_path_root_dir == Path("/r/m-2")
     assert store.store_path_commit_log == Path("/logs/m-2")
     assert replication.ha_listen_port == 20_520
+    assert (third.advertised_port, replication.advertised_ha_port) == (30_020, 30_520)
     assert replication.ha_master_address == "10.0.0.1:20520"
 
 
@@ -94,6 +97,12 @@ def test_a_taken_port_is_named_with_its_broker_and_its_key(taken: int, use: str,
     told = str(caught.value)
     assert f"m-1 cannot have its {use} {taken}: another process has the port" in told
     assert f"set another {key}" in told
+
+
+def test_a_slave_listens_for_no_slaves() -> None:
+    for slave in members(2, brokerRole="SLAVE", brokerId=1):
+        assert [port.use for port in ports_of(slave)] == ["port", "VIP port"]
+        assert slave[0].broker_id == 1
 
 
 def test_a_broker_starts_without_its_vip_channel_if_it_must() -> None:
