@@ -150,9 +150,11 @@ def test_what_cannot_be_is_refused_before_any_broker_runs(tmp_path: Path) -> Non
         assert "brokerNmae" in refused(file, "--processes", "2")
         assert not (tmp_path / "root").exists()
         file = configure(tmp_path, held.port)
-        (tmp_path / "root" / "commitlog").mkdir(parents=True)
+        (tmp_path / "root").mkdir()
+        checkpoint = tmp_path / "root" / "checkpoint"
+        checkpoint.touch()
         assert "has the store of a single broker" in refused(file, "--processes", "2")
-        (tmp_path / "root" / "commitlog").rmdir()
+        checkpoint.unlink()
         # What only the broker itself finds.
         (tmp_path / "root" / "m-1" / "consumequeue").mkdir(parents=True)
         (tmp_path / "root" / "m-1" / "consumequeue" / "CURRENT").touch()
@@ -161,7 +163,8 @@ def test_what_cannot_be_is_refused_before_any_broker_runs(tmp_path: Path) -> Non
         assert "RocksDB" in told
         # The other began, and was stopped cleanly, or had not begun.
         assert not (tmp_path / "root" / "m-0" / "abort").exists()
-        (tmp_path / "root" / "m-0" / "commitlog").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / "m-0").mkdir(exist_ok=True)
+        (tmp_path / "root" / "m-0" / "checkpoint").touch()
         assert "give --processes" in refused(file)
 
 

@@ -7,6 +7,7 @@ Broker i is called `brokerName-i`. Its store is in the directory of that name be
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -24,8 +25,8 @@ MOST_PROCESSES: Final = 64
 SHARED_TABLES: Final = "siblings.journal"
 _HIGHEST_PORT: Final = 65535
 _VIP_DISTANCE: Final = 2
-# What every store of a broker has.
-_MARKS: Final = ("commitlog", "checkpoint")
+# The name of a file of a commit log: an offset.
+_LOG_FILE: Final = re.compile(r"[0-9]{20}")
 
 Configs: TypeAlias = tuple[BrokerConfig, StoreConfig, ReplicationConfig]
 
@@ -177,4 +178,11 @@ def check_single(root: Path, broker_name: str) -> None:
 
 
 def _mark_of(directory: Path) -> str:
-    return next((mark for mark in _MARKS if (directory / mark).exists()), "")
+    """Return by what a directory is known to be the store of one broker, "" if it is none.
+
+    A commit log that lies elsewhere may have the logs of several brokers beneath `commitlog`.
+    """
+    log = directory / "commitlog"
+    if log.is_dir() and any(_LOG_FILE.fullmatch(path.name) for path in log.iterdir()):
+        return log.name
+    return "checkpoint" if (directory / "checkpoint").exists() else ""

@@ -114,6 +114,7 @@ def test_a_broker_starts_without_its_vip_channel_if_it_must() -> None:
 
 def store_in(directory: Path) -> None:
     (directory / "commitlog").mkdir(parents=True)
+    (directory / "commitlog" / f"{0:020}").touch()
 
 
 def test_the_store_of_a_single_broker_is_refused_with_the_commands_that_keep_it(
@@ -140,6 +141,17 @@ def test_a_single_broker_does_not_begin_anew_beside_the_stores_of_several(tmp_pa
     check_single(tmp_path, "other")
     store_in(tmp_path)
     check_single(tmp_path, "m")
+
+
+def test_logs_of_several_brokers_beside_their_stores_are_none_of_a_single_one(
+    tmp_path: Path,
+) -> None:
+    # As storePathCommitLog=ROOT/commitlog has it.
+    (tmp_path / "commitlog" / "m-0").mkdir(parents=True)
+    assert check_root(tmp_path, ["m-0", "m-1"]) == []
+    (tmp_path / "checkpoint").touch()
+    with pytest.raises(ConfigError, match="checkpoint"):
+        check_root(tmp_path, ["m-0", "m-1"])
 
 
 def test_the_default_name_is_the_hosts() -> None:
