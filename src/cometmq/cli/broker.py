@@ -128,7 +128,7 @@ def broker(
         configs = member_configs(configs, index)
     from cometmq.broker.operation.config_handlers import GivenConfig
 
-    _run(configs, GivenConfig(properties, config_file), shared)
+    _run(configs, GivenConfig(properties, config_file, is_shared=shared is not None), shared)
 
 
 def _print_config(configs: Configs, properties: Mapping[str, str], *, important: bool) -> None:
