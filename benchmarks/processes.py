@@ -32,7 +32,7 @@ from benchmarks import report
 from benchmarks.frames import BenchmarkError, ControlConnection
 from benchmarks.load import process_cpu_seconds
 from benchmarks.measure import Measurement, Row, create_topic, measure_stored
-from benchmarks.peers import HOST, START_LIMIT_SECONDS, CometPeer
+from benchmarks.peers import START_LIMIT_SECONDS, CometPeer
 from cometmq.broker.processes import STRIDE
 from cometmq.testing.ports import HeldPort
 
@@ -81,7 +81,7 @@ class ProcessesPeer(CometPeer):
         pids = [self.pid] if not self._options else self._children()
         members = []
         for index, pid in enumerate(pids):
-            address = (HOST, self._broker_port + STRIDE * index)
+            address = (self.address[0], self._broker_port + STRIDE * index)
             deadline = time.monotonic() + START_LIMIT_SECONDS
             while True:
                 try:
@@ -227,7 +227,8 @@ def cells(rounds: dict[str, dict[str, list[Round]]]) -> Cells:
 
 
 def _median(each: list[Round], figure: str) -> float:
-    return statistics.median(getattr(one, figure) for one in each)
+    values: list[float] = [getattr(one, figure) for one in each]
+    return statistics.median(values)
 
 
 def _write(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -68,7 +69,7 @@ async def test_ports_beyond_the_last_are_refused(tmp_path: Path) -> None:
 # -- the table --
 
 
-def row(name: str, role: str, **changes: object) -> Row:
+def row(name: str, role: str, **changes: Any) -> Row:
     slave = role != "master"
     known = Row(
         name, role, "127.0.0.1:10911", None if slave else 98_765.4, 12.0, 999 << 20,

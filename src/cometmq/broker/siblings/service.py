@@ -156,7 +156,7 @@ class Siblings(Service):
             if any(kind == "group" for kind, _ in changed):
                 await self._tables.groups_written()
         except Refused as error:
-            self._tell_fault(error.remark)
+            self._tell_fault(str(error))
             return False
         return True
 
