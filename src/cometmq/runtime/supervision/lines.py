@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +13,7 @@ from cometmq.runtime.log_file import LogFile
 # A longer line is cut into several.
 MAX_LINE_BYTES: Final = 256 * 1024
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_STANDARD_ERROR: Final = 2
 _LOGGER: Final = "cometmq.runtime.supervision"
 
 
@@ -69,7 +69,7 @@ class SharedLog:
             return [self._own("warning", "full log file cannot be renamed", told)]
 
         self._writer = LineWriter(
-            sys.stderr.fileno() if file is None else file, tell_lost=lost, more=more
+            _STANDARD_ERROR if file is None else file, tell_lost=lost, more=more
         )
 
     def relay(self, name: str, line: str) -> None:

@@ -62,8 +62,9 @@ def become_supervisor(plan: Plan, shown: list[str]) -> NoReturn:
     os.write(writing, data)
     os.close(writing)
     os.set_inheritable(reading, True)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # the parent may have closed it
+            stream.flush()
     # -P: a module in the working directory must not take the place of one of Python's.
     command = [sys.executable, "-P", "-m", f"{__package__}.supervisor", str(reading), *shown]
     os.execv(sys.executable, command)  # noqa: S606 - our own interpreter and module

@@ -26,6 +26,7 @@ from cometmq.runtime.supervision.lines import Lines, SharedLog
 from cometmq.runtime.supervision.plan import Member, Plan, read_plan
 from cometmq.runtime.supervision.restarts import Restarts
 
+_STANDARD_OUTPUT: Final = 1
 _READ_BYTES: Final = 64 * 1024
 # How the commands of `cometmq` end after something that the user gave wrong, and how they tell it.
 _GIVEN_WRONG: Final = 2
@@ -109,7 +110,7 @@ class Supervisor:
         self._now = now
         self._children = [Child(member, plan) for member in plan.members]
         self._selector = selectors.DefaultSelector()
-        self._out = LineWriter(sys.stdout.fileno())
+        self._out = LineWriter(_STANDARD_OUTPUT)
         self._were_ready = False
         self._stop_deadline: float | None = None
         self._killed = False
@@ -257,7 +258,8 @@ class Supervisor:
         if complaint:
             told["why"] = complaint
         if self._stop_deadline is not None:
-            if status:
+            # Nothing runs yet in a process that could not even take note of the signal.
+            if status and (child.is_ready or status != -signal.SIGTERM):
                 self._status = self._status or 1
                 self._log.say("error", "broker did not stop cleanly", **told)
             return
