@@ -13,7 +13,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays fuzz crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-processes fuzz crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -65,6 +65,9 @@ bench: compiled ## The send path beside the Java broker; rewrites benchmarks/REA
 
 bench-store: compiled ## The message store beside Java's; rewrites its part of benchmarks/README.md (about 15 minutes)
 	@$(BIN)/python -m benchmarks.store $(ARGS)
+
+bench-processes: compiled ## Brokers of --processes 1, 2 and 4 beside a single one; rewrites its part of benchmarks/README.md (about 4 minutes)
+	@$(BIN)/python -m benchmarks.processes $(ARGS)
 
 bench-delays: compiled ## 100,000 messages due in one second: how late they come
 	@$(BIN)/python -m benchmarks.delays $(ARGS)

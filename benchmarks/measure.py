@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from benchmarks.frames import SUCCESS, BenchmarkError, ControlConnection
 from benchmarks.load import LoadResult
@@ -18,8 +18,6 @@ from benchmarks.peers import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from benchmarks.peers import Peer
 
 STORED_LIMIT_SECONDS = 60.0
 """Java builds its consume queues behind the commit log, so the offsets may trail the answers."""
@@ -78,7 +76,22 @@ class Measurement:
         return self.load.server_cpu_seconds / self.load.acked * 1e6
 
 
-def create_topic(peer: Peer, row: Row) -> None:
+class Target(Protocol):
+    """What is loaded: a peer, or one broker of several."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def address(self) -> tuple[str, int]: ...
+
+    @property
+    def pid(self) -> int:
+        """Return the process whose CPU time counts."""
+        ...
+
+
+def create_topic(peer: Target, row: Row) -> None:
     """Make the broker create the row's topic from TBW102, by a first send."""
     with ControlConnection(peer.address) as connection:
         response = connection.send(row.topic, 0, row.body_bytes)
@@ -86,7 +99,7 @@ def create_topic(peer: Peer, row: Row) -> None:
         raise BenchmarkError(f"{peer.label}, {row.topic}: {response.code} {response.remark}")
 
 
-def measure_stored(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float) -> Measurement:
+def measure_stored(peer: Target, row: Row, *, ramp_seconds: float, seconds: float) -> Measurement:
     """Load a broker and count what it stored. The row's topic must exist."""
     os.sync()  # the other broker's dirty pages are written now, not during this round
     with ControlConnection(peer.address) as connection:
@@ -101,13 +114,13 @@ def measure_stored(peer: Peer, row: Row, *, ramp_seconds: float, seconds: float)
     return Measurement(load, stored)
 
 
-def send_exactly(peer: Peer, row: Row, sends: int) -> LoadResult:
+def send_exactly(peer: Target, row: Row, sends: int) -> LoadResult:
     """Send this many messages and no more, as fast as the row's shape allows."""
     return run_load(peer, row, ramp_seconds=0.0, seconds=600.0, sends=sends)
 
 
 def run_load(
-    peer: Peer, row: Row, *, ramp_seconds: float, seconds: float, sends: int | None = None
+    peer: Target, row: Row, *, ramp_seconds: float, seconds: float, sends: int | None = None
 ) -> LoadResult:
     """Run the generator in its own process. Raises BenchmarkError with the text that it printed."""
     host, port = peer.address

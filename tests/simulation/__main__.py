@@ -16,16 +16,19 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import structlog
+from tests.simulation.limit import LIMIT_S, RunTooLongError, limited
 from tests.simulation.run import Figures, Outcome, run
 from tests.simulation.schedule import Schedule, draw, read, write
 from tests.simulation.shrink import RUNS, Shrinker
 
 _LINE: Final = 300
 _LINES: Final = 12
+_NO_FIGURES: Final = Figures(0.0, 0.0, 0, 0, 0, 0, 0, Counter())
 
 
 class Verdict(NamedTuple):
@@ -54,6 +57,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--schedule", type=Path, help="run the schedule in this file")
     parser.add_argument("--hours", type=float, default=0.5, help="virtual hours of a run")
     parser.add_argument("--seconds", type=float, help="begin no further run after this real time")
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT_S, help="end a run after this real time, in seconds"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument(
         "--store", help="a store directory, or a slice, that the brokers begin with"
@@ -86,7 +92,12 @@ def short_of(failure: str) -> str:
 
 
 def _one(schedule: Schedule, options: argparse.Namespace) -> int:
-    outcome = run(schedule)
+    try:
+        with limited(f"seed {schedule.seed}", options.limit):
+            outcome = run(schedule)
+    except RunTooLongError as error:
+        print(error)
+        return 1
     if options.history is not None:
         options.history.write_text("\n".join(outcome.history.lines()) + "\n")
     for failure in outcome.failures[:10]:
@@ -140,23 +151,35 @@ def _verdicts(seeds: Iterable[int], options: argparse.Namespace) -> Iterator[Ver
     ends = time.monotonic() + options.seconds if options.seconds else float("inf")
     waiting = iter(seeds)
     with ProcessPoolExecutor(options.jobs) as pool:
-        running: set[Future[Verdict]] = set()
+        running: dict[Future[Verdict], int] = {}
         while True:
             while len(running) < options.jobs and time.monotonic() < ends:
                 seed = next(waiting, None)
                 if seed is None:
                     break
-                running.add(pool.submit(_verdict, seed, options.hours, options.store))
+                args = (seed, options.hours, options.store, options.limit)
+                running[pool.submit(_verdict, *args)] = seed
             if not running:
                 return
             done = next(as_completed(running))
-            running.discard(done)
-            yield done.result()
+            seed = running.pop(done)
+            try:
+                yield done.result()
+            except BrokenProcessPool:
+                others = ", ".join(map(str, sorted(running.values())))
+                sys.exit(
+                    f"a process of this run ended while it was at seed {seed}"
+                    + (f", or one of {others}" if others else "")
+                    + "; what it said is above"
+                )
 
 
-def _verdict(seed: int, hours: float, store: str | None) -> Verdict:
-    with quiet():
-        outcome = run(draw(seed, hours=hours, store=store))
+def _verdict(seed: int, hours: float, store: str | None, limit_s: float) -> Verdict:
+    try:
+        with quiet(), limited(f"seed {seed}", limit_s):
+            outcome = run(draw(seed, hours=hours, store=store))
+    except RunTooLongError as error:
+        return Verdict(seed, [str(error)], _NO_FIGURES)
     return Verdict(seed, outcome.failures, outcome.figures)
 
 

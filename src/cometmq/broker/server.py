@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -70,6 +71,7 @@ from cometmq.store.store import MessageStore
 if TYPE_CHECKING:
     from cometmq.broker.metrics.service import Metrics
     from cometmq.remoting.monitoring import Monitoring
+    from cometmq.replication.slave import ReplicationSlave
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +84,8 @@ VIP_PORT_DISTANCE = 2
 class Broker:
     """A broker on the running loop. Call `start` once and `close` once, in that loop's thread only.
 
-    `given` says where the settings come from, for requests that read or change them.
+    `given` says where the settings come from, for requests that read or change them. Brokers with
+    one file `shared_tables` have the same topics and groups.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Broker:
         workers: Workers | None = None,
         disk: Disk | None = None,
         given: GivenConfig = NOTHING_GIVEN,
+        shared_tables: Path | None = None,
     ) -> None:
         around = current()
         clock, workers = clock or around.clock, workers or around.workers
@@ -104,6 +108,7 @@ class Broker:
         self.store_config = store_config
         self.replication = replication or ReplicationConfig()
         self._given = given
+        self._shared_tables = shared_tables
         # Files and clients get their times from the machine's clock; everything else uses a clock
         # that never goes back.
         self._wall = clock
@@ -164,6 +169,11 @@ class Broker:
     @property
     def _advertised_port(self) -> int:
         return self.config.advertised_port or self.port
+
+    @property
+    def slave(self) -> ReplicationSlave | None:
+        """What copies the log of the master, once the broker is started; None on a master."""
+        return self._copies.slave
 
     @property
     def metrics_address(self) -> str | None:
@@ -328,7 +338,14 @@ class Broker:
         # A slave's log gets the copies that its master makes.
         rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
         storage = await self._opened(Storage(parts, rolls))
-        await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
+        topics = await self._opened(
+            Topics(parts, tables, self._registration.announced, storage.work_off)
+        )
+        # A slave has the tables of its master.
+        if self._shared_tables is not None and not is_slave:
+            from cometmq.broker.siblings.service import Siblings
+
+            await self._opened(Siblings(parts, tables, self._shared_tables, topics.delete))
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         if self.replication.is_slave and not service.runs_on_slave:

@@ -23,6 +23,8 @@ from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.operation.config_handlers import GivenConfig
+    from cometmq.broker.processes import Configs
     from cometmq.replication.config import ReplicationConfig
     from cometmq.store.config import StoreConfig
 
@@ -71,47 +73,87 @@ def broker(
         ),
     ] = False,
     lenient: Lenient = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            help="Run N brokers, each in a process of its own: brokerName-0 and on, each with a "
+            "store of that name beneath storePathRootDir and with ports 10 higher than those of "
+            "the one before.",
+            show_default=False,
+        ),
+    ] = None,
+    process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,
     log_level: LogLevel = None,
     log_file: LogPath = None,
     log_format: LogFormat = None,
     log_file_mib: LogFileMib = FILE_MIB,
     log_files: LogFiles = KEPT_FILES,
 ) -> None:
-    """Run a broker."""
+    """Run a broker, or several under one supervisor."""
     from cometmq.broker.config import CONFIG_CLASSES
-    from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys, say, serve
-    from cometmq.runtime.config import effective_properties, format_properties
+    from cometmq.broker.processes import SHARED_TABLES, check_single, member_configs
+    from cometmq.cli.processes import LogOptions, check_members, member_index, run_supervisor
+    from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys
 
+    index = member_index(processes, process)
     properties = read_config_file(config_file)
-    if lenient:  # the misspelt keys that it lets pass are logged
+    if lenient and index is None:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
-    config, store_config, replication = load_configs(
-        properties, namesrv_addr, config_file, lenient=lenient
-    )
+    configs = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
+    config, store_config, _ = configs
     config.log_level = log_level or config.log_level
     if print_config or print_important:
-        shown = effective_properties([config, store_config, replication], properties)
-        if print_important:
-            shown = {key: text for key, text in shown.items() if key in IMPORTANT_KEYS}
-        typer.echo(format_properties(shown), nl=False)
+        if processes is None:
+            _print_config(configs, properties, important=print_important)
+        for number in range(processes or 0):
+            member = member_configs(configs, number)
+            typer.echo(f"# {member[0].broker_name}")
+            _print_config(member, properties, important=print_important)
         return
-
-    from cometmq.broker.operation.config_handlers import GivenConfig
-    from cometmq.broker.server import Broker
-    from cometmq.runtime.loop import run
-
+    if processes is not None and index is None:
+        begin_log(config.log_level, None, log_format)
+        members = check_members(configs, processes)
+        log_options = LogOptions(config.log_level, log_file, log_format, log_file_mib, log_files)
+        run_supervisor(members, log_options, config_file, namesrv_addr, lenient=lenient)
     begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
     report_unknown_keys(properties, *CONFIG_CLASSES)
+    shared = None
+    if index is None:
+        check_single(store_config.store_path_root_dir, config.broker_name)
+    else:
+        shared = store_config.store_path_root_dir / SHARED_TABLES
+        configs = member_configs(configs, index)
+    from cometmq.broker.operation.config_handlers import GivenConfig
+
+    _run(configs, GivenConfig(properties, config_file, is_shared=shared is not None), shared)
+
+
+def _print_config(configs: Configs, properties: Mapping[str, str], *, important: bool) -> None:
+    from cometmq.runtime.config import effective_properties, format_properties
+
+    shown = effective_properties(configs, properties)
+    if important:
+        shown = {key: text for key, text in shown.items() if key in IMPORTANT_KEYS}
+    typer.echo(format_properties(shown), nl=False)
+
+
+def _run(configs: Configs, given: GivenConfig, shared: Path | None) -> None:
+    """Run one broker. `shared` is what brokers under a supervisor share, None without one."""
+    from cometmq.broker.server import Broker
+    from cometmq.cli.processes import READY_MARK, end_with_supervisor
+    from cometmq.cli.serving import say, serve
+    from cometmq.runtime.loop import run
 
     async def main() -> None:
-        server = Broker(
-            config, store_config, replication, given=GivenConfig(properties, config_file)
-        )
+        server = Broker(*configs, given=given, shared_tables=shared)
 
         def say_ready() -> None:
+            config = server.config
             ready = (
-                f"The broker[{config.broker_name}, {server.address}] boot success. "
-                "serializeType=JSON"
+                f"The broker[{config.broker_name}, {server.address}]{READY_MARK}serializeType=JSON"
             )
             if config.namesrv_addr:
                 ready += f" and name server is {config.namesrv_addr}"
@@ -119,7 +161,10 @@ def broker(
                 ready += f". Metrics are at http://{server.metrics_address}/metrics"
             say(ready)
 
-        await serve(server, say_ready)
+        if shared is None:
+            await serve(server, say_ready)
+        else:
+            await serve(server, say_ready, until_input_ends=True, on_stop=end_with_supervisor)
 
     run(main())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -125,9 +125,14 @@ def say(text: str) -> None:
 
 
 async def serve(
-    server: Server, on_ready: Callable[[], None], *, until_input_ends: bool = False
+    server: Server,
+    on_ready: Callable[[], None],
+    *,
+    until_input_ends: bool = False,
+    on_stop: Callable[[], Awaitable[None] | None] = lambda: None,
 ) -> None:
-    """Run `server` until SIGTERM or SIGINT; call `on_ready` once it serves.
+    """Run `server` until SIGTERM or SIGINT; call `on_ready` once it serves, `on_stop` before it
+    stops.
 
     With `until_input_ends` the end of standard input stops it, too, if that is a pipe.
     """
@@ -138,5 +143,7 @@ async def serve(
         try:
             on_ready()
             await stop.wait()
+            if (stopping := on_stop()) is not None:
+                await stopping
         finally:
             await server.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 FIRST_S: Final = 0.1
@@ -25,6 +24,9 @@ class BackOff:
 
     async def wait(self, deadline: float | None = None) -> None:
         """Sleep for the due pause, but not beyond `deadline` by the running loop's clock."""
+        # Imported here because the supervisor of processes counts pauses and has no loop.
+        import asyncio
+
         pause_s = self.next_s()
         if deadline is not None:
             pause_s = min(pause_s, max(0.0, deadline - asyncio.get_running_loop().time()))

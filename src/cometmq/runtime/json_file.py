@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ import structlog
 
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.runtime.durable import PRIVATE_FILE
+from cometmq.runtime.file_lock import locked
 from cometmq.runtime.files import Files
 from cometmq.runtime.surroundings import current
 
@@ -29,7 +31,8 @@ class JsonFile:
     """One state file. `read` and `write` block and suit any thread; `save` is for the loop's.
 
     With `keep_permissions`, meant for a file that an operator made, each new file gets the
-    permissions of the one it replaces. `files` says where the file lies, by default where the
+    permissions of the one it replaces. With `is_shared` other processes write it, too: `write` raises
+    BlockingIOError while one of them does. `files` says where the file lies, by default where the
     calling code has its files.
     """
 
@@ -38,11 +41,13 @@ class JsonFile:
         path: str | Path,
         *,
         keep_permissions: bool = False,
+        is_shared: bool = False,
         files: Files | None = None,
     ) -> None:
         self.path = Path(path)
         self._files = current().files if files is None else files
         self._keep_permissions = keep_permissions
+        self._is_shared = is_shared
         self._backup = self.path.with_name(self.path.name + ".bak")
         # Writers run in executor threads. When a caller of `save` is cancelled, its writer may
         # still be at work while the next one begins.
@@ -89,7 +94,8 @@ class JsonFile:
         Raises OSError; the file is then as before.
         """
         pieces = [text] if isinstance(text, str) else text
-        with self._writing:
+        lock = self.path.with_name(self.path.name + ".lock")
+        with self._writing, locked(lock) if self._is_shared else nullcontext():
             self._files.make_directories(self.path.parent)
             temporary = self.path.with_name(self.path.name + ".tmp")
             self._files.write_new(temporary, (piece.encode() for piece in pieces), self._mode())

@@ -1,4 +1,4 @@
-"""Holds ports of 127.0.0.1 while no server of ours listens there.
+"""Holds ports of 127.0.0.1 while no server of ours listens there, and finds out which are taken.
 
 A server that stops and comes back on its port would otherwise find, now and then, that the kernel
 has given the port away meanwhile: to another server that took any free port, or to an outgoing
@@ -68,3 +68,21 @@ class HeldPort:
         _traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def listen_fault(host: str, port: int) -> str | None:
+    """Return why a server could not listen on `host:port` now, None if it could.
+
+    Blocks while the name of `host` is looked up.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return "another process has the port"
+        return error.strerror or str(error)
+    return None

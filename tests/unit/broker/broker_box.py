@@ -104,10 +104,14 @@ class Unanswered:
 
 @asynccontextmanager
 async def running(
-    directory: Path, *, store: Mapping[str, Any] | None = None, **settings: Any
+    directory: Path,
+    *,
+    store: Mapping[str, Any] | None = None,
+    shared_tables: Path | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Broker]:
     """Run a broker that has these topics and groups, until the end of the block."""
-    broker = new_broker(directory, store=store, **settings)
+    broker = new_broker(directory, store=store, shared_tables=shared_tables, **settings)
     await broker.start()
     try:
         yield broker
@@ -120,6 +124,7 @@ def new_broker(
     *,
     store: Mapping[str, Any] | None = None,
     disk: Disk | None = None,
+    shared_tables: Path | None = None,
     **settings: Any,
 ) -> Broker:
     config = directory / "config"
@@ -137,6 +142,7 @@ def new_broker(
             **{"os_page_cache_busy_time_out_mills": SYNC_LIMIT_MS, **(store or {})},
         ),
         disk=disk or RoomyDisk(),
+        shared_tables=shared_tables,
     )
 
 

@@ -19,10 +19,11 @@ log = structlog.get_logger(__name__)
 
 
 class GroupManager:
-    """Keeps the groups by name. `on_change` is called after each change. Those in `on_remove` are
-    called with the name of a group that was removed. Configs are replaced, never changed in place.
-    With `is_copy`, which a slave sets, the table is that of a master: groups that consumers make by
-    use leave its version as it is. For the loop's thread only.
+    """Keeps the groups by name. `on_change` is called after each change. Those in `on_put` are
+    called with a group that was made or changed, those in `on_remove` with the name of one that was
+    removed. Configs are replaced, never changed in place. With `is_copy`, which a slave sets, the
+    table is that of a master: groups that consumers make by use leave its version as it is. For the
+    loop's thread only.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class GroupManager:
         self._clock = clock
         self._on_change = on_change
         self.is_copy = False
+        self.on_put: list[Callable[[SubscriptionGroupConfig], None]] = []
         self.on_remove: list[Callable[[str], None]] = []
         self._limit = CreationLimit(
             "group",
@@ -79,6 +81,8 @@ class GroupManager:
         self.table.subscription_group_table[group.group_name] = group
         self._next_version()
         log.info("consumer group set", group=group.group_name)
+        for listener in self.on_put:
+            listener(group)
         self._on_change()
 
     def forbids(self, group: str, topic: str) -> bool:

@@ -103,10 +103,14 @@ _BLACK_LIST: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlack
 
 
 class GivenConfig(NamedTuple):
-    """Holds the entries of the configuration file and its path, None without a file."""
+    """Holds the entries of the configuration file and its path, None without a file.
+
+    `is_shared` says that other processes have their settings from the same file.
+    """
 
     properties: Mapping[str, str]
     file: Path | None
+    is_shared: bool = False
 
 
 NOTHING_GIVEN: Final = GivenConfig({}, None)
@@ -131,7 +135,12 @@ class ConfigHandlers:
         self._file = (
             None
             if given.file is None
-            else JsonFile(given.file, keep_permissions=True, files=SYSTEM_FILES)
+            else JsonFile(
+                given.file,
+                keep_permissions=True,
+                is_shared=given.is_shared,
+                files=SYSTEM_FILES,
+            )
         )
         self._unsaved: dict[str, str] = {}
         self._version = DataVersion()

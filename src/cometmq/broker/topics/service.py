@@ -25,11 +25,11 @@ class Topics(Service):
         work_off: Callable[[Generator[Work, None, None]], Awaitable[None]],
     ) -> None:
         self._parts = parts
-        self._tables = tables
-        self._announced = announced
-        self._work_off = work_off
+        self._handlers = TopicHandlers(parts, tables, announced, work_off)
 
     async def open(self) -> None:
-        TopicHandlers(self._parts, self._tables, self._announced, self._work_off).register(
-            self._parts.handlers
-        )
+        self._handlers.register(self._parts.handlers)
+
+    async def delete(self, topic: str) -> None:
+        """Remove a topic with all that belongs to it. Raises Refused if that cannot be written."""
+        await self._handlers.remove(topic)

@@ -169,11 +169,17 @@ class TopicHandlers:
         if names.topic_fault(name) and self._topics.get(name) is None:
             return response(ResponseCode.SUCCESS)  # there never was one
         log.info("topic deleted on request", topic=name, peer=connection.peer)
+        await self.remove(name)
+        return await self._settled()
+
+    async def remove(self, name: str) -> None:
+        """Remove a topic, its queues and what groups have consumed of it. Raises Refused if that
+        cannot be written down.
+        """
         # Who keeps a queue of it lets go, and gets it again when it is another.
         self._topics.queues_removed(name)
         await self._work_off(self._store.deletion([name], lambda: self._forget(name)))
         await self._tables.offsets_written()
-        return await self._settled()
 
     def _forget(self, name: str) -> None:
         self._offsets.remove_topic(name)

@@ -32,7 +32,8 @@ class TopicManager:
 
     Those in `on_change` are called with the configs that were made or changed. When a topic is
     removed, those in `on_remove` are called with its name, and then those in `on_change` with no
-    configs.
+    configs. Those in `on_remove` are also called when only its queues go; those in `on_removed` are
+    not.
 
     A message in a new topic must not be acknowledged before `is_written` says that the disk has the
     topic. If the broker were killed right after the acknowledgement, it would not know the topic at
@@ -60,6 +61,7 @@ class TopicManager:
         self.is_copy = False
         self.on_change: list[Callable[[list[TopicConfig]], None]] = []
         self.on_remove: list[Callable[[str], None]] = []
+        self.on_removed: list[Callable[[str], None]] = []
         self._journal = journal
         # Topics made lately: the journal's position that must be on disk, by name; and both in the
         # order of positions.
@@ -187,6 +189,8 @@ class TopicManager:
             if self._journal is not None:
                 self._journal.add(TopicChange(self.data_version, removed=topic))
             self.queues_removed(topic)
+            for listener in self.on_removed:
+                listener(topic)
             self._tell_changed([])
         return removed
 

@@ -1,0 +1,238 @@
+"""Brokers of one machine have the same topics and groups, whatever happens to one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.integration.raw_client import send_ext
+from tests.unit.broker.broker_box import HOST, Client, running
+from tests.waits import until
+
+from cometmq.broker.server import Broker
+from cometmq.broker.siblings import changes as changes_module
+from cometmq.broker.siblings.changes import Change, Changes
+from cometmq.model.topic import TopicConfig
+from cometmq.runtime.file_lock import locked
+
+SEND, UPDATE_TOPIC, DELETE_TOPIC, DELETE_GROUP, HEARTBEAT = 10, 17, 215, 207, 34
+Run = Callable[[str], AbstractAsyncContextManager[Broker]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Return what runs a broker of that name beside the others."""
+
+    @asynccontextmanager
+    async def one(name: str) -> AsyncIterator[Broker]:
+        shared = tmp_path / "siblings.journal"
+        async with running(tmp_path / name, shared_tables=shared, broker_name=name) as broker:
+            yield broker
+
+    return one
+
+
+def config(name: str, queues: int = 4) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+
+
+def admin(broker: Broker) -> Client:
+    return Client(broker, host=HOST)
+
+
+def shared_topics(broker: Broker) -> dict[str, TopicConfig]:
+    return {
+        topic.topic_name: topic
+        for topic in broker.topics.all()
+        if not broker.topics.is_system(topic.topic_name)
+    }
+
+
+def groups(broker: Broker) -> set[str]:
+    return {group.group_name for group in broker.groups.all()}
+
+
+async def same(*brokers: Broker) -> dict[str, TopicConfig]:
+    """Wait until all have the same topics and groups, and return the topics."""
+    await until(
+        lambda: [(shared_topics(broker), groups(broker)) for broker in brokers],
+        lambda seen: all(one == seen[0] for one in seen),
+    )
+    return shared_topics(brokers[0])
+
+
+async def test_a_topic_made_by_a_send_is_made_changed_and_deleted_on_all(run: Run) -> None:
+    async with run("b-0") as first, run("b-1") as second, run("b-2") as third:
+        ext = {**send_ext("made"), "defaultTopic": "TBW102", "defaultTopicQueueNums": 3}
+        assert (await Client(first).ask(SEND, ext, b"x")).code == 0
+        await until(lambda: (second.topics.get("made"), third.topics.get("made")), all)
+        assert (await same(first, second, third))["made"].write_queue_nums == 3
+        change = {
+            "topic": "made", "defaultTopic": "x", "readQueueNums": 6, "writeQueueNums": 5,
+            "perm": 6, "topicFilterType": "SINGLE_TAG", "order": "false",
+        }  # fmt: skip
+        assert (await admin(second).ask(UPDATE_TOPIC, change)).code == 0
+        await until(lambda: shared_topics(first)["made"].read_queue_nums == 6)
+        assert (await same(first, second, third))["made"].write_queue_nums == 5
+        assert (await admin(third).ask(DELETE_TOPIC, {"topic": "made"})).code == 0
+        await until(lambda: first.topics.get("made") is second.topics.get("made") is None)
+        # With the messages: a topic of that name is another one.
+        assert first.store.queue_end("made", 0) in (0, None)
+
+
+async def test_groups_are_made_and_deleted_on_all_and_what_each_broker_makes_is_its_own(
+    run: Run,
+) -> None:
+    async with run("b-0") as first, run("b-1") as second:
+        first.groups.find("readers")
+        first.topics.create_for_group("%RETRY%readers", 1)
+        first.topics.put(config("a-sign"))
+        await until(lambda: second.groups.get("readers"))
+        await until(lambda: second.topics.get("a-sign"))
+        assert second.topics.get("%RETRY%readers") is None
+        assert second.topics.get("b-0") is None
+        ext = {"groupName": "readers", "cleanOffset": "false"}
+        assert (await admin(second).ask(DELETE_GROUP, ext)).code == 0
+        await until(lambda: first.groups.get("readers") is None)
+
+
+async def test_a_broker_that_was_away_catches_up_and_brings_nothing_back(run: Run) -> None:
+    async with run("b-0") as first:
+        async with run("b-1") as second:
+            first.topics.put(config("stays"))
+            first.topics.put(config("goes"))
+            await until(lambda: second.topics.get("goes"))
+            await same(first, second)
+        first.topics.put(config("stays", 9))
+        first.topics.put(config("new"))
+        assert (await admin(first).ask(DELETE_TOPIC, {"topic": "goes"})).code == 0
+        async with run("b-1") as second:
+            topics = await same(first, second)
+            assert topics["stays"].read_queue_nums == 9
+            assert "new" in topics
+            assert "goes" not in topics
+
+
+async def test_a_change_that_was_not_told_before_the_end_is_told_at_the_next_start(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with run("b-0") as first, run("b-1") as second:
+        first.topics.put(config("t", 2))
+        await until(lambda: second.topics.get("t"))
+        await same(first, second)
+    with monkeypatch.context() as patch:
+        # As if it were killed before it looks again.
+        patch.setattr("cometmq.broker.siblings.service.Siblings.start", lambda _: None)
+        async with run("b-0") as first:
+            first.topics.put(config("t", 7))
+            first.topics.put(config("late"))
+    async with run("b-0") as first, run("b-1") as second:
+        await until(lambda: second.topics.get("late"))
+        assert (await same(first, second))["t"].read_queue_nums == 7
+
+
+async def test_a_store_that_joins_brings_its_topics(tmp_path: Path, run: Run) -> None:
+    async with running(tmp_path / "b-1", broker_name="b-1") as alone:
+        alone.topics.put(config("old"))
+    async with run("b-0") as first, run("b-1") as joined:
+        await until(lambda: first.topics.get("old"))
+        await same(first, joined)
+
+
+async def test_brokers_that_change_a_topic_at_once_end_with_the_same(run: Run) -> None:
+    async with run("b-0") as first, run("b-1") as second, run("b-2") as third:
+        brokers = [first, second, third]
+        for turn in range(10):
+            for queues, broker in enumerate(brokers, start=1):
+                broker.topics.put(config("contended", 10 * turn + queues))
+            await asyncio.sleep(0.02)
+        await until(lambda: all(broker.topics.get("contended") for broker in brokers))
+        final = (await same(*brokers))["contended"].read_queue_nums
+        assert final in {91, 92, 93}
+
+
+async def test_a_sibling_that_hangs_while_it_writes_holds_up_no_send(
+    tmp_path: Path, run: Run
+) -> None:
+    async with run("b-0") as first, run("b-1") as second:
+        await same(first, second)
+        with locked(tmp_path / "siblings.journal.lock", wait=True):
+            ext = {**send_ext("made"), "defaultTopic": "TBW102", "defaultTopicQueueNums": 1}
+            assert (await Client(first).ask(SEND, ext, b"x")).code == 0
+            assert second.topics.get("made") is None
+        await until(lambda: second.topics.get("made"))
+
+
+# -- the file --
+
+View = Callable[..., Changes]
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    """Return what gives a broker's view of one file."""
+    with ExitStack() as stack:
+
+        def one(broker: str, **options: int) -> Changes:
+            changes = Changes(tmp_path / "shared", broker, **options)
+            stack.callback(changes.close)
+            return changes
+
+        yield one
+
+
+def write(changes: Changes, *names: str, queues: int = 1) -> None:
+    changes.append(
+        lambda _: [Change(0, "", "topic", name, topic=config(name, queues)) for name in names]
+    )
+
+
+def removal(name: str, _news: object) -> list[Change]:
+    return [Change(0, "", "topic", name)]
+
+
+def test_a_file_that_grew_is_written_anew_and_its_readers_get_nothing_twice(view: View) -> None:
+    writer = view("b-0", compact_from_bytes=20_000)
+    reader = view("b-1", compact_from_bytes=20_000)
+    write(writer, "first")
+    assert set(reader.read()) == {("topic", "first")}
+    for queues in range(400):
+        write(writer, "t", queues=queues)
+    assert writer.path.stat().st_size < 40_000
+    [change] = reader.read().values()
+    assert (change.name, change.number) == ("t", 401)
+    assert change.topic == config("t", 399)
+    assert not reader.has_news()
+    write(reader, "from-the-reader")
+    assert set(writer.read()) == {("topic", "from-the-reader")}
+    assert {one.name for one in view("b-2").read().values()} == {
+        "first", "t", "from-the-reader",
+    }  # fmt: skip
+
+
+def test_removals_are_remembered_up_to_a_limit(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes_module, "MOST_REMOVALS", 5)
+    writer = view("b-0", compact_from_bytes=1)
+    write(writer, "kept")
+    for number in range(20):
+        writer.append(partial(removal, f"t{number}"))
+    names = {change.name for change in view("b-1").read().values()}
+    assert names >= {"kept", *(f"t{number}" for number in range(15, 20))}
+    assert names.isdisjoint(f"t{number}" for number in range(5))
+
+
+def test_half_a_line_of_a_killed_broker_costs_that_line_only(view: View) -> None:
+    writer, reader = view("b-0"), view("b-1")
+    write(writer, "whole")
+    line = msgspec.json.encode(Change(2, "b-2", "topic", "half", topic=config("half")))
+    with writer.path.open("ab") as file:
+        file.write(line[: len(line) // 2])
+    assert {name for _, name in reader.read()} == {"whole"}
+    assert reader.read() == {}
+    write(writer, "after")
+    assert {name for _, name in reader.read()} == {"after"}
