@@ -340,7 +340,7 @@ async def promote(cluster: Cluster) -> None:
 
 def stop_replication(cluster: Cluster) -> None:
     """Have the slave get no more of the log; it goes on with the tables."""
-    slave = cluster.slaves[0]._copies.slave
+    slave = cluster.slaves[0].copies.slave
     assert slave is not None
     slave.follow(None)
 
@@ -491,11 +491,11 @@ def test_a_slave_does_not_follow_a_broker_of_another_name() -> None:
         assert wrong.config.broker_name == "broker-a"
         assert wrong.store.commit_log.end == 0
         assert wrong.topics.get("t") is None
-        assert wrong._copies.slave is not None
+        assert wrong.copies.slave is not None
         assert (
             f"the broker at {stranger.address} has brokerName=broker-b, this slave "
             "brokerName=broker-a"
-        ) in (wrong._copies.slave.reason or "")
+        ) in (wrong.copies.slave.reason or "")
 
     with Cluster(
         brokers=2,
@@ -552,7 +552,7 @@ def test_a_former_master_with_messages_of_its_own_serves_no_reads_as_a_slave() -
         await send(cluster, Message("t", b"the new master's"))
         await cluster.demote("broker-a")
         former = cluster.brokers[0]
-        await until(lambda: former._copies.divergence is not None)
+        await until(lambda: former.copies.divergence is not None)
         answer = await ask(former, pull(1))
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "this slave serves no reads now: the log has diverged" in (answer.remark or "")

@@ -302,7 +302,7 @@ def test_a_sync_master_says_how_safe_a_message_is_without_slaves() -> None:
             began_s = loop.time()
             assert await send(producer, 1) == [NOBODY]
             assert loop.time() - began_s < 1.0
-            no_wait = Message(TOPIC, b"does not wait", wait_store=False)
+            no_wait = Message(TOPIC, b"does not wait", wait_store_ok=False)
             assert (await producer.send(no_wait)).status is OK
             await cluster.restart(SLAVE)
             await copied(cluster, within_s=60)
@@ -346,9 +346,9 @@ def test_with_three_copies_the_slower_slave_decides() -> None:
             assert await send(producer, 1) == [NOBODY]
             async with AdminClient(namesrv=cluster.namesrv) as admin:
                 address = cluster.broker(MASTER).address
-                await admin.brokers.update_config(address, {"inSyncReplicas": "2"})
+                await admin.brokers.update_config({"inSyncReplicas": "2"}, broker=address)
                 assert await send(producer, 1) == [OK]
-                await admin.brokers.update_config(address, {"minInSyncReplicas": "3"})
+                await admin.brokers.update_config({"minInSyncReplicas": "3"}, broker=address)
             end = cluster.broker(MASTER).store.max_offset(TOPIC, 0)
             with pytest.raises(RemoteError, match="in-sync replicas not enough: 2 brokers"):
                 await send(producer, 1)

@@ -7,7 +7,6 @@ capability of the broker, with a `service.py` that puts it together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -287,11 +286,9 @@ class Broker:
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
-        copies = self.copies
-        await self._opened(copies)
+        copies = await self._opened(self.copies)
         delays = await self._opened(Delays(parts))
-        if copies.tables is not None:
-            copies.tables.show_delays(delays.show)
+        copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(
@@ -325,12 +322,11 @@ class Broker:
                     self.transactions,
                     traffic,
                     lambda: sends.waiting_count,
+                    copies,
                 )
             )
         # A slave's log gets the copies that its master makes.
-        rolls: list[Callable[[int], int]] = (
-            [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
-        )
+        rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
         storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 

@@ -219,7 +219,9 @@ class MasterConnection(asyncio.Protocol):
     def _look_for_silence(self) -> None:
         """Close the connection when nothing came for haHousekeepingInterval."""
         now_s = self._loop.time()
-        if now_s - self._look_due_s > _LATE_S or (self._transport is not None and not self._transport.is_reading()):
+        if now_s - self._look_due_s > _LATE_S or (
+            self._transport is not None and not self._transport.is_reading()
+        ):
             # What the master sent meanwhile is not read yet.
             self._last_read_s = now_s
         limit_s = self._config.ha_housekeeping_interval / 1000

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from cometmq.broker.delays.state import DelayState
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.known_master import KnownMaster
@@ -111,6 +113,11 @@ class Replication(Service):
             serve_reads_while(parts.handlers, lambda: self.divergence)
             self.tables.open()
         StatusHandlers(parts, self).register(parts.handlers)
+
+    def show_delays(self, show: Callable[[DelayState], None]) -> None:
+        """Have `show` called with the progress of a master's delayed messages; see `MasterTables`."""
+        if self.tables is not None:
+            self.tables.show_delays(show)
 
     def start(self) -> None:
         if self.tables is not None:

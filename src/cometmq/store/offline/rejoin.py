@@ -32,7 +32,7 @@ from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.layout import check_usable
 from cometmq.store.log.scan import ScannedRecord, check_record
 from cometmq.store.offline.repair import rebuild
-from cometmq.store.offline.slice import fillers
+from cometmq.store.offline.slice import LEAST_FILLER, fillers
 from cometmq.store.offline.store import OfflineStore, Progress
 from cometmq.store.reading.layout import is_file_name
 
@@ -334,13 +334,15 @@ def _copy_part(
 ) -> None:
     """Copy a part of a file to a file of the same name and size, unless a former run has done so.
 
-    Records that nobody sees stand in front of the part, as in a slice.
+    Records that nobody sees stand in front of the part, as in a slice, where they have room.
     """
     path = directory / file.path.name
     if disk.size(path) is not None:
         return
     temporary = path.with_suffix(".tmp")
     disk.allocate(temporary, file.size, reserved=1)
+    if start < LEAST_FILLER:
+        start = 0
     for at, data in fillers(file.base, start, plan.common_timestamp):
         disk.write_at(temporary, at, memoryview(data))
     # To the end of the file: behind damage there may be records that nobody has found.

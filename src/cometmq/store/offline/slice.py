@@ -34,7 +34,7 @@ from cometmq.store.reading.units import UNIT_DTYPE, Units, is_message
 from cometmq.store.store import MessageStore
 
 _LOST: Final = LOST_TOPIC.encode()
-_LEAST_FILLER: Final = MIN_RECORD_SIZE + len(_LOST)
+LEAST_FILLER: Final = MIN_RECORD_SIZE + len(_LOST)
 _FILLER: Final = 1 << 20
 _CHUNK: Final = 1 << 16
 _ZEROS: Final = bytes(_CHUNK)
@@ -172,7 +172,7 @@ def _find(store: OfflineStore, selection: Selection, progress: Progress | None) 
     if end is not None:
         files = [file for file in files if file.base < end]
     # In front of the first record there is nothing, or room for a filler.
-    least = (first - first % size) + _LEAST_FILLER
+    least = (first - first % size) + LEAST_FILLER
     found = Slice(store.config, first, first)
     part = OfflineStore(store.config, store.disk)
     part.log_files = files
@@ -300,7 +300,7 @@ def fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]]
         length = left if left < 2 * _FILLER else _FILLER
         record = encode_record(
             topic=_LOST,
-            body=bytes(length - _LEAST_FILLER),
+            body=bytes(length - LEAST_FILLER),
             properties=b"",
             queue_id=0,
             queue_offset=0,
@@ -311,7 +311,7 @@ def fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]]
             store_timestamp=timestamp,
             store_host=_HOST,
         )
-        tail = len(record) - (length - _LEAST_FILLER) - BODY_AT
+        tail = len(record) - (length - LEAST_FILLER) - BODY_AT
         yield at, record[:BODY_AT]
         yield at + len(record) - tail, record[len(record) - tail :]
         at += length
