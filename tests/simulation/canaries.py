@@ -36,13 +36,14 @@ from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.retry import RetryHandler
+from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.group_commit import DiskLine
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.bulk.range_pulls import RangePulls
 from cometmq.client.consuming.orderly import OrderlyConsumption
 from cometmq.client.pulling import received
-from cometmq.errors import StoreBusyError
+from cometmq.errors import StoreBusyError, StoreError
 from cometmq.model import names
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeResult
@@ -56,6 +57,8 @@ from cometmq.store.store import MessageStore
 from cometmq.testing.virtual.disk import VirtualDisk
 
 SEEDS: Final = 1000
+# Of a record: up to the place at which it says that it stands.
+_HEAD_SIZE: Final = 36
 
 Plant = Callable[[Random], Any]
 
@@ -370,19 +373,23 @@ def report_before_the_append(rng: Random) -> Any:
 
 
 @canary(
-    "a slave drops one record in twenty and goes on behind the gap", FOLLOWS, COPIED, slaves=True
+    "a slave drops the inside of one record in twenty and goes on behind the gap",
+    FOLLOWS,
+    COPIED,
+    slaves=True,
 )
 def go_on_after_a_gap(rng: Random) -> Any:
-    original = ReplicaLog._whole
+    original = ReplicaLog._keep
 
-    def whole(log: ReplicaLog) -> int:
-        count = original(log)
-        size = int.from_bytes(log._tail[:4])
-        if 0 < size <= count and rng.random() < 1 / 20:
-            log._tail[:size] = bytes(size)
-        return count
+    def keep(log: ReplicaLog, view: memoryview, begin: int, whole: int) -> None:
+        size = int.from_bytes(view[begin : begin + 4])
+        if 0 < size <= whole - begin and rng.random() < 1 / 20:
+            # Its size and its place stay, so that the slave finds the next record.
+            gap, end = begin + _HEAD_SIZE, begin + size
+            view = memoryview(bytes(view[:gap]) + bytes(end - gap) + bytes(view[end:]))
+        original(log, view, begin, whole)
 
-    return patch.object(ReplicaLog, "_whole", whole)
+    return patch.object(ReplicaLog, "_keep", keep)
 
 
 @canary(
@@ -392,10 +399,26 @@ def go_on_after_a_gap(rng: Random) -> Any:
     after=("power_off", "wipe"),
 )
 def go_on_when_diverged(rng: Random) -> Any:
-    async def none(*_args: Any) -> None:
+    original = ReplicaLog._whole
+
+    async def no_divergence(*_args: Any) -> None:
         return None
 
-    return patch.object(replication_service, "find_divergence", none)
+    def whole(log: ReplicaLog, view: memoryview, begin: int, offset: int) -> int:
+        try:
+            return original(log, view, begin, offset)
+        except StoreError:
+            return len(view)
+
+    @contextmanager
+    def goes_on() -> Iterator[None]:
+        with (
+            patch.object(replication_service, "find_divergence", no_divergence),
+            patch.object(ReplicaLog, "_whole", whole),
+        ):
+            yield
+
+    return goes_on()
 
 
 @canary("a slave drops what it copies of committed offsets", TABLES, slaves=True)
@@ -411,7 +434,15 @@ def drop_a_table_copy(rng: Random) -> Any:
 
 @canary("a slave takes sends", REFUSES, FOLLOWS, slaves=True)
 def serve_a_write_on_a_slave(rng: Random) -> Any:
-    return patch.object(replication_service, "bar_writes", lambda *_: None)
+    @contextmanager
+    def served() -> Iterator[None]:
+        with (
+            patch.object(replication_service, "bar_writes", lambda *_: None),
+            patch.object(Sends, "runs_on_slave", True),
+        ):
+            yield
+
+    return served()
 
 
 # -- the clients --

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 from tests.simulation.history import CopiesSeen, LogSeen, Queue, SendAcknowledged, TableSeen
 from tests.simulation.store_reader import Store, position_of
 from tests.simulation.workloads.stage import Stage
@@ -71,6 +72,7 @@ class Replicas:
         }
         self.masters = {broker: broker for broker in nodes.brokers}
         self._former: dict[str, Log] = {}
+        self._told: dict[str, LogSeen] = {}
         # Servers whose power went and that have not recovered since: what they have is torn.
         self.torn: set[str] = set()
         # Servers that an operator has stopped.
@@ -90,8 +92,11 @@ class Replicas:
 
     # -- logs --
 
-    def look(self, broker: str) -> None:
-        """Compare the logs of a broker's servers, and note what their tables say."""
+    def look(self, broker: str, *, again: bool = False) -> None:
+        """Compare the logs of a broker's servers, and note what their tables say.
+
+        What a log was at the look before is noted only `again` if that is asked for.
+        """
         servers = self.servers[broker]
         if len(servers) < 2:
             return
@@ -117,9 +122,13 @@ class Replicas:
                 kept=None if former is None else log.differs(former),
                 former_end=None if former is None else former.end,
             )
-            self._stage.record(seen)
             self._former[server] = log
-            if self._is_up(server):
+            told = msgspec.structs.replace(seen, at_s=0.0, kept=0, former_end=0)
+            if self._told.get(server) == told and seen.kept == seen.former_end and not again:
+                continue
+            self._told[server] = told
+            self._stage.record(seen)
+            if again and self._is_up(server):
                 self._look_at_table(broker, server)
 
     def _is_up(self, server: str) -> bool:
@@ -127,7 +136,7 @@ class Replicas:
 
     def look_at_all(self) -> None:
         for broker in self.servers:
-            self.look(broker)
+            self.look(broker, again=True)
 
     def log(self, server: str) -> Log:
         disk = self._cluster.node(server).disk

@@ -189,7 +189,7 @@ def _draw_cluster(rng: Random) -> ClusterPlan:
     }
     if flush == "ASYNC_FLUSH" and rng.random() < 0.4:
         properties["transientStorePoolEnable"] = "true"
-    return ClusterPlan(rng.choice((1, 1, 2)), rng.choice((1, 1, 2, 3)), properties)
+    return ClusterPlan(rng.choice((1, 2, 3)), rng.choice((1, 1, 2, 3)), properties)
 
 
 def _draw_slaves(rng: Random, cluster: ClusterPlan) -> ClusterPlan:

@@ -49,7 +49,7 @@ class Switching:
         if former in self.away or self._cluster.node(former).is_killed:
             return  # a fault was quicker, and will start it again
         self.away.add(former)
-        replicas.look(plan.broker)
+        replicas.look(plan.broker, again=True)
         await self._end(plan, former)
         replicas.look(plan.broker)
         await asyncio.sleep(plan.after_s)
@@ -95,7 +95,7 @@ class Switching:
                 done=True,
             )
         )
-        replicas.look(broker)
+        replicas.look(broker, again=True)
 
     async def _return(self, plan: SwitchPlan, former: str) -> None:
         if plan.returns == "never":

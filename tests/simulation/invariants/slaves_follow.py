@@ -88,8 +88,6 @@ def _refuses(evidence: Evidence, before: LogSeen, after: LogSeen) -> Iterator[Vi
         return
     if evidence.injected_at(after.server, _CUTS, before.at_s, after.at_s):
         return
-    if evidence.injected_at(before.master, _CUTS, before.at_s, after.at_s):
-        return
     what = (
         f"the log of {after.server} ended at {before.end} and was from {before.same_as_master} on another "
         f"than that of {before.master}; it took more, and ends at {after.end}"
