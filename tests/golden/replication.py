@@ -10,13 +10,16 @@ same version, with the time in ms since it was made:
 | again | the slave was stopped, 3 messages were sent, the slave comes again with what it has |
 | last-file | an empty slave comes to a master whose log has 3 files; one message is larger than a batch |
 
-`chunks` are what each read of the link brought: `[side, ms, bytes in hex]`. What they mean is not in the
-file but in `tests/interop/ha_tap.py`, which reads it from the description of the protocol.
+`chunks` are what each read of the link brought: `[side, ms, bytes]`, in hex, or compressed when they are
+many. What they mean is not in the file: `tests/interop/ha_tap.py` reads it from the description of the
+protocol (`load()["5.3.3", "empty"].frames()`).
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,7 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from tests.integration.raw_client import RawClient, send_ext
-from tests.interop.ha_tap import Connection, Tap
+from tests.interop.ha_tap import Chunk, Connection, Tap
 from tests.interop.java4 import Java4Broker
 from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import CLOCK, eventually
@@ -34,13 +37,22 @@ VERSIONS: Final = {"4.9.7": Java4Broker, "5.3.3": JavaBroker}
 LOG_FILE: Final = 256 * 1024
 SEND: Final = 10
 EXCHANGE_HA_INFO: Final = 906
+# More bytes than that are kept in a compressed form, behind this mark.
+PLAIN: Final = 400
+ZLIB: Final = "zlib:"
 # Longer than two heartbeats.
 IDLE_S: Final = 12.0
 
 
-def load() -> dict[str, dict[str, Any]]:
-    """Return the recordings of each version by their names."""
-    recordings: dict[str, dict[str, Any]] = json.loads(FILE.read_text())
+def load() -> dict[tuple[str, str], Connection]:
+    """Return the recordings by version of Java and name."""
+    recordings = {}
+    for version, found in json.loads(FILE.read_text()).items():
+        for name, recording in found.items():
+            connection = recordings[version, name] = Connection(0.0)
+            connection.ended_by = recording["ended_by"]
+            for side, at_ms, text in recording["chunks"]:
+                connection.chunks.append(Chunk(side, at_ms, _bytes(text)))
     return recordings
 
 
@@ -130,15 +142,20 @@ def _log_end(broker: JavaBroker) -> int:
 def _as_json(connection: Connection) -> dict[str, Any]:
     return {
         "ended_by": connection.ended_by,
-        "chunks": [
-            [chunk.side, chunk.at_ms, chunk.data.hex() if len(chunk.data) <= 2000 else _short(chunk)]
-            for chunk in connection.chunks
-        ],
+        "chunks": [[chunk.side, chunk.at_ms, _text(chunk.data)] for chunk in connection.chunks],
     }
 
 
-def _short(chunk: Any) -> str:
-    return f"{chunk.data[:200].hex()}...{len(chunk.data)}"
+def _text(data: bytes) -> str:
+    if len(data) <= PLAIN:
+        return data.hex()
+    return ZLIB + base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def _bytes(text: str) -> bytes:
+    if text.startswith(ZLIB):
+        return zlib.decompress(base64.b64decode(text.removeprefix(ZLIB)))
+    return bytes.fromhex(text)
 
 
 if __name__ == "__main__":
