@@ -29,7 +29,7 @@ RULES: dict[str, frozenset[str]] = {
     # Of the protocol only the record codec, one record at a time or many, and what it rests on.
     "store": frozenset({"model", *RECORDS}),
     "remoting": frozenset({"protocol", "runtime", "model"}),
-    "replication": frozenset({"store", "protocol", "runtime", "model"}),
+    "replication": frozenset({"store", "remoting", "protocol", "runtime", "model"}),
     "namesrv": frozenset({"remoting", "protocol", "runtime", "model"}),
     "client": frozenset({"remoting", "protocol", "filtering", "runtime", "model"}),
     "bulk": frozenset({"client", "protocol", "filtering", "runtime", "model"}),

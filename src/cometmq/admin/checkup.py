@@ -23,7 +23,7 @@ from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
 from cometmq.remoting.client import Answer, RemotingClient, split_address
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.tls import Tls, tls_of
-from cometmq.runtime.addresses import Reach, look_up, reach_of
+from cometmq.runtime.addresses import Reach, join_address, look_up, reach_of
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.config import parse_properties
 from cometmq.runtime.daemon_threads import DaemonThreads
@@ -253,7 +253,7 @@ class ClusterCheckup:
         found = await self._look_ups.run(self._address_of, host)
         if found is None:
             raise ConnectError(f"the name {host} has no IP address here", address=address)
-        target = f"[{found}]:{port}" if ":" in found else f"{found}:{port}"
+        target = join_address(found, port)
         if self._encrypted:  # the certificate has to name the host
             target = address
         await self._remoting.connection(target)

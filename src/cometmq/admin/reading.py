@@ -25,6 +25,7 @@ from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.record import StoredRecord, read_records
 from cometmq.remoting.client import Answer
 from cometmq.remoting.credentials import refused
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 
 log = get_logger(__name__)
@@ -237,5 +238,4 @@ def address_of(offset_msg_id: str) -> str:
         place = parse_offset_id(offset_msg_id)
     except ProtocolError as error:
         raise IllegalArgumentError(str(error)) from error
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    return f"{host}:{place.port}"
+    return join_address(place.host, place.port)

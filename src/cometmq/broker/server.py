@@ -29,6 +29,9 @@ from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.role import bar_writes
+from cometmq.broker.replication.service import Replication
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -49,6 +52,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.replication.config import ReplicationConfig
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.metric_catalogue import Server
@@ -122,6 +126,8 @@ class Broker:
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
+        self._master = KnownMaster(self.replication.ha_master_address)
+        self._ha_port: int | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -141,7 +147,22 @@ class Broker:
     @property
     def address(self) -> str:
         """The address by which clients reach this broker, as name servers hand it out."""
-        return f"{self.config.broker_ip1}:{self.port}"
+        return join_address(self.config.broker_ip1, self._advertised_port)
+
+    @property
+    def ha_port(self) -> int:
+        """The port on which slaves are served: `haListenPort`, by default the next one."""
+        return self._ha_port or self.replication.ha_listen_port or self.port + 1
+
+    @property
+    def ha_address(self) -> str:
+        """The address by which slaves reach this broker, as name servers hand it out."""
+        host = self.config.broker_ip2 or self.config.broker_ip1
+        return join_address(host, self.replication.advertised_ha_port or self.ha_port)
+
+    @property
+    def _advertised_port(self) -> int:
+        return self.config.advertised_port or self.port
 
     @property
     def metrics_address(self) -> str | None:
@@ -223,22 +244,29 @@ class Broker:
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
         tables = await self._open_parts()
+        copies = self._copies = Replication(self.parts, self._network, self._master)
+        # Closed late, after all that writes to the log: slaves get the end of it.
+        closing.push_async_callback(copies.stop_serving)
+        self._ha_port = await copies.bind(self.port)
         self._registration = Registration(
             self.config,
             self.topics,
             address=self.address,
-            ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
+            ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
+            master=self._master if self.replication.is_slave else None,
         )
         await self._open_services(tables)
         if self._closed:
             raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
         closing.push_async_callback(self._tasks.close)
+        closing.push_async_callback(copies.stop_copying)
         for service in self._services:
             service.start()
         closing.push_async_callback(self._remoting.close)
         await self._listen()
+        await copies.listen()
         closing.push_async_callback(self._answer_held_pulls)
         closing.push_async_callback(self._registration.close)
         await self._registration.start()
@@ -248,6 +276,10 @@ class Broker:
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
+        is_slave = self.replication.is_slave
+        if is_slave:
+            bar_writes(self._handlers, self.config, lambda: self._master.address)
+        await self._opened(self._copies)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
@@ -283,10 +315,14 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
-        storage = await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
+        # A slave's log gets the copies that its master makes.
+        rolls = [] if is_slave else [delays.roll, self.transactions.roll]
+        storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
     async def _opened(self, service: ServiceT) -> ServiceT:
+        if self.replication.is_slave and not service.runs_on_slave:
+            return service
         await service.open()
         self._closing.callback(service.close)
         self._services.append(service)
@@ -304,7 +340,7 @@ class Broker:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await self._own_ip(), self.port)
+        packed_host = pack_host(await self._own_ip(), self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(

@@ -17,6 +17,7 @@ from cometmq.remoting.credentials import Credentials, Signer, refused
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.hooks import RpcHooks
 from cometmq.remoting.tls import Tls, handshake_fault
+from cometmq.runtime.addresses import bare_host
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
@@ -242,4 +243,4 @@ def split_address(address: str) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ConnectError(f"{address!r} is no address of the form host:port", address=address)
-    return host.strip("[]"), int(port)
+    return bare_host(host), int(port)

@@ -47,6 +47,7 @@ from cometmq.remoting.holdings import (
     Holding,
     Holdings,
 )
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
 
@@ -184,7 +185,7 @@ class Connection(asyncio.Protocol):
         if not self.peer_ip:  # the peer reset the connection before it was accepted
             self.abort()
             return
-        self.peer = f"{self.peer_ip}:{self.peer_port}"
+        self.peer = join_address(self.peer_ip, self.peer_port)
         # A scope (`fe80::1%eth0`) has a meaning on this host only, so records do not store it.
         self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
         self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))

@@ -45,6 +45,7 @@ class Handlers:
         # The rows of the requests that have a handler, by code.
         self.request_types: dict[int, AnyRequestType] = {}
         self._handlers: dict[int, Handler[Any]] = {}
+        self._barred: set[int] = set()
         # The dict's own method: it is called for every frame.
         self.get: Callable[[int], Handler[Any] | None] = self._handlers.get
 
@@ -59,6 +60,8 @@ class Handlers:
         the handler accordingly. A request that needs none of them pays nothing for them.
         """
         code = request_type.code
+        if code in self._barred:
+            return
         if self.meter is not None:
             handler = self.meter.timed(code, handler)
         assert code not in self._handlers, f"request code {code} is registered twice"
@@ -73,6 +76,13 @@ class Handlers:
         if self._access is not None:
             served = self._access.guarded(request_type, served)
         self._handlers[code] = served
+
+    def bar(
+        self, request_type: RequestType[HeaderT, Any, Any, Any], refuse: Handler[HeaderT]
+    ) -> None:
+        """Have `refuse` answer the requests of a row, whoever registers for them later."""
+        self.register(request_type, refuse)
+        self._barred.add(request_type.code)
 
 
 def _as_task(handler: AsyncHandler[HeaderT]) -> Handler[HeaderT]:

@@ -6,11 +6,13 @@ Servers and clients take a `Network` as a parameter, so a test can pass one that
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
-from cometmq.runtime.addresses import own_address, resolve
+from cometmq.runtime.addresses import bare_host, own_address, resolve
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -54,6 +56,8 @@ class Network(Protocol):
         handshake_timeout_s: float,
     ) -> Listener:
         """Take a port, a free one for 0; its listener accepts connections once it is started.
+
+        The host `::` stands for all addresses of the machine, IPv4 and IPv6.
 
         A `tls` handshake that takes longer than `handshake_timeout_s` closes its connection.
         """
@@ -103,16 +107,33 @@ class TcpNetwork:
         tls: ssl.SSLContext | None,
         handshake_timeout_s: float,
     ) -> Listener:
-        server = await asyncio.get_running_loop().create_server(
+        create = partial(
+            asyncio.get_running_loop().create_server,
             new_protocol,
-            host,
-            port,
             backlog=backlog,
             ssl=tls,
             ssl_handshake_timeout=None if tls is None else handshake_timeout_s,
             start_serving=False,
         )
+        host = bare_host(host)
+        if host == "::":  # for which the loop would serve IPv6 only
+            server = await create(sock=_bound_to_both_families(port))
+        else:
+            server = await create(host=host, port=port)
         return _TcpListener(server)
+
+
+def _bound_to_both_families(port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(("::", port))
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound
 
 
 TCP_NETWORK = TcpNetwork()

@@ -615,6 +615,13 @@ class MessageStore:
         self._replica.append(offset, data)
         self.publish()
 
+    def forget_unfinished(self) -> None:
+        """Forget the part of a record that has come from a master, before another connection begins
+        where the log ends. For a slave.
+        """
+        if self._replica is not None:
+            self._replica.forget_unfinished()
+
     @property
     def replicated_end(self) -> int:
         """The offset in the master's log from which on a slave lacks bytes. It lies behind the end

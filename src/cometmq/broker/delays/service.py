@@ -43,6 +43,8 @@ class Delays(Service):
     For the loop's thread only.
     """
 
+    runs_on_slave = False
+
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._store = parts.store

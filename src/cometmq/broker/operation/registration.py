@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import CometMQError
 from cometmq.model.route import QueueData, TopicRouteData
@@ -19,9 +20,11 @@ from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.header import header_from_ext
 from cometmq.protocol.headers import (
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
@@ -36,6 +39,8 @@ log = structlog.get_logger(__name__)
 _UNREGISTER_TIMEOUT_S = 3.0
 _RETRY_PERIOD_S = 1.0
 _FIRST_REGISTRATION_WAIT_S = 3.0
+# A slave that does not know its master registers this often.
+_NO_MASTER_PERIOD_S = 5.0
 # Java's broker waits for up to registerBrokerTimeoutMills, 24 s. Clients give up long before that.
 _ANNOUNCEMENT_WAIT_S = 1.0
 # Topics of one registration, as Java's splitRegistrationSize. A large table goes in several
@@ -48,7 +53,8 @@ class Registration:
 
     The size of a periodic registration does not grow with the table. A table of MAX_TOPICS_AT_ONCE
     topics or fewer is sent as a whole. Of a larger table a name server gets the next part if it
-    says that it has this version, and otherwise all topics.
+    says that it has this version, and otherwise all topics. A slave passes what the answers tell of
+    its master on to `master`.
 
     `address` is where clients reach the broker, `ha_address` where slaves do. A name server that
     does not answer delays no other. For the loop's thread only.
@@ -63,12 +69,14 @@ class Registration:
         ha_address: str,
         tasks: TaskOwner,
         network: Network = TCP_NETWORK,
+        master: KnownMaster | None = None,
     ) -> None:
         self._config = config
         self._topics = topics
         self._address = address
         self._ha_address = ha_address
         self._tasks = tasks
+        self._master = master
         self._client = RemotingClient(on_connect=self._connected, network=network)
         self._changed: dict[str, TopicConfig] = {}
         self._all_due = False
@@ -85,6 +93,14 @@ class Registration:
         await asyncio.wait([first], timeout=_FIRST_REGISTRATION_WAIT_S)
         # Java registers again after 10 s, whatever the period is.
         self._tasks.every(self._config.registration_period_s, self.remind, "register", first_s=10.0)
+        if self._master is not None:
+            self._tasks.every(_NO_MASTER_PERIOD_S, self._look_for_master, "look-for-master")
+
+    async def _look_for_master(self) -> None:
+        """Ask again who the master is, as long as none is known."""
+        assert self._master is not None
+        if self._master.address is None:
+            await self.remind()
 
     async def close(self) -> None:
         """Tell the name servers that the broker stops."""
@@ -269,6 +285,9 @@ class Registration:
             cluster_name=self._config.broker_cluster_name,
             ha_server_addr=self._ha_address,
             broker_id=self._config.broker_id,
+            # Java 5 brokers always say it. From a slave that says it, name servers that started
+            # while the master was away take the topics, so that consumers find the slave.
+            enable_acting_master=None if self._master is None else False,
             compressed=compressed,
             body_crc32=body_crc(data),
         )
@@ -297,6 +316,9 @@ class Registration:
         elif server not in self._registered:
             self._registered.add(server)
             log.info("registered", name_server=server, broker=self._config.broker_name)
+        if self._master is not None and answer.code == ResponseCode.SUCCESS:
+            told = header_from_ext(answer.ext, RegisterBrokerResponseHeader)
+            self._master.told(server, told.master_addr, told.ha_server_addr)
         return answer.code == ResponseCode.SUCCESS
 
     async def _unregister(self, server: str, header: UnRegisterBrokerRequestHeader) -> None:

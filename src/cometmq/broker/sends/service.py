@@ -20,6 +20,8 @@ class Sends(Service):
     `put_half` stores half messages; `announced` returns when name servers know all topics.
     """
 
+    runs_on_slave = False
+
     def __init__(
         self,
         parts: Parts,

@@ -29,6 +29,10 @@ class ReplicaLog:
         """The offset from which on bytes are missing."""
         return self._start + len(self._tail) if self._tail else self._log.end
 
+    def forget_unfinished(self) -> None:
+        """Forget the bytes of a record whose rest has not come."""
+        self._tail.clear()
+
     def append(self, offset: int, data: bytes | memoryview) -> None:
         """Append bytes that lie at `offset` in the master's log.
 

@@ -1,0 +1,104 @@
+"""Give the log of a master to its slaves, or copy it as a slave (Java: HAService)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cometmq.broker.parts import Parts, Service
+from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.status import StatusHandlers
+from cometmq.errors import ConfigError
+from cometmq.replication.master import ReplicationMaster
+from cometmq.replication.slave import ReplicationSlave
+from cometmq.runtime.network import Network
+
+log = structlog.get_logger(__name__)
+
+# How long a master that stops waits for slaves that are nearly done.
+_DRAIN_S: Final = 3.0
+
+
+class Replication(Service):
+    """Makes the master's side of the replication or the slave's, as the role says.
+
+    `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave` is None
+    on masters.
+    """
+
+    def __init__(self, parts: Parts, network: Network, known_master: KnownMaster) -> None:
+        self._parts = parts
+        self._known_master = known_master
+        self.master: ReplicationMaster | None = None
+        self.slave: ReplicationSlave | None = None
+        if parts.replication.is_slave:
+            self.slave = ReplicationSlave(
+                parts.store, parts.replication, clock=parts.clock, network=network
+            )
+        else:
+            self.master = ReplicationMaster(
+                parts.store,
+                parts.replication,
+                host=parts.config.bind_address,
+                network=network,
+                workers=parts.workers,
+                disk=parts.disk,
+            )
+
+    async def bind(self, broker_port: int) -> int | None:
+        """Take the port for slaves and return it: `haListenPort`, else the one behind the broker's.
+
+        Returns None for a slave, and where an ASYNC_MASTER goes on without. Raises ConfigError if
+        the port cannot be had.
+        """
+        master, config = self.master, self._parts.replication
+        if master is None:
+            return None
+        if config.ha_listen_port:
+            await master.bind(config.ha_listen_port)
+            return master.port
+        try:
+            await master.bind(broker_port + 1 if broker_port < 65535 else 0)
+        except ConfigError as error:
+            if not self._parts.config.listen_port:
+                # The broker's port is a free one, so this one may be, too.
+                await master.bind(0)
+            elif config.broker_role == "SYNC_MASTER":
+                raise
+            else:
+                # Not fatal: most brokers have no slaves.
+                log.warning("no slave can copy this broker", reason=str(error))
+                master.release()
+                self.master = None
+                return None
+        return master.port
+
+    async def open(self) -> None:
+        StatusHandlers(self._parts, self).register(self._parts.handlers)
+
+    async def listen(self) -> None:
+        """Begin to serve slaves, or to copy from the master."""
+        if self.master is not None:
+            await self.master.start()
+        if self.slave is not None:
+            self._known_master.on_change.append(self._follow)
+            self._follow()
+            self.slave.start()
+
+    def _follow(self) -> None:
+        if self.slave is not None:
+            self.slave.follow(self._known_master.ha_address)
+
+    async def stop_copying(self) -> None:
+        """End the connection of a slave; call it before what it uses is closed."""
+        if self.slave is not None:
+            await self.slave.close()
+
+    async def stop_serving(self) -> None:
+        """Give slaves in step the end of the log, then close; call it when nothing is appended."""
+        if self.master is None:
+            return
+        await self.master.drain(_DRAIN_S)
+        await self.master.close()
+        self.master.release()
