@@ -7,6 +7,7 @@ capability of the broker, with a `service.py` that puts it together.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,6 +33,7 @@ from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.role import bar_writes
 from cometmq.broker.replication.service import Replication
+from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -127,6 +129,7 @@ class Broker:
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
         self._master = KnownMaster(self.replication.ha_master_address)
+        self._master_tables: MasterTables | None = None
         self._ha_port: int | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
@@ -244,7 +247,14 @@ class Broker:
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
         tables = await self._open_parts()
-        copies = self._copies = Replication(self.parts, self._network, self._master)
+        if self.replication.is_slave:
+            self._master_tables = MasterTables(self.parts, tables, self._master, self._network)
+        copies = self._copies = Replication(
+            self.parts,
+            self._network,
+            self._master,
+            None if self._master_tables is None else self._master_tables.check,
+        )
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -315,8 +325,14 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
+        if self._master_tables is not None:
+            self._master_tables.on_delays.append(delays.show)
+            await self._opened(self._master_tables)
+            self._closing.push_async_callback(self._master_tables.end)
         # A slave's log gets the copies that its master makes.
-        rolls = [] if is_slave else [delays.roll, self.transactions.roll]
+        rolls: list[Callable[[int], int]] = (
+            [] if is_slave else [delays.roll, self.transactions.roll]
+        )
         storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
@@ -387,6 +403,7 @@ class Broker:
             disk=self._disk,
             store_host=packed_host,
             on_arrival=self._long_polling.arrived,
+            is_awaited=self._long_polling.is_awaited,
             bit_map_of=(
                 filters.manager.bit_map if self.config.enable_calc_filter_bit_map else None
             ),

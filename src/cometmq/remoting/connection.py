@@ -139,6 +139,8 @@ class Connection(asyncio.Protocol):
         on_connect: Callable[[Connection], None] | None = None,
     ) -> None:
         self.on_close: list[Callable[[Connection], None]] = []
+        # Why the peer's bytes are no frames, if they are not.
+        self._fault: ProtocolError | None = None
         self.peer = ""
         self.peer_ip = ""
         self.peer_port = 0
@@ -208,6 +210,7 @@ class Connection(asyncio.Protocol):
             self._frames.check()
         except ProtocolError as error:
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
+            self._fault = error
             self.close()
         if self._turn is None or not self._turn.take(self):
             self.flush()
@@ -243,7 +246,7 @@ class Connection(asyncio.Protocol):
         for future in calls.values():
             if not future.done():
                 error = self._lost_before("the answer came")
-                error.__cause__ = exc
+                error.__cause__ = self._fault or exc
                 future.set_exception(error)
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
@@ -258,6 +261,8 @@ class Connection(asyncio.Protocol):
         hint = ""
         if not self.heard and not self._server_side:
             hint = "; it has never answered, as a server does that wants tls, or no tls"
+        if self._fault is not None:
+            hint = f": it does not speak RocketMQ's protocol ({self._fault})"
         return ConnectionLostError(
             f"the connection to {self.peer} closed before {what}{hint}", address=self.peer
         )

@@ -13,7 +13,6 @@ from cometmq.errors import (
     StoreBusyError,
     StoreError,
     StoreFullError,
-    StoreStarvedError,
 )
 from cometmq.protocol.replication import FrameReader, Piece, encode_report
 
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# What is appended and dispatched before others get their turn: some hundreds of small records.
-_STEP_BYTES: Final = 32 * 1024
+# What is appended, and put into queues, before others get their turn.
+_STEP_BYTES: Final = 256 * 1024
+_RECORDS_AT_ONCE: Final = 1_000
 # How long appending rests when the disk is full, or the store busy.
 _PAUSE_S: Final = 1.0
 _BUSY_PAUSE_S: Final = 0.1
@@ -107,16 +107,16 @@ class MasterConnection(asyncio.Protocol):
     # -- inside --
 
     def _step(self) -> None:
-        """Append as much as one turn of the loop may take, and report it."""
+        """Append as much as one turn of the loop may take, report it, and put it into queues."""
         self._step_due = False
         if self.closed:
             return
-        budget = _STEP_BYTES
         try:
-            self._go_on_with_queues()
-            while budget > 0 and (piece := self._next_piece()) is not None:
-                budget -= self._append(piece, budget)
-        except (StoreFullError, StoreBusyError, StoreStarvedError) as error:
+            # What was appended before goes first, so that queues do not fall behind the log.
+            if not self._store.queues_lack_records:
+                self._append_some()
+            more = self._store.publish(_RECORDS_AT_ONCE)
+        except (StoreFullError, StoreBusyError) as error:
             self._rest(error)
             return
         except ProtocolError as error:
@@ -126,14 +126,22 @@ class MasterConnection(asyncio.Protocol):
             self.close(str(error))
             return
         self._store_works()
-        if self._store.commit_log.end > self._reported:
-            self._report()
-        if self._piece is None and not self._unread and budget > 0:
-            self._read_on()
-        else:
+        if more or self._piece is not None or self._unread:
             self._pause_reading()
             self._step_due = True
             self._loop.call_soon(self._step)
+        else:
+            self._read_on()
+
+    def _append_some(self) -> None:
+        left = _STEP_BYTES
+        try:
+            while left > 0 and (piece := self._next_piece()) is not None:
+                left -= self._append(piece, left)
+        finally:
+            # The master may answer its producers before the queues here have the messages.
+            if self._store.commit_log.end > self._reported:
+                self._report()
 
     def _next_piece(self) -> Piece | None:
         """Return the piece to append next, None if all that was read is appended."""
@@ -155,25 +163,13 @@ class MasterConnection(asyncio.Protocol):
                 "touched"
             )
         part = data[:most]
-        if part:
-            try:
-                store.append_replicated(offset, part)
-            except (StoreFullError, StoreBusyError, StoreStarvedError):
-                # The log may have taken it, and a queue have no room.
-                if store.replicated_end == offset + len(part):
-                    self._took(piece, len(part))
-                raise
-        self._took(piece, len(part))
+        try:
+            if part:
+                store.append_replicated(offset, part, limit=0)
+        finally:
+            # When a file could not be made, the log may have taken what lies in front of it.
+            self._piece = _behind(piece, store.replicated_end)
         return len(part) or 1
-
-    def _took(self, piece: Piece, count: int) -> None:
-        rest = piece.data[count:]
-        self._piece = Piece(piece.offset + count, rest) if rest else None
-
-    def _go_on_with_queues(self) -> None:
-        """Put records into their queues that had no room there."""
-        if self.held_up is not None:
-            self._store.publish()
 
     def _rest(self, error: StoreError) -> None:
         """Keep what has come, and try again after a while. The master waits as TCP has it wait."""
@@ -244,3 +240,9 @@ class MasterConnection(asyncio.Protocol):
         self._unread.clear()
         self._pieces, self._piece = iter(()), None
         self.ended.set_result(reason)
+
+
+def _behind(piece: Piece, end: int) -> Piece | None:
+    """Return what of a piece lies behind `end`, None if nothing does."""
+    rest = piece.data[max(end - piece.offset, 0) :]
+    return Piece(piece.offset + len(piece.data) - len(rest), rest) if rest else None

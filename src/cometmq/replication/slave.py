@@ -127,7 +127,7 @@ class ReplicationSlave:
         """Copy as long as the connection lasts; return why it ended."""
         host, port = split_address(address)
         # The rest of a record that this master, or another, had not finished.
-        self.store.forget_unfinished()
+        self.store.forget_partial_record()
         if self._check is not None:
             await self._check(address)
         connection = MasterConnection(self)

@@ -23,6 +23,7 @@ from cometmq.errors import (
     StoreClosedError,
     StoreCorruptError,
     StoreError,
+    StoreFullError,
     StoreStarvedError,
 )
 from cometmq.model.histogram import latencies
@@ -42,9 +43,10 @@ from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.index.index_service import IndexService
 from cometmq.store.layout import check_content, check_sizes, check_usable
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.log.following import QueueFiller
+from cometmq.store.log.following import BatchTarget, QueueFiller
 from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.log.scan import ScannedRecord, read_record
+from cometmq.store.log.tail import LogTail, find_tail
 from cometmq.store.log.transient_pool import PendingQueue, PooledCommitLog
 from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue
 from cometmq.store.queues.consume_queue_ext import BitMapOf, ExtendedConsumeQueue, ExtUnit
@@ -63,6 +65,9 @@ __all__ = ["Boundary", "MessageStore"]
 _INDEX_AT_CLOSE_S: Final = 5.0
 # Queues that are looked at in one go, before the loop does other work.
 _QUEUES_AT_ONCE: Final = 100
+# Records that a slave puts into their queues before the loop does other work. No network read
+# brings as many, so a slave does not fall behind.
+RECORDS_AT_ONCE: Final = 10_000
 # How many lost messages a search by time looks past for one that has a time.
 _LOST_IN_A_ROW: Final = 1024
 
@@ -83,7 +88,8 @@ class MessageStore:
     the file system uses, from which the age of a file is computed.
 
     `on_arrival(topic, queue_id, next_offset, tags_code, store_timestamp, properties)` is called
-    for each message that has become readable, before `append` returns.
+    for each message that has become readable, before `append` returns. When a slave gets many at
+    once, it is called for the queues for which `is_awaited(topic, queue_id)` says so.
     `bit_map_of(topic, properties)` returns what the extension of consume queues keeps as bit map.
     """
 
@@ -96,9 +102,12 @@ class MessageStore:
         wall: Clock | None = None,
         disk: Disk | None = None,
         on_arrival: Arrival | None = None,
+        is_awaited: Callable[[str, int], bool] = lambda _topic, _queue_id: True,
         bit_map_of: BitMapOf | None = None,
     ) -> None:
         self.config = config
+        self._on_arrival = on_arrival
+        self._is_awaited = is_awaited
         self._disk = disk or Disk()
         log_files = MappedFileQueue(
             self._disk,
@@ -543,6 +552,9 @@ class MessageStore:
         return log.read(physical_offset, record.size)
 
     def _is_queued(self, record: ScannedRecord) -> bool:
+        if record.offset < self._ledger.deleted.get(record.topic, 0):
+            # The queue has other messages at the same offsets, since its topic was made again.
+            return True
         # A body may hold what looks like a record at that very place.
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
             return True
@@ -595,32 +607,96 @@ class MessageStore:
         """
         return self._filler is not None and self._filler.fill(limit)
 
-    def append_replicated(self, offset: int, data: bytes | memoryview) -> None:
+    def append_replicated(
+        self, offset: int, data: bytes | memoryview, limit: int = RECORDS_AT_ONCE
+    ) -> bool:
         """Append the records of a master's log that these bytes complete (see `ReplicaLog`), and
-        put them into their queues. For a slave, which appends nothing else.
+        put `limit` records or some more into their queues. For a slave, which appends nothing else.
 
-        Raises StoreFullError also when the bytes are in the log but a queue has no room: then
-        `publish` continues.
+        Returns whether records wait for their queues: then call `publish` until none does, and let
+        others have the loop in between. (`FlushTimers` does so, too, twice a second.) Whoever has
+        several parts at hand appends them with `limit` 0 and publishes then: many records at once
+        cost a third. Raises
+        StoreError if the bytes are not those that this log lacks, StoreFullError or
+        StoreStarvedError if they have no room; `replicated_end` then says from where to go on. That
+        a queue has no room is not raised here, but by `publish`. A disk that is merely rather full,
+        or slow, is no reason to refuse: a slave cannot choose what it stores.
         """
-        if self.refusals.current is not None:
-            self.refusals.refuse()
+        for cause in (RefusalCause.CLOSED, RefusalCause.DISK_FAILED):
+            if (refusal := self.refusals.error(cause)) is not None:
+                self.refusals.count(cause)
+                raise refusal.with_traceback(None)
+        if self._replica is None:
+            self._replica = self._begin_replica()
+        began_s = self._monotonic()
+        self._replica.append(offset, data)
+        self._appender.page_cache_watch.append_took(began_s)
+        try:
+            return self.publish(limit)
+        except StoreFullError as error:
+            log.debug("queues wait for room", reason=str(error))
+            return True
+
+    def _begin_replica(self) -> ReplicaLog:
         if self._pool:
             raise StoreError(
                 "a slave writes to its commit log without the transient store pool: set "
                 "transientStorePoolEnable to false"
             )
-        if self._replica is None:
-            self._replica = ReplicaLog(self.commit_log)
-            self._filler = QueueFiller(self.commit_log, self._dispatcher)
-        self._replica.append(offset, data)
-        self.publish()
+        self.commit_log.fill_queues_later()
+        dispatcher = Dispatcher(
+            self.queues.get,
+            self.config.delay_levels_ms,
+            fill_gaps=True,
+            on_arrival=self._on_arrival,
+            begun_anew=self._begin_anew,
+        )
+        self._filler = QueueFiller(self.commit_log, dispatcher, self._make_batches)
+        return ReplicaLog(self.commit_log, self.config.max_message_size)
 
-    def forget_unfinished(self) -> None:
-        """Forget the part of a record that has come from a master, before another connection begins
-        where the log ends. For a slave.
+    def _make_batches(self) -> BatchTarget:
+        from cometmq.store.queues.batch_dispatch import BatchDispatcher
+
+        return BatchDispatcher(
+            self.queues.get,
+            self.config.delay_levels_ms,
+            fill_gaps=True,
+            log_min_offset=0,
+            on_arrival=self._on_arrival,
+            is_awaited=self._is_awaited,
+            begun_anew=self._begin_anew,
+        )
+
+    def _begin_anew(self, topic: str, queue_id: int, end: int) -> None:
+        """Remove a queue whose topic the master deleted and made again (see decision 117).
+
+        Waits for the disk, which an exchange of topics on the master does, too.
+        """
+        log.warning(
+            "a queue begins anew, its topic was deleted on the master",
+            topic=topic,
+            queue_id=queue_id,
+        )
+        # Old messages of other queues may lie behind `end`, new ones of none lie in front of it.
+        self._ledger.delete([topic], max(end, self._ledger.deleted.get(topic, 0)))
+        self.queues.remove_queue(topic, queue_id)
+
+    @property
+    def queues_lack_records(self) -> bool:
+        """Whether the log has records that `publish` has to put into their queues."""
+        return self._filler is not None and self._filler.waits
+
+    def log_tail(self) -> LogTail:
+        """Return where the last record of the log is, for the store's thread."""
+        return find_tail(self.commit_log, self.queues)
+
+    def forget_partial_record(self) -> None:
+        """Forget the bytes of a record that has come in part, so that it comes whole again.
+
+        Call this before another connection to a master is used: its log may go on otherwise.
         """
         if self._replica is not None:
-            self._replica.forget_unfinished()
+            self._replica.forget_part()
 
     @property
     def replicated_end(self) -> int:

@@ -44,6 +44,7 @@ class NotedStore:
         self.next_file_is_due = False
         self.checkpoint_is_due = True
         self.page_cache_is_idle = False
+        self.queues_lack_records = False
         self.grows = True
         self._end = 0
 

@@ -89,6 +89,10 @@ class Delays(Service):
             java_timer_check = self._disk.read(self._java_timer_file)
         self.messages.open(state, self._clock.now_ms(), java_timer_check)
 
+    def show(self, state: DelayState) -> None:
+        """Have the figures of a slave, where nothing is delivered, be those of its master."""
+        self.messages.levels.open(state.offset_table, self._clock.now_ms())
+
     def start(self) -> None:
         """Deliver from now on."""
         self._running = True

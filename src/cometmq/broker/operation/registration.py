@@ -14,12 +14,13 @@ import structlog
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, ProtocolError
 from cometmq.model.route import QueueData, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.header import header_from_ext
 from cometmq.protocol.headers import (
     QueryDataVersionRequestHeader,
@@ -38,6 +39,8 @@ log = structlog.get_logger(__name__)
 
 _UNREGISTER_TIMEOUT_S = 3.0
 _RETRY_PERIOD_S = 1.0
+# Until a server that does not speak the protocol is tried again; it may be replaced.
+_STRANGER_RETRY_PERIOD_S = 30.0
 _FIRST_REGISTRATION_WAIT_S = 3.0
 # A slave that does not know its master registers this often.
 _NO_MASTER_PERIOD_S = 5.0
@@ -83,6 +86,8 @@ class Registration:
         self._announcing: asyncio.Task[None] | None = None
         self._registered: set[str] = set()
         self._coming_back: set[str] = set()
+        # Name servers that do not speak the protocol.
+        self._strangers: set[str] = set()
         self._closing = False
         # Index of the first topic that `remind` sends next.
         self._next_part = 0
@@ -99,22 +104,32 @@ class Registration:
     async def _look_for_master(self) -> None:
         """Ask again who the master is, as long as none is known."""
         assert self._master is not None
-        if self._master.address is None:
+        if not self._master.is_told:
             await self.remind()
 
     async def close(self) -> None:
         """Tell the name servers that the broker stops."""
         self._closing = True
+        await self._leave(self._registered)
+        await self._client.close()
+
+    async def _leave_dropped(self, servers: set[str]) -> None:
+        """Unregister from name servers that `namesrvAddr` no longer names.
+
+        While the connection is open they would go on sending clients here.
+        """
+        await self._leave(servers)
+        for server in servers:
+            self._client.close_connection(server)
+
+    async def _leave(self, servers: Iterable[str]) -> None:
         header = UnRegisterBrokerRequestHeader(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
             broker_id=self._config.broker_id,
         )
-        await asyncio.gather(
-            *(self._unregister(server, header) for server in sorted(self._registered))
-        )
-        await self._client.close()
+        await asyncio.gather(*(self._unregister(server, header) for server in sorted(servers)))
 
     async def register_all(self) -> None:
         """Send the whole topic table to every name server."""
@@ -187,6 +202,8 @@ class Registration:
         all_due, self._all_due = self._all_due, False
         topics = list(self._topics.all() if all_due else changed.values())
         servers = self._config.name_servers()
+        if dropped := self._registered - set(servers):
+            self._tasks.spawn(self._leave_dropped(dropped), "leave-name-servers")
         few = not all_due and len(topics) <= MAX_TOPICS_AT_ONCE
         if self._config.enable_single_topic_register and few:
             await asyncio.gather(
@@ -232,7 +249,8 @@ class Registration:
     async def _register_again(self, server: str) -> None:
         try:
             while server not in self._registered:
-                await asyncio.sleep(_RETRY_PERIOD_S)
+                is_stranger = server in self._strangers
+                await asyncio.sleep(_STRANGER_RETRY_PERIOD_S if is_stranger else _RETRY_PERIOD_S)
                 if server not in self._config.name_servers():  # taken out meanwhile
                     return
                 await self._register(list(self._topics.all()), [server])
@@ -308,11 +326,14 @@ class Registration:
         except CometMQError as error:
             if server not in self._coming_back:  # one line for an outage, not one for each try
                 log.warning("not registered", name_server=server, reason=str(error))
+            if isinstance(error.__cause__, ProtocolError):
+                self._strangers.add(server)
             self._come_back(server)
             return False
+        self._strangers.discard(server)
         if answer.code != ResponseCode.SUCCESS:
             if server not in self._coming_back:
-                log.warning("registration refused", name_server=server, reason=answer.remark)
+                log.warning("registration refused", name_server=server, reason=_why_refused(answer))
         elif server not in self._registered:
             self._registered.add(server)
             log.info("registered", name_server=server, broker=self._config.broker_name)
@@ -328,3 +349,9 @@ class Registration:
             )
         except CometMQError as error:  # the server will see the closed connection
             log.warning("not unregistered", name_server=server, reason=str(error))
+
+
+def _why_refused(answer: RemotingCommand) -> str | None:
+    if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return answer.remark
+    return f"it is no name server ({answer.remark}); check namesrvAddr"

@@ -79,6 +79,10 @@ class LongPolling:
         self._count += 1
         return True
 
+    def is_awaited(self, topic: str, queue_id: int) -> bool:
+        """Say whether any pull waits for a queue's messages."""
+        return queue_id in self._held.get(topic, ())
+
     def arrived(
         self,
         topic: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
@@ -31,7 +31,7 @@ def _refusing(
     code: int,
     config: BrokerConfig,
     master_address: Callable[[], str | None],
-) -> Handler[AnyRequest]:
+) -> Handler[Any]:
     def refuse(_connection: Connection, _request: AnyRequest) -> NoReturn:
         master = master_address()
         raise Refused(

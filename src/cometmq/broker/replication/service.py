@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -24,17 +25,27 @@ class Replication(Service):
     """Makes the master's side of the replication or the slave's, as the role says.
 
     `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave` is None
-    on masters.
+    on masters. A slave calls `check` before each connection, see `ReplicationSlave`.
     """
 
-    def __init__(self, parts: Parts, network: Network, known_master: KnownMaster) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        network: Network,
+        known_master: KnownMaster,
+        check: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
         self._parts = parts
         self._known_master = known_master
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
         if parts.replication.is_slave:
             self.slave = ReplicationSlave(
-                parts.store, parts.replication, clock=parts.clock, network=network
+                parts.store,
+                parts.replication,
+                clock=parts.clock,
+                network=network,
+                check=check,
             )
         else:
             self.master = ReplicationMaster(

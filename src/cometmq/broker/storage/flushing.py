@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 
 _CHECKPOINT_PERIOD_S: Final = 1.0
 _NEXT_FILE_PERIOD_S: Final = 0.5
+_PUBLISH_PERIOD_S: Final = 0.5
 # Also with a long osPageCacheBusyTimeOutMills, so that a shorter one is soon obeyed.
 _MAX_WATCH_PERIOD_S: Final = 1.0
 # Records published before the loop serves others.
@@ -79,6 +80,7 @@ class FlushTimers:
         self._executor = workers.worker("flush-queues")
         self._writer = workers.worker("write-commit-log")
         self._full = False
+        self._queues_full = False
 
     def start(self) -> None:
         config, commit_log = self._store.config, self._store.commit_log
@@ -107,6 +109,12 @@ class FlushTimers:
                 lambda: commit_log.end,
                 "commit-commit-log",
             )
+        self._tasks.every(
+            _PUBLISH_PERIOD_S,
+            self._publish,
+            "fill-queues",
+            quiet_s=lambda: quiet_if(not self._store.queues_lack_records),
+        )
         self._tasks.every(
             _CHECKPOINT_PERIOD_S,
             self._flush_checkpoint,
@@ -137,6 +145,19 @@ class FlushTimers:
         await loop.run_in_executor(self._writer, self._store.commit, least_pages)
         while self._store.publish(_PUBLISHED_AT_ONCE):  # noqa: ASYNC110 - others get their turn
             await asyncio.sleep(0)
+
+    async def _publish(self) -> None:
+        """Put what a slave has received into queues that had no room when it came."""
+        if not self._store.queues_lack_records:
+            return
+        try:
+            while self._store.publish(_PUBLISHED_AT_ONCE):  # noqa: ASYNC110 - others get their turn
+                await asyncio.sleep(0)
+            self._queues_full = False
+        except (StoreFullError, StoreStarvedError) as error:
+            if not self._queues_full:
+                log.warning("consume queues have no room, it is tried again", reason=str(error))
+            self._queues_full = True
 
     async def _flush_checkpoint(self) -> None:
         if self._store.failure is not None or not self._store.checkpoint_is_due:

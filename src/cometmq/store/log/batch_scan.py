@@ -21,6 +21,7 @@ from cometmq.store.reading.records import crc_holds, up_to_first
 
 # Large enough to make numpy's fixed costs small, small enough for the processor's cache.
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
+_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class RecordBatch:
 class BatchScan:
     """Finds the same records as LogScan, with the same `end` and `reason`, in batches.
 
-    `end` lies behind the batch at hand already.
+    `end` lies behind the batch at hand already. Nothing at `log_end` or behind is looked at, which
+    must be the end of a record or of a file.
     """
 
     def __init__(
@@ -77,8 +79,10 @@ class BatchScan:
         check_crc: bool,
         flushed_until: int,
         window_bytes: int = _WINDOW_BYTES,
+        log_end: int = _INT64_MAX,
     ) -> None:
         self._files = files
+        self._log_end = log_end
         self._check_crc = check_crc
         self._flushed_until = flushed_until
         self._window_bytes = window_bytes
@@ -91,8 +95,11 @@ class BatchScan:
             base = file.base
             while True:
                 start = self.end - base
-                limit = min(start + self._window_bytes, len(view))
-                file.populate(start, limit)
+                if self.end >= self._log_end:
+                    return
+                limit = min(start + self._window_bytes, len(view), self._log_end - base)
+                if self._log_end == _INT64_MAX:
+                    file.populate(start, limit)
                 batch = self._batch(view, start, limit, base)
                 if batch is None:
                     found = check_record(view, start, self.end, check_crc=self._check_crc)

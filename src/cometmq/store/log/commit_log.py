@@ -47,6 +47,7 @@ class CommitLog:
     __slots__ = (
         "_before_append",
         "_file_limit",
+        "_filled",
         "_true_limit",
         "base",
         "end",
@@ -64,6 +65,8 @@ class CommitLog:
         self.map = NO_MAPPING
         self.base = self.end = self.limit = self._file_limit = self._true_limit = 0
         self._before_append: Callable[[], None] | None = None
+        # What `dispatched` was last told, once the queues are filled behind the log.
+        self._filled: tuple[int, int] | None = None
 
     @property
     def free_buffer_count(self) -> int:
@@ -83,12 +86,14 @@ class CommitLog:
     @property
     def dispatched_end(self) -> int:
         """The consume queues have units for the records below this offset."""
-        return self.end
+        filled = self._filled
+        return self.end if filled is None else filled[0]
 
     @property
     def dispatched_timestamp(self) -> int:
         """No record behind `dispatched_end` has an older store timestamp, ms, than this."""
-        return self.last_store_timestamp
+        filled = self._filled
+        return self.last_store_timestamp if filled is None else filled[1]
 
     @property
     def next_file_is_due(self) -> bool:
@@ -103,6 +108,7 @@ class CommitLog:
     def start_writing_at(self, offset: int, last_store_timestamp: int) -> None:
         """Set the cursor to the recovered end; the timestamp is that of the last record."""
         self.last_store_timestamp = last_store_timestamp
+        self._filled = None
         file = self.files.find(offset)
         if file is None:
             # `offset` is the end of the last file, or there is no file: the next record makes one.
@@ -177,9 +183,23 @@ class CommitLog:
         self.check_continues(offset, len(data))
         if self.files.find(offset) is None:
             self._write_to(self.files.append_file(first_base=offset), offset)
-        position = offset - self.base
-        self.map[position : position + len(data)] = data
-        self.end = offset + len(data)
+        end = offset + len(data)
+        if end > self.limit:
+            start = offset - self.base
+            ahead = min(start + max(len(data), _POPULATE_BYTES), self.file_size)
+            self.files.populate(self.map, start, ahead)
+            self.limit = min(self.base + ahead, self._file_limit)
+        place, behind = offset - self.base, end - self.base
+        # The first bytes come last: a process that is killed here leaves no record in part, which
+        # a recovery could take for a whole one with other properties than the master's.
+        self.map[place + HEAD_SIZE : behind] = data[HEAD_SIZE:]
+        self.map[place : place + HEAD_SIZE] = data[:HEAD_SIZE]
+        self.end = end
+
+    def fill_queues_later(self) -> None:
+        """Keep `dispatched_end` apart from `end` from now on: see `dispatched`."""
+        if self._filled is None:
+            self._filled = (self.end, self.last_store_timestamp)
 
     def check_continues(self, offset: int, size: int) -> None:
         """Raise StoreError unless `size` bytes of another broker's log at `offset` continue this
@@ -187,9 +207,15 @@ class CommitLog:
         """
         begins = not self.files.files and offset % self.file_size == 0
         if offset != self.end and not begins:
+            is_empty = not self.files.files
             raise StoreError(
-                f"bytes of the commit-log offset {offset} do not continue this log, which ends at "
-                f"{self.end}"
+                f"bytes of the commit-log offset {offset} do not continue this log, which "
+                + (
+                    f"is empty and begins with a file of {self.file_size} bytes: "
+                    "mappedFileSizeCommitLog must be the same as their broker's"
+                    if is_empty
+                    else f"ends at {self.end}"
+                )
             )
         left = self.file_size - offset % self.file_size
         if size > left:
@@ -199,9 +225,10 @@ class CommitLog:
                 f"{self.file_size} here"
             )
 
-    def dispatched(self, end: int, timestamp: int) -> None:  # noqa: ARG002 - `end` is noted where it is not that of the log
+    def dispatched(self, end: int, timestamp: int) -> None:
         """Note that the consume queues have units for the records below `end`."""
         self.last_store_timestamp = max(self.last_store_timestamp, timestamp)
+        self._filled = (end, self.last_store_timestamp)
 
     def release(self) -> None:
         """Let go of all mappings. Views of them stay readable; nothing can be appended any more."""

@@ -8,8 +8,8 @@ why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
@@ -24,8 +24,16 @@ from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.scan import LogScan, find_record_in
 from cometmq.store.queues.dispatch import Dispatcher
 
+if TYPE_CHECKING:
+    from cometmq.store.log.batch_scan import RecordBatch
+
 log = structlog.get_logger(__name__)
 
+# From this many bytes on, numpy is faster than one record after the other.
+_BATCH_BYTES: Final = 32 * 1024
+# How much numpy looks at in one go: so much as an interval of the loop has room for.
+_WINDOW_BYTES: Final = 256 * 1024
+_INT64_MAX: Final = 2**63 - 1
 _HEAD: Final = record_struct(
     "size", "magic", "physical_offset", "sys_flag", "prepared_transaction_offset"
 )
@@ -109,35 +117,119 @@ class LogFollower:
         return limit
 
 
+class BatchTarget(Protocol):
+    """Puts the records of a batch into their queues; `BatchDispatcher` does."""
+
+    def dispatch(self, batch: RecordBatch, /) -> None: ...
+
+
 class QueueFiller:
     """Fills consume queues with records that the log has and they lack, and announces them.
 
     Such records were committed from the transient store pool, or sent by a master. `position` is
-    the offset of the first record that is missing. For the thread that owns the store.
+    the offset of the first record that is missing. With `make_batches` many records are put into
+    their queues at once; it is called with the first. For the thread that owns the store.
     """
 
-    __slots__ = ("_dispatcher", "_log", "position")
+    __slots__ = ("_batches", "_dispatcher", "_log", "_make_batches", "position")
 
-    def __init__(self, commit_log: CommitLog, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        dispatcher: Dispatcher,
+        make_batches: Callable[[], BatchTarget] | None = None,
+    ) -> None:
         self._log = commit_log
         self._dispatcher = dispatcher
+        self._make_batches = make_batches
+        self._batches: BatchTarget | None = None
         self.position = commit_log.dispatched_end
 
-    def fill(self, limit: int) -> bool:
-        """Dispatch up to `limit` readable records; return whether more wait.
+    @property
+    def waits(self) -> bool:
+        """Whether there are readable records that their queues lack."""
+        return self.position < self._log.readable_end
 
-        Raises StoreFullError when a queue gets no room; the next call goes on with that record.
+    def fill(self, limit: int) -> bool:
+        """Dispatch `limit` readable records, or some more; return whether others wait.
+
+        A damaged record is passed over by the size that it declares, with a line in the broker's
+        log: whoever appended it looked at its head. Raises StoreFullError when a queue gets no
+        room; the next call goes on with that record.
         """
         log = self._log
         readable_end = log.readable_end
-        start = max(self.position, log.min_offset)
+        while limit > 0 and self.position < readable_end:
+            self.position = max(self.position, log.min_offset)
+            before = self.position
+            if self._make_batches is not None and readable_end - before >= _BATCH_BYTES:
+                limit -= self._fill_in_batches(limit, readable_end)
+            else:
+                limit -= self._fill_singly(limit, readable_end)
+            if self.position == before and not self._pass_damage(readable_end):
+                break
+        return self.position < readable_end
+
+    def _fill_singly(self, limit: int, readable_end: int) -> int:
+        log = self._log
+        count = 0
         # Read as recovery reads: units need topic and properties, which a Glance does not show.
-        for record in LogScan(log.files, start, check_crc=False):
+        scan = LogScan(log.files, self.position, check_crc=False)
+        for record in scan:
             end = record.offset + record.size
-            if limit == 0 or end > readable_end:
+            if count == limit or end > readable_end:
                 break
             self._dispatcher.dispatch(record)
             self.position = end
             log.dispatched(end, record.store_timestamp)
-            limit -= 1
-        return limit == 0 and self.position < readable_end
+            count += 1
+        else:
+            self._pass_blank(scan.end)
+        return count
+
+    def _fill_in_batches(self, limit: int, readable_end: int) -> int:
+        # Loads numpy, which an idle broker can do without.
+        from cometmq.store.log.batch_scan import BatchScan
+
+        if self._batches is None:
+            assert self._make_batches is not None
+            self._batches = self._make_batches()
+        log = self._log
+        count = 0
+        scan = BatchScan(
+            log.files,
+            self.position,
+            check_crc=False,
+            flushed_until=_INT64_MAX,
+            window_bytes=_WINDOW_BYTES,
+            log_end=readable_end,
+        )
+        for batch in scan:
+            self._batches.dispatch(batch)
+            self.position = batch.end
+            log.dispatched(batch.end, int(batch.columns.store_timestamps.max()))
+            count += len(batch)
+            if count >= limit or readable_end - batch.end < _BATCH_BYTES:
+                return count
+        self._pass_blank(scan.end)
+        return count
+
+    def _pass_blank(self, end: int) -> None:
+        """Move on to where a scan ended, behind the blank that ends a file."""
+        log = self._log
+        if self.position < end <= log.readable_end:
+            self.position = end
+            log.dispatched(end, log.dispatched_timestamp)
+
+    def _pass_damage(self, readable_end: int) -> bool:
+        """Move behind a record that is none inside; return whether its head says where that is."""
+        head = self._log.read(self.position, _HEAD.size)
+        size, magic, place, *_ = _HEAD.unpack(head) if head is not None else (0, 0, 0)
+        is_whole = magic in (MAGIC_V1, MAGIC_V2) and place == self.position
+        end = self.position + size
+        if not is_whole or size < MIN_RECORD_SIZE or end > readable_end:
+            return False
+        log.error("a record of the log is damaged, it gets no place in a queue", offset=place)
+        self.position = end
+        self._log.dispatched(end, self._log.dispatched_timestamp)
+        return True

@@ -18,9 +18,10 @@ from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.record_columns import Bools, Ints
+from cometmq.store.append import Arrival
 from cometmq.store.log.batch_scan import RecordBatch
 from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
-from cometmq.store.queues.dispatch import Dispatcher
+from cometmq.store.queues.dispatch import BegunAnew, Dispatcher
 from cometmq.store.reading.record_texts import RecordTexts
 from cometmq.store.reading.units import UNIT_DTYPE
 
@@ -42,7 +43,10 @@ class QueuedRecords(NamedTuple):
 
 
 class BatchDispatcher:
-    """Puts records into their queues, each once; call it in commit-log order. See Dispatcher."""
+    """Puts records into their queues, each once; call it in commit-log order. See Dispatcher.
+
+    `on_arrival` is called for the records of queues for which `is_awaited` says so.
+    """
 
     def __init__(
         self,
@@ -52,7 +56,13 @@ class BatchDispatcher:
         fill_gaps: bool,
         log_min_offset: int,
         deleted: Mapping[str, int] | None = None,
+        on_arrival: Arrival | None = None,
+        is_awaited: Callable[[str, int], bool] = lambda _topic, _queue_id: True,
+        begun_anew: BegunAnew | None = None,
     ) -> None:
+        self._on_arrival = on_arrival
+        self._is_awaited = is_awaited
+        self._begins_anew = begun_anew is not None
         self._queue_of = queue_of
         self._deleted = deleted or {}
         self._single = Dispatcher(
@@ -61,6 +71,8 @@ class BatchDispatcher:
             fill_gaps=fill_gaps,
             log_min_offset=log_min_offset,
             deleted=deleted,
+            on_arrival=on_arrival,
+            begun_anew=begun_anew,
         )
         self._dispatched_count = 0
 
@@ -94,6 +106,12 @@ class BatchDispatcher:
             if queue is None or topic in TIMED_TOPICS or queue.extends:
                 single = single | (queued.groups == group)
             queues.append(queue)
+        if self._begins_anew:
+            firsts = np.flatnonzero(batch.queue_offsets[queued.records] == 0)
+            for group in set(queued.groups[firsts].tolist()):
+                queue = queues[group]
+                if queue is not None and queue.next_offset:
+                    single = single | (queued.groups == group)
         return queues, single
 
     def _put(
@@ -118,9 +136,30 @@ class BatchDispatcher:
             elif start < end:
                 queue = queues[group]
                 assert queue is not None, "its records are dispatched singly"
-                queue.put_units(units[start * UNIT_SIZE : end * UNIT_SIZE])
-                self._dispatched_count += end - start
+                first = queue.next_offset
+                try:
+                    queue.put_units(units[start * UNIT_SIZE : end * UNIT_SIZE])
+                finally:
+                    count = queue.next_offset - first
+                    self._dispatched_count += count
+                    self._announce(batch, queue, first, records[start : start + count])
         return left
+
+    def _announce(self, batch: RecordBatch, queue: ConsumeQueue, first: int, records: Ints) -> None:
+        """Tell those who wait for the queue of the records, of which `first` is the offset."""
+        if self._on_arrival is None or not self._is_awaited(queue.topic, queue.queue_id):
+            return
+        codes = units_of(batch, records)["tags_code"].tolist()
+        for number, (index, tags_code) in enumerate(zip(records.tolist(), codes, strict=True), 1):
+            record = batch.record(index)
+            self._on_arrival(
+                queue.topic,
+                queue.queue_id,
+                first + number,
+                tags_code,
+                record.store_timestamp,
+                record.properties,
+            )
 
 
 def queued_records(batch: RecordBatch) -> QueuedRecords | None:

@@ -49,6 +49,8 @@ _HEAD: Final = record_struct(
     "size", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "body_length"
 )
 _BODY_LENGTH: Final = record_struct("body_length")
+# Placeholders put into a queue in one go.
+_FILLED_AT_ONCE: Final = 4096
 # This many neighbours tell a damaged unit among those of messages that have left the log, or the
 # other way round.
 _WITNESSES: Final = 8
@@ -197,8 +199,11 @@ class ConsumeQueue:
         """
         if not self.files.files and self.next_offset == 0:
             self.next_offset = self._file_base(queue_offset) // UNIT_SIZE
-        while self.next_offset < queue_offset:
-            self.put(*unit)
+        packed = UNIT.pack(*unit)
+        while (missing := queue_offset - self.next_offset) > 0:
+            self.put_units(memoryview(packed * min(missing, _FILLED_AT_ONCE)))
+        if unit == NO_MESSAGE:
+            self.min_offset = queue_offset
 
     def _file_base(self, queue_offset: int) -> int:
         return queue_offset * UNIT_SIZE // self.files.file_size * self.files.file_size

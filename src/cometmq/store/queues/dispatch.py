@@ -24,6 +24,7 @@ from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 # A slot with more digits may not fit the 8 bytes of a tags code; no broker writes one.
 _MAX_SLOT_DIGITS: Final = 18
 
+BegunAnew = Callable[[str, int, int], None]
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +39,9 @@ class Dispatcher:
     If units are missing before a record, `dispatch` fills the gap with `fill_gaps`, and raises
     QueueBehindError without. `on_arrival` is called for each record, as an append would call it.
     Records below the commit-log offset that `deleted` has for their topic get no unit (see
-    `QueueLedger`).
+    `QueueLedger`). `begun_anew(topic, queue_id, offset)` is called when the first message of a queue
+    comes behind others: its topic was deleted, by a master, and made again. It must remove the
+    queue, whose last record ended at `offset`.
     """
 
     def __init__(
@@ -50,7 +53,9 @@ class Dispatcher:
         log_min_offset: int = 0,
         on_arrival: Arrival | None = None,
         deleted: Mapping[str, int] | None = None,
+        begun_anew: BegunAnew | None = None,
     ) -> None:
+        self._begun_anew = begun_anew
         self._queue_of = queue_of
         self._delay_levels_ms = delay_levels_ms
         self._fill_gaps = fill_gaps
@@ -66,7 +71,17 @@ class Dispatcher:
             return
         queue = self._queue_of(record.topic, record.queue_id)
         if record.queue_offset < queue.next_offset:
-            return
+            last = queue.last_message()
+            if (
+                record.queue_offset
+                or self._begun_anew is None
+                or last is None
+                or record.offset <= last.physical_offset
+            ):
+                return
+            end = last.physical_offset + last.size
+            self._begun_anew(record.topic, record.queue_id, end)
+            queue = self._queue_of(record.topic, record.queue_id)
         if record.queue_offset > queue.next_offset:
             if not self._fill_gaps:
                 raise QueueBehindError

@@ -1,0 +1,66 @@
+"""Find the last record of a log, and the blank that may follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.record_layout import HEAD, HEAD_SIZE, record_struct
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.queues.consume_queue import ConsumeQueue
+
+_GLANCE: Final = record_struct("size", "magic", "physical_offset")
+
+
+class LogTail(NamedTuple):
+    """Names the last record of a log by its offset; -1 if there is none. `blank` is the offset of
+    the blank behind it that ends its file; -1 if none does.
+    """
+
+    record: int
+    blank: int
+
+
+def find_tail(log: CommitLog, queues: Iterable[ConsumeQueue]) -> LogTail:
+    """Find the end of a log in the store's thread.
+
+    Begins at the last record that a queue knows, so that few heads have to be read: those of
+    records without a place in a queue. Without such queues it reads the newest files from their
+    beginning.
+    """
+    known = -1
+    for queue in queues:
+        unit = queue.last_message()
+        if unit is not None and known < unit.physical_offset < log.end:
+            known = unit.physical_offset
+    if known >= log.min_offset and (tail := _walk(log, known)) is not None:
+        return tail
+    for file in reversed(log.files.files):
+        if file.base < log.end and (tail := _walk(log, file.base)) is not None:
+            return tail
+    return LogTail(-1, -1)
+
+
+def _walk(log: CommitLog, start: int) -> LogTail | None:
+    """Follow the records from `start` on, through all files; None if no record begins there."""
+    last = blank = -1
+    at = start
+    while at < log.end:
+        base, end, view = log.window(at)
+        if base < 0:
+            break
+        while at + _GLANCE.size <= end:
+            size, magic, place = _GLANCE.unpack_from(view, at - base)
+            if magic not in (MAGIC_V1, MAGIC_V2) or place != at or size < MIN_RECORD_SIZE:
+                break
+            last, blank = at, -1
+            at += size
+        if at + HEAD_SIZE <= end and HEAD.unpack_from(view, at - base)[1] == MAGIC_BLANK:
+            if last >= 0:
+                blank = at
+        elif at < end:
+            # Damage, which whoever reads the record there reports.
+            break
+        at = log.next_file_start(base)
+    return LogTail(last, blank) if last >= 0 else None
