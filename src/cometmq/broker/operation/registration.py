@@ -86,6 +86,12 @@ class Registration:
         self._announcing: asyncio.Task[None] | None = None
         self._registered: set[str] = set()
         self._coming_back: set[str] = set()
+        # Name servers of which the log says that they do not answer.
+        self._out: set[str] = set()
+        # Name servers that let a registration wait for longer than an announcement may, so no change
+        # waits for them; and those of them that get the table because of a change, once they answer.
+        self._late: set[str] = set()
+        self._behind: set[str] = set()
         # Name servers that do not speak the protocol.
         self._strangers: set[str] = set()
         self._closing = False
@@ -204,6 +210,8 @@ class Registration:
         servers = self._config.name_servers()
         if dropped := self._registered - set(servers):
             self._tasks.spawn(self._leave_dropped(dropped), "leave-name-servers")
+        self._behind |= self._late
+        servers = [server for server in servers if server not in self._late]
         few = not all_due and len(topics) <= MAX_TOPICS_AT_ONCE
         if self._config.enable_single_topic_register and few:
             await asyncio.gather(
@@ -317,6 +325,7 @@ class Registration:
     async def _register_with(
         self, server: str, header: RegisterBrokerRequestHeader, body: bytes
     ) -> bool:
+        mark = asyncio.get_running_loop().call_later(_ANNOUNCEMENT_WAIT_S, self._late.add, server)
         try:
             answer = await self._client.call(
                 server,
@@ -324,13 +333,21 @@ class Registration:
                 self._config.register_broker_timeout_mills / 1000,
             )
         except CometMQError as error:
-            if server not in self._coming_back:  # one line for an outage, not one for each try
+            if server not in self._out:  # one line for an outage, not one for each try
+                self._out.add(server)
                 log.warning("not registered", name_server=server, reason=str(error))
             if isinstance(error.__cause__, ProtocolError):
                 self._strangers.add(server)
             self._come_back(server)
             return False
+        finally:
+            mark.cancel()
         self._strangers.discard(server)
+        self._out.discard(server)
+        self._late.discard(server)
+        if server in self._behind:
+            self._behind.discard(server)
+            self._tasks.spawn(self._register(list(self._topics.all()), [server]), "catch-up")
         if answer.code != ResponseCode.SUCCESS:
             if server not in self._coming_back:
                 log.warning("registration refused", name_server=server, reason=_why_refused(answer))
