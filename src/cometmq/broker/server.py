@@ -31,7 +31,7 @@ from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.replication.known_master import KnownMaster
-from cometmq.broker.replication.role import bar_writes
+from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.service import Replication
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.service import Retries
@@ -287,8 +287,9 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         is_slave = self.replication.is_slave
-        if is_slave:
+        if (master_tables := self._master_tables) is not None:
             bar_writes(self._handlers, self.config, lambda: self._master.address)
+            serve_reads_while(self._handlers, lambda: master_tables.divergence)
         await self._opened(self._copies)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -325,10 +326,10 @@ class Broker:
                     lambda: sends.waiting_count,
                 )
             )
-        if self._master_tables is not None:
-            self._master_tables.on_delays.append(delays.show)
-            await self._opened(self._master_tables)
-            self._closing.push_async_callback(self._master_tables.end)
+        if master_tables is not None:
+            master_tables.on_delays.append(delays.show)
+            await self._opened(master_tables)
+            self._closing.push_async_callback(master_tables.end)
         # A slave's log gets the copies that its master makes.
         rolls: list[Callable[[int], int]] = (
             [] if is_slave else [delays.roll, self.transactions.roll]

@@ -39,6 +39,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.request_type import RequestType
 from cometmq.remoting.client import RemotingClient
+from cometmq.replication.divergence import MasterLog, find_divergence
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.network import Network
 from cometmq.runtime.slices import run_slices
@@ -89,13 +90,14 @@ class MasterTables(Service):
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
         self._timer_check_path = config_directory / "timercheck"
         self._delays = DelayState()
+        # How our log has diverged from the master's, as far as is known.
+        self.divergence: str | None = None
         # The address of the broker that was found to be the master.
         self._checked: str | None = None
         self._fails = False
         self._is_copying = False
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
-        self._unsupported: set[int] = set()
 
     async def open(self) -> None:
         parts = self._parts
@@ -119,13 +121,14 @@ class MasterTables(Service):
         """Take nothing more from the former master."""
         self._checked = None
         self._known.clear()
-        self._unsupported.clear()
 
     async def check(self, _ha_address: str) -> None:
-        """Raise CometMQError unless the broker that sends the log is the right master.
+        """Raise CometMQError unless the broker that sends the log is the right master, and our log
+        the beginning of its.
 
         Call this before each connection to the master's HA address: another broker may have started
-        there. The tables are copied soon after the first time that the master was found right.
+        there, or a former master which has other messages. The tables are copied soon after the
+        first time that all was right.
         """
         unreached: CometMQError | None = None
         for address in self._master.candidates():
@@ -136,6 +139,7 @@ class MasterTables(Service):
                 )
             try:
                 await check_master(self._client, self._parts.config, address)
+                await self._compare_logs(address)
             except WrongMasterError:
                 self._checked = None
                 raise
@@ -148,6 +152,13 @@ class MasterTables(Service):
             return
         assert unreached is not None, "a master that is followed has an address"
         raise unreached
+
+    async def _compare_logs(self, address: str) -> None:
+        found = await find_divergence(self._parts.store, MasterLog(self._client, address))
+        self.divergence = None if found is None else str(found)
+        if self.divergence is not None:
+            self._parts.long_polling.release_all()
+            raise WrongMasterError(self.divergence)
 
     # -- tables --
 
