@@ -24,6 +24,7 @@ from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.groups.service import Groups
 from cometmq.broker.long_answer import LongAnswers
+from cometmq.broker.operation.address_warnings import AddressWarnings
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
@@ -125,6 +126,7 @@ class Broker:
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
         self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
+        self._address_warnings = AddressWarnings(self._network)
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
@@ -266,6 +268,7 @@ class Broker:
             tasks=self._tasks,
             network=self._network,
             master=self._master if self.replication.is_slave else None,
+            on_connect=self._address_warnings.met,
         )
         await self._open_services(tables)
         if self._closed:
@@ -357,7 +360,9 @@ class Broker:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await self._own_ip(), self._advertised_port)
+        own_ip = await self._own_ip()
+        self._address_warnings.advertise(own_ip, self.address, self.config.bind_address)
+        packed_host = pack_host(own_ip, self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(
@@ -459,6 +464,7 @@ class Broker:
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
+            on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
             network=self._network,
         )

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 
 _LOOPBACK: Final = "127.0.0.1"
+ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - a name for it
 # Nobody has these addresses (RFC 5737, RFC 3849), but the way to them leads outside.
 _OUTSIDE: Final = ("192.0.2.1", "2001:db8::1")
 _ANY_PORT: Final = 9
@@ -76,6 +77,14 @@ def look_up(host: str) -> str | None:
     except (OSError, UnicodeError):
         return None
     return str(found[0][4][0])
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host is a loopback address, or the name that means one everywhere."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Reach(Enum):

@@ -6,7 +6,7 @@ Java: BrokerOuterAPI, BrokerController.registerBrokerAll.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import structlog
@@ -59,8 +59,9 @@ class Registration:
     says that it has this version, and otherwise all topics. A slave passes what the answers tell of
     its master on to `master`.
 
-    `address` is where clients reach the broker, `ha_address` where slaves do. A name server that
-    does not answer delays no other. For the loop's thread only.
+    `address` is where clients reach the broker, `ha_address` where slaves do. `on_connect` is called
+    with each connection to a name server. A name server that does not answer delays no other. For
+    the loop's thread only.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Registration:
         tasks: TaskOwner,
         network: Network = TCP_NETWORK,
         master: KnownMaster | None = None,
+        on_connect: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -80,6 +82,7 @@ class Registration:
         self._ha_address = ha_address
         self._tasks = tasks
         self._master = master
+        self._on_connect = on_connect
         self._client = RemotingClient(on_connect=self._connected, network=network)
         self._changed: dict[str, TopicConfig] = {}
         self._all_due = False
@@ -246,6 +249,7 @@ class Registration:
 
     def _connected(self, server: str, connection: Connection) -> None:
         connection.on_close.append(lambda _: self._come_back(server))
+        self._on_connect(connection)
 
     def _come_back(self, server: str) -> None:
         """Register until a name server knows us again: one that restarts has forgotten us."""
