@@ -253,8 +253,14 @@ class Cluster:
         self.counts[kind.__name__.removeprefix("_")] += 1
         kind()
 
-    def _while(self) -> None:
-        CLOCK.sleep(self.rng.uniform(0.3, 1.2))
+    def _while(self, times: int = 1) -> None:
+        """Let a moment pass, or several."""
+        for _ in range(times):
+            CLOCK.sleep(self.rng.uniform(0.3, 0.9))
+
+    def _long(self) -> None:
+        """A while that the housekeeping of connections (3 s) ends now and then."""
+        self._while(self.rng.choice((1, 3, 6)))
 
     def _group(self) -> str:
         return self.rng.choice(GROUPS)
@@ -279,14 +285,13 @@ class Cluster:
         for _ in range(3):
             node.kill()
             node.start(wait=False)
-            CLOCK.sleep(self.rng.uniform(0.2, 1.0))
+            CLOCK.sleep(self.rng.uniform(0.2, 0.9))
         node.wait_ready()
 
     def _freeze(self, node: Node) -> None:
         node.signal(signal.SIGSTOP)
         try:
-            self._while()
-            self._while()
+            self._long()
         finally:
             node.signal(signal.SIGCONT)
 
@@ -303,8 +308,7 @@ class Cluster:
     def _mended(self) -> Iterator[None]:
         try:
             yield
-            self._while()
-            self._while()
+            self._long()
         finally:
             self.hosts.heal()
 
@@ -348,8 +352,7 @@ class Cluster:
             with filler.open("wb") as file:
                 free = os.statvfs(node.store).f_bavail * os.statvfs(node.store).f_frsize
                 os.posix_fallocate(file.fileno(), 0, free - self.rng.choice((8, 300)) * 1024)
-            self._while()
-            self._while()
+            self._long()
         finally:
             filler.unlink(missing_ok=True)
         if not node.is_up:
@@ -453,6 +456,10 @@ class History:
                 place = (group, int(queue), int(offset))
                 history.received[consumer].append((place, int(number)))
         return history
+
+    def places(self) -> set[Place]:
+        """Every place that was given to a message."""
+        return {place for _, _, _, place in self.acknowledged}
 
     def sure(self) -> dict[Place, int]:
         """What a SYNC_MASTER acknowledged as being on its slave: number by place."""

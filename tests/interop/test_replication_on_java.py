@@ -54,21 +54,13 @@ COPIED_WITHIN_S = 240.0
 
 
 @pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    need("java", "mvn", "cc")
-    with CometNamesrv() as server:
-        yield server.address
-
-
-@pytest.fixture(scope="module")
-def runs(
-    namesrv: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[None]]]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
     """The runs of all pairs at once: most of each is waiting for what takes 5, 10 or 60 s in Java."""
+    need("java", "mvn", "cc")
     with MqAdmin(5) as mqadmin, ThreadPoolExecutor(len(PAIRS)) as pool:
         found = {}
         for kinds in PAIRS:
-            run = Run(kinds, namesrv, tmp_path_factory.mktemp(kinds), mqadmin)
+            run = Run(kinds, tmp_path_factory.mktemp(kinds), mqadmin)
             found[kinds] = pool.submit(run.from_begin_to_end)
         yield found
 
@@ -138,23 +130,27 @@ def _indexes(events: list[Event]) -> set[int]:
 class Run:
     """What a pair goes through, from its begin to its end."""
 
-    def __init__(self, kinds: str, namesrv: str, directory: Path, mqadmin: MqAdmin) -> None:
+    def __init__(self, kinds: str, directory: Path, mqadmin: MqAdmin) -> None:
         self.kinds = kinds
-        self.namesrv = namesrv
         self.directory = directory
         self.mqadmin = mqadmin
         self.master, self.slave = kinds.split("-")
         self.is_sync = kinds != ASYNC_PAIR
-        self.clients = Client(JavaClient(4 if "4" in kinds else 5), namesrv, kinds)
 
     def from_begin_to_end(self) -> None:
-        at = self.clients
         conf = {**CONF, **(SYNC if self.is_sync else {})}
-        with Pair(
-            self.master, self.slave, self.namesrv, self.directory, self.kinds, conf, CONF
-        ) as pair:
+        with (
+            CometNamesrv() as namesrv,
+            Pair(
+                self.master, self.slave, namesrv.address, self.directory, self.kinds, conf, CONF
+            ) as pair,
+        ):
+            self.namesrv = namesrv.address
             self.pair = pair
+            java = JavaClient(4 if "4" in self.kinds else 5)
+            at = self.clients = Client(java, self.namesrv, self.kinds)
             pair.start_slave()
+            pair.caught_up()
             at.produce(0)
             assert at.read(0) == set(range(COUNT))
             pair.caught_up()
@@ -294,7 +290,10 @@ class Run:
         with other:
             found = eventually(at.pull_all, lambda found: len(found) >= len(served))
             other.kill()
-        assert found == served
+        assert served.items() <= found.items()
+        # How far delayed messages are delivered is copied every 10 s: what came since comes again.
+        again = {index for index, _ in (found[place] for place in found.keys() - served.keys())}
+        assert all(index % 4 in (1, 3) for index in again), again
 
 
 def _received(events: list[Event]) -> set[int]:
