@@ -33,7 +33,7 @@ import cometmq.filtering.sql92_conditions as sql92
 from cometmq.broker.delays.levels import DelayLevels
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.retries.retry import RetryHandler
-from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.broker.storage.group_commit import DiskLine
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.bulk.range_pulls import RangePulls
@@ -147,14 +147,13 @@ def skip_an_fsync(rng: Random) -> Any:
 
 @canary("sends with SYNC_FLUSH are answered before the flush", LOST, after=("power_off",))
 def acknowledge_before_the_flush(rng: Random) -> Any:
-    original = GroupCommit.answer_when_flushed
+    original = DiskLine.enter
 
-    def answer(self: GroupCommit, end: int, *args: Any) -> None:
-        original(self, 0, *args)
-        while self._waiting:
-            self._answer_flushed(end)
+    def enter(self: DiskLine, waiting: Any) -> None:
+        original(self, waiting)
+        self._flushed(waiting.end)
 
-    return patch.object(GroupCommit, "answer_when_flushed", answer)
+    return patch.object(DiskLine, "enter", enter)
 
 
 @canary("one send in ten is answered 0.2 s before its append", LOST, OFFSETS)

@@ -32,6 +32,7 @@ from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.master_check import check_alone
 from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.service import Replication
 from cometmq.broker.replication.tables import MasterTables
@@ -49,6 +50,7 @@ from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.access import AdminAccess
+from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
@@ -248,6 +250,7 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
+        await self._check_alone()
         tables = await self._open_parts()
         if self.replication.is_slave:
             self._master_tables = MasterTables(self.parts, tables, self._master, self._network)
@@ -286,13 +289,22 @@ class Broker:
         if self._monitoring is not None and self._metrics is not None:
             self._monitoring.state = self._metrics.ready
 
+    async def _check_alone(self) -> None:
+        """Raise ConfigError, before the store is touched, if another broker has our name and id."""
+        client = RemotingClient(network=self._network)
+        try:
+            await check_alone(client, self.config, self.address)
+        finally:
+            await client.close()
+
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         is_slave = self.replication.is_slave
         if (master_tables := self._master_tables) is not None:
             bar_writes(self._handlers, self.config, lambda: self._master.address)
-            serve_reads_while(self._handlers, lambda: master_tables.divergence)
+            serve_reads_while(self._handlers, lambda: self._copies.divergence)
+            master_tables.is_diverged = lambda: self._copies.divergence is not None
         await self._opened(self._copies)
         delays = await self._opened(Delays(parts))
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -308,6 +320,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
+                self._copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.broker.broker_box import turns
 from tests.unit.remoting.line import ECHO, EchoHeader, Line
 
-from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.broker.storage.group_commit import DiskLine, GroupCommit
 from cometmq.errors import ANSWER_MEANINGS, Stored, StoreError, StoreStarvedError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import FLAG_ONEWAY, Request
@@ -44,7 +44,8 @@ class Sends:
         self.timeout_s = TIMEOUT_S
         self.tasks = TaskOwner("test")
         self.line = Line()
-        self.commit = GroupCommit(cast("Any", self.disk), lambda: self.timeout_s, self.tasks)
+        disk = DiskLine(cast("Any", self.disk), lambda: self.timeout_s, self.tasks)
+        self.commit = GroupCommit(disk, None)
 
     def send(self, opaque: int, end: int, *, oneway: bool = False) -> None:
         """Have a send wait whose message ends at `end` in the log."""
@@ -56,7 +57,7 @@ class Sends:
             frame=Frame(0, b"", b""),
         )
         ext_json = b'"queueOffset":"%d"' % opaque
-        self.commit.answer_when_flushed(end, self.line.connection, request, ext_json)
+        self.commit.answer_when_safe(end, self.line.connection, request, ext_json)
 
     async def synced(self, number: int, end: int | Exception) -> None:
         """End the sync of that number, and let the answers go out."""

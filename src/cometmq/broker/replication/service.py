@@ -8,9 +8,12 @@ from typing import Final
 import structlog
 
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.status import StatusHandlers
 from cometmq.errors import ConfigError
+from cometmq.remoting.client import RemotingClient
+from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
 from cometmq.runtime.network import Network
@@ -25,7 +28,8 @@ class Replication(Service):
     """Makes the master's side of the replication or the slave's, as the role says.
 
     `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave` is None
-    on masters. A slave calls `check` before each connection, see `ReplicationSlave`.
+    on masters. Before each connection a slave calls `check`, which returns the broker's address of
+    the right master or raises CometMQError, and compares the end of its log with that master's.
     """
 
     def __init__(
@@ -33,9 +37,11 @@ class Replication(Service):
         parts: Parts,
         network: Network,
         known_master: KnownMaster,
-        check: Callable[[str], Awaitable[None]] | None = None,
+        check: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         self._parts = parts
+        self._check = check
+        self._client = RemotingClient(network=network)
         self._known_master = known_master
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
@@ -45,7 +51,7 @@ class Replication(Service):
                 parts.replication,
                 clock=parts.clock,
                 network=network,
-                check=check,
+                compare=self._compare,
             )
         else:
             self.master = ReplicationMaster(
@@ -85,6 +91,14 @@ class Replication(Service):
                 return None
         return master.port
 
+    @property
+    def needed(self) -> NeededCopies | None:
+        """What sends of a SYNC_MASTER wait for; None in other roles. Known after `bind`."""
+        config = self._parts.replication
+        if self.master is None or config.broker_role != "SYNC_MASTER":
+            return None
+        return NeededCopies(self.master, config)
+
     async def open(self) -> None:
         StatusHandlers(self._parts, self).register(self._parts.handlers)
 
@@ -101,10 +115,26 @@ class Replication(Service):
         if self.slave is not None:
             self.slave.follow(self._known_master.ha_address)
 
+    async def _compare(self, ha_address: str) -> Divergence | None:
+        """Return how the own log differs from that of the master. Raises CometMQError if the master
+        is not the right one, or does not answer.
+        """
+        if self._check is None:
+            return None
+        address = await self._check(ha_address)
+        return await find_divergence(self._parts.store, MasterLog(self._client, address))
+
+    @property
+    def divergence(self) -> str | None:
+        """How a slave's log differs from its master's, as far as is known."""
+        found = None if self.slave is None else self.slave.divergence
+        return None if found is None else str(found)
+
     async def stop_copying(self) -> None:
         """End the connection of a slave; call it before what it uses is closed."""
         if self.slave is not None:
             await self.slave.close()
+        await self._client.close()
 
     async def stop_serving(self) -> None:
         """Give slaves in step the end of the log, then close; call it when nothing is appended."""

@@ -39,7 +39,6 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.request_type import RequestType
 from cometmq.remoting.client import RemotingClient
-from cometmq.replication.divergence import MasterLog, find_divergence
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.network import Network
 from cometmq.runtime.slices import run_slices
@@ -90,8 +89,8 @@ class MasterTables(Service):
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
         self._timer_check_path = config_directory / "timercheck"
         self._delays = DelayState()
-        # How our log has diverged from the master's, as far as is known.
-        self.divergence: str | None = None
+        # Whether our log is known to differ from the master's: then its tables do not fit here.
+        self.is_diverged: Callable[[], bool] = lambda: False
         # The address of the broker that was found to be the master.
         self._checked: str | None = None
         self._fails = False
@@ -122,13 +121,12 @@ class MasterTables(Service):
         self._checked = None
         self._known.clear()
 
-    async def check(self, _ha_address: str) -> None:
-        """Raise CometMQError unless the broker that sends the log is the right master, and our log
-        the beginning of its.
+    async def check(self, _ha_address: str) -> str:
+        """Return the address of the broker that sends the log. Raises CometMQError unless it is the
+        right master.
 
         Call this before each connection to the master's HA address: another broker may have started
-        there, or a former master which has other messages. The tables are copied soon after the
-        first time that all was right.
+        there. The tables are copied soon after the first time that the master was found right.
         """
         unreached: CometMQError | None = None
         for address in self._master.candidates():
@@ -139,7 +137,6 @@ class MasterTables(Service):
                 )
             try:
                 await check_master(self._client, self._parts.config, address)
-                await self._compare_logs(address)
             except WrongMasterError:
                 self._checked = None
                 raise
@@ -149,23 +146,16 @@ class MasterTables(Service):
             if self._checked != address:
                 self._checked = address
                 self._parts.tasks.spawn(self.copy(), "copy-tables-first")
-            return
+            return address
         assert unreached is not None, "a master that is followed has an address"
         raise unreached
-
-    async def _compare_logs(self, address: str) -> None:
-        found = await find_divergence(self._parts.store, MasterLog(self._client, address))
-        self.divergence = None if found is None else str(found)
-        if self.divergence is not None:
-            self._parts.long_polling.release_all()
-            raise WrongMasterError(self.divergence)
 
     # -- tables --
 
     async def copy(self) -> None:
         """Copy all tables once, if the master is known and no copy is under way."""
         address = self._checked
-        if address is None or self._is_copying:
+        if address is None or self._is_copying or self.is_diverged():
             return
         self._is_copying = True
         try:
@@ -194,7 +184,7 @@ class MasterTables(Service):
             parts.groups,
         )
         offsets = await self._offsets(address)
-        if await self._is_covered(address, offsets.log_end):
+        if await self._is_covered(address, offsets.log_end) and not self.is_diverged():
             await self._take_over(offsets)
 
     async def _copy_versioned(

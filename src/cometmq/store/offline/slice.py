@@ -279,7 +279,7 @@ def _copy_log(store: OfflineStore, made: Slice, disk: Disk, progress: Progress |
         disk.allocate(path, size, reserved=1)
         start = max(made.first_offset - file.base, 0)
         stop = min(made.end_offset - file.base, size)
-        for at, data in _fillers(file.base, start, made.first_timestamp):
+        for at, data in fillers(file.base, start, made.first_timestamp):
             disk.write_at(path, at, memoryview(data))
         for at in range(start, stop, _CHUNK):
             end = min(at + _CHUNK, stop)
@@ -292,7 +292,7 @@ def _copy_log(store: OfflineStore, made: Slice, disk: Disk, progress: Progress |
     disk.sync_directory(directory)
 
 
-def _fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]]:
+def fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]]:
     """Yield what is not zero of records that fill the first `size` bytes of a file."""
     at = 0
     while at < size:
