@@ -64,7 +64,7 @@ class JavaPair(ReplicatedPeer, JavaPeer):
     """Runs Java's master, slave and name server."""
 
     def __init__(self, directory: Path, *, heap_mib: int, sync: bool, slave: bool = True) -> None:
-        JavaPeer.__init__(self, directory, heap_mib=heap_mib, conf=_role(sync=sync))
+        super().__init__(directory, heap_mib=heap_mib, conf=_role(sync=sync))
         self._starts_slave = slave
         (directory / "slave").mkdir()
         self._slave = JavaBroker(
@@ -78,12 +78,12 @@ class JavaPair(ReplicatedPeer, JavaPeer):
         )
 
     def _spawn(self) -> None:
-        JavaPeer._spawn(self)
+        super()._spawn()
         self._spawn_slave()
 
     def stop(self) -> None:
         self._stop_slave()
-        JavaPeer.stop(self)
+        super().stop()
 
 
 class CometPair(ReplicatedPeer, CometPeer):
@@ -91,7 +91,7 @@ class CometPair(ReplicatedPeer, CometPeer):
 
     def __init__(self, directory: Path, *, heap_mib: int, sync: bool, slave: bool = True) -> None:
         del heap_mib  # Java's alone
-        CometPeer.__init__(self, directory, conf=_role(sync=sync))
+        super().__init__(directory, conf=_role(sync=sync))
         self._starts_slave = slave
         (directory / "slave").mkdir()
         host, port = self.name_server
@@ -104,12 +104,12 @@ class CometPair(ReplicatedPeer, CometPeer):
         )
 
     def _spawn(self) -> None:
-        CometPeer._spawn(self)
+        super()._spawn()
         self._spawn_slave()
 
     def stop(self) -> None:
         self._stop_slave()
-        CometPeer.stop(self)
+        super().stop()
 
 
 def _role(*, sync: bool) -> dict[str, str]:

@@ -51,7 +51,7 @@ IN_STEP_LIMIT_SECONDS = 120.0
 # last file only, so that file has to be the first.
 CATCH_UP_BYTES = 900 << 20
 
-Pair: TypeAlias = "type[ReplicatedPeer]"
+Pair: TypeAlias = "type[JavaPair] | type[CometPair]"
 
 
 @dataclass(frozen=True, slots=True)

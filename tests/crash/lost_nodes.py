@@ -369,18 +369,58 @@ class Cluster:
     # -- the manual switch --
 
     def promote(self, group: str) -> Node:
-        """Kill the master for good, and make its slave the master. Return the node that was it."""
+        """Kill the master for good, and make its slave the master. Return the node that was it.
+
+        Now and then the last that the master stored does not reach the slave.
+        """
         old, new = self.masters[group], self.slave_of(group)
+        if not self.hosts.why_not and self.rng.random() < 0.7:
+            self.hosts.cut(new.host)
+            CLOCK.sleep(self.rng.uniform(0.2, 0.6))
+            old.kill()
+            self.hosts.heal()
         old.kill()
         new.stop()
         new.conf |= {"brokerRole": "SYNC_MASTER", "brokerId": "0"}
         self.masters[group] = new
+        self.counts["promotion"] += 1
         return old
 
-    def demote(self, node: Node) -> None:
-        """Have a node that was the master come back as the slave."""
-        node.conf |= {"brokerRole": "SLAVE", "brokerId": "1"}
-        node.start()
+    def come_back(self, group: str, old: Node) -> bool:
+        """Have the former master follow the new one; return whether its store had to be mended.
+
+        If it has what the new one never got, it must say so, leave its log as it is, and go on once
+        `cometmq store rejoin` has cut that off.
+        """
+        new = self.masters[group]
+        _, end = stored_in(old.store)
+        log = raw_log(old.store, end)
+        old.conf |= {"brokerRole": "SLAVE", "brokerId": "1"}
+        old.start()
+        refused = eventually(
+            lambda: self._outcome(old, new, end), wait_s=DEADLINE_S, note=old.said()[-2000:]
+        )
+        if refused != "refused":
+            return False
+        old.stop()
+        assert raw_log(old.store, end) == log, "a slave that has diverged changed its log"
+        command = [sys.executable, "-m", "cometmq", "store", "rejoin", str(old.store), "--write"]
+        command += ["--master", new.address, "-c", str(old.directory / "conf")]
+        done = subprocess.run(
+            self.hosts.command(old.host, command),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        old.start()
+        return True
+
+    def _outcome(self, old: Node, new: Node, end: int) -> str | None:
+        if "store rejoin" in old.said():
+            return "refused"
+        return "follows" if stored_in(old.store)[1] > end else None
 
 
 class Member:
@@ -505,6 +545,12 @@ def stored_in(store: Path) -> tuple[dict[tuple[int, int], int], int]:
         if at < len(data):
             break
     return found, end
+
+
+def raw_log(store: Path, end: int) -> bytes:
+    """The bytes of the log up to `end`; its first file is the one at 0."""
+    files = sorted((store / "commitlog").iterdir())
+    return b"".join(file.read_bytes() for file in files)[:end]
 
 
 def _record(data: bytes, at: int) -> tuple[int, int, int, str, bytes]:

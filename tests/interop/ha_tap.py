@@ -12,9 +12,9 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, TypeVar
 
 # A frame's header: int64 commit-log offset of the body, int32 size of the body.
 FRAME = struct.Struct(">qi")
@@ -22,6 +22,7 @@ FRAME = struct.Struct(">qi")
 REPORT = struct.Struct(">q")
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close sends RST
 
+T = TypeVar("T")
 Side = Literal["master", "slave"]
 
 
@@ -76,7 +77,7 @@ class Connection:
     def reports(self) -> list[Report]:
         """The complete reports of the slave."""
         return [
-            Report(at_ms, *parsed) for at_ms, parsed in _parsed(self.chunks, "slave", _one_report)
+            Report(at_ms, parsed) for at_ms, parsed in _parsed(self.chunks, "slave", _one_report)
         ]
 
 
@@ -187,6 +188,7 @@ class Tap:
 
 
 def _one_frame(data: bytearray) -> tuple[int, tuple[int, bytes]] | None:
+    """The first frame's end and content, None while it is not complete."""
     if len(data) < FRAME.size:
         return None
     offset, size = FRAME.unpack_from(data)
@@ -194,16 +196,22 @@ def _one_frame(data: bytearray) -> tuple[int, tuple[int, bytes]] | None:
     return None if len(data) < end else (end, (offset, bytes(data[FRAME.size : end])))
 
 
-def _one_report(data: bytearray) -> tuple[int, tuple[int]] | None:
-    return None if len(data) < REPORT.size else (REPORT.size, REPORT.unpack_from(data))
+def _one_report(data: bytearray) -> tuple[int, int] | None:
+    if len(data) < REPORT.size:
+        return None
+    (offset,) = REPORT.unpack_from(data)
+    return REPORT.size, offset
 
 
-def _parsed(chunks: Iterable[Chunk], side: Side, parse) -> Iterator[tuple[int, tuple]]:
+def _parsed(
+    chunks: Iterable[Chunk], side: Side, parse: Callable[[bytearray], tuple[int, T] | None]
+) -> Iterator[tuple[int, T]]:
     waiting = bytearray()
     for chunk in list(chunks):
         if chunk.side != side:
             continue
         waiting += chunk.data
         while (found := parse(waiting)) is not None:
-            yield chunk.at_ms, found[1]
-            del waiting[: found[0]]
+            end, parsed = found
+            yield chunk.at_ms, parsed
+            del waiting[:end]

@@ -140,7 +140,10 @@ def test_a_queue_begins_where_its_first_record_says(make_box: Callable[..., Box]
             store.open()
         assert (store.commit_log.min_offset, store.commit_log.end) == (start, end)
         for queue_id in range(2):
-            first, behind = store.min_offset("orders", queue_id), store.max_offset("orders", queue_id)
+            first, behind = (
+                store.min_offset("orders", queue_id),
+                store.max_offset("orders", queue_id),
+            )
             assert 0 < first < behind == master.max_offset("orders", queue_id)
             assert bodies(store, queue_id=queue_id) == bodies(master, queue_id=queue_id)[first:]
 
