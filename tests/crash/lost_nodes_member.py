@@ -1,6 +1,6 @@
 """Producers and consumers of one process that outlive their servers, and write down what they see.
 
-Run as `python -m tests.crash.lost_nodes_member NAMESRV TOPIC CLUSTER HISTORY`. It makes the topic, sends
+Run as `python -m tests.crash.lost_nodes_member NAMESRV CLUSTER HISTORY`. It makes the topic, sends
 until its input ends, and goes on consuming until its input says `end`. A line of the history is one of
 
 | line | meaning |
@@ -8,7 +8,6 @@ until its input ends, and goes on consuming until its input says `end`. A line o
 | `A number sender status broker queue offset` | the message is acknowledged |
 | `F number error` | nobody acknowledged the message |
 | `R consumer broker queue offset number` | a consumer has it; each line of a consumer comes in its order |
-| `P broker queue` | the operator's word: here the broker was replaced by its slave (written by the test) |
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from cometmq.admin import AdminClient
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer
 from cometmq.errors import CometMQError
 
+TOPIC = "lost"
 SENDERS = 6
 PAUSE_S = 0.01
 BODY_BYTES = 300
@@ -39,9 +39,8 @@ def number_of(body: bytes) -> int:
 
 
 class Member:
-    def __init__(self, namesrv: str, topic: str, cluster: str, history: str) -> None:
+    def __init__(self, namesrv: str, cluster: str, history: str) -> None:
         self._namesrv = namesrv
-        self._topic = topic
         self._cluster = cluster
         self._history = os.open(history, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._numbers = itertools.count()
@@ -57,10 +56,10 @@ class Member:
             push = PushConsumer(
                 "lost-push", self._listener("push"), namesrv=self._namesrv, consume_from=first
             )
-            push.subscribe(self._topic)
+            push.subscribe(TOPIC)
             await stack.enter_async_context(push)
             pull = LitePullConsumer("lost-pull", namesrv=self._namesrv, consume_from=first)
-            pull.subscribe(self._topic)
+            pull.subscribe(TOPIC)
             await stack.enter_async_context(pull)
             producer = Producer("lost-producers", namesrv=self._namesrv, send_timeout_ms=2000)
             await stack.enter_async_context(producer)
@@ -79,15 +78,13 @@ class Member:
 
     async def _make_topic(self) -> None:
         async with AdminClient(namesrv=self._namesrv) as admin:
-            await admin.topics.create(
-                self._topic, read_queues=2, write_queues=2, cluster=self._cluster
-            )
+            await admin.topics.create(TOPIC, read_queues=2, write_queues=2, cluster=self._cluster)
 
     async def _send(self, producer: Producer, sender: int) -> None:
         while not self._stopped:
             number = next(self._numbers)
             try:
-                result = await producer.send(Message(self._topic, body_of(number)))
+                result = await producer.send(Message(TOPIC, body_of(number)))
             except CometMQError as error:
                 self._write(f"F {number} {type(error).__name__}")
                 await asyncio.sleep(0.2)

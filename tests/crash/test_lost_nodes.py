@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 import sys
 from pathlib import Path
 
 import pytest
-from tests.crash.lost_nodes import (
-    DEADLINE_S,
-    GROUPS,
-    Cluster,
+from tests.crash.lost_nodes import DEADLINE_S, GROUPS, Cluster, Member
+from tests.crash.lost_nodes_judge import (
     History,
-    Member,
     check_order,
     check_promoted,
     check_queue_order,
@@ -33,6 +31,7 @@ from tests.crash.lost_nodes import (
     raw_log,
     stored_in,
 )
+from tests.crash.lost_nodes_member import TOPIC
 from tests.waits import CLOCK, eventually
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
@@ -168,3 +167,67 @@ def report(
         f"{statuses}, {len(history.failed)} failed; {kept} sure on the promoted slave, "
         f"{'' if mended else 'not '}mended as it came back, {excused} deliveries excused; {'; '.join(filter(None, told))} "
     )
+
+
+# -- the judge itself --
+
+
+def judged(*lines: str) -> History:
+    return History.of(lines)
+
+
+def test_the_judge_finds_an_offset_that_is_given_twice() -> None:
+    history = judged(
+        "A 1 0 SEND_OK a 0 5", "A 2 0 FLUSH_SLAVE_TIMEOUT a 0 6", "A 3 0 SEND_OK a 0 6"
+    )
+    assert history.sure() == {("a", 0, 5): 1, ("a", 0, 6): 3}
+    with pytest.raises(AssertionError, match="given twice"):
+        judged("A 1 0 SEND_OK a 0 5", "A 2 1 SEND_OK a 0 5").sure()
+
+
+def test_the_judge_finds_an_offset_that_goes_back() -> None:
+    check_order(judged("A 1 0 SEND_OK a 0 5", "A 2 1 SEND_OK a 0 4", "A 3 0 SEND_OK a 0 6"))
+    with pytest.raises(AssertionError, match="go back to 4"):
+        check_order(judged("A 1 0 SEND_OK a 0 5", "A 2 0 SEND_OK a 0 4"))
+
+
+def test_the_judge_finds_a_message_that_never_came() -> None:
+    sent = ("A 1 0 SEND_OK a 0 5", "A 2 0 SEND_OK a 0 6")
+    assert check_received(judged(*sent, "R pull a 0 6 2", "R pull a 0 5 1"), "pull") == 0
+    with pytest.raises(AssertionError, match="never got 1 messages"):
+        check_received(judged(*sent, "R pull a 0 6 2", "R push a 0 5 1"), "pull")
+    # It had read another message at the place, which went with the old master.
+    assert check_received(judged(*sent, "R pull a 0 6 2", "R pull a 0 5 9"), "pull") == 1
+
+
+def test_the_judge_finds_a_queue_that_came_out_of_order() -> None:
+    sent = ("A 1 0 SEND_OK a 0 5", "A 2 0 SEND_OK a 0 6")
+    again = ("R pull a 0 5 1", "R pull a 0 6 2", "R pull a 0 5 1")
+    check_queue_order(judged(*sent, *again), "pull")
+    with pytest.raises(AssertionError, match="behind offset 6"):
+        check_queue_order(judged(*sent, "R pull a 0 6 2", "R pull a 0 5 1"), "pull")
+
+
+def test_the_judge_finds_what_a_promoted_slave_lacks(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "commitlog").mkdir(parents=True)
+    records = b"".join(record(offset, 10 + offset, 200 * offset) for offset in range(3))
+    (store / "commitlog" / ("0" * 20)).write_bytes(records.ljust(4096, b"\0"))
+    found, end = stored_in(store)
+    assert found == {(0, 0): 10, (0, 1): 11, (0, 2): 12}
+    assert end == len(records) == 600
+    assert check_promoted(judged("A 11 0 SEND_OK a 0 1", "A 7 0 SEND_OK b 0 9"), "a", store) == 1
+    with pytest.raises(AssertionError, match="1 acknowledged messages are not on the slave"):
+        check_promoted(judged("A 13 0 SEND_OK a 0 3"), "a", store)
+    (store / "commitlog" / ("0" * 20)).write_bytes(records[:200] + record(2, 12, 200))
+    with pytest.raises(AssertionError, match="a gap or a repetition"):
+        stored_in(store)
+
+
+def record(queue_offset: int, number: int, place: int) -> bytes:
+    """A stored record of 200 bytes."""
+    topic = TOPIC.encode()
+    head = struct.pack(">IIIIqqIq", 0xDAA320A7, 0, 0, 0, queue_offset, place, 0, 0)
+    tail = bytes([len(topic)]) + topic + struct.pack(">H", 0)
+    body = str(number).encode().ljust(200 - 4 - len(head) - 36 - 4 - len(tail), b".")
+    return struct.pack(">I", 200) + head + bytes(36) + struct.pack(">I", len(body)) + body + tail
