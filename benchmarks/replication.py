@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
 
-from benchmarks.frames import BenchmarkError, ControlConnection
+from benchmarks.frames import SUCCESS, BenchmarkError, ControlConnection
 from benchmarks.load import process_cpu_seconds
 from benchmarks.measure import Measurement, Row, create_topic, measure_stored, run_load
 from benchmarks.replicated_peers import CometPair, JavaPair, ReplicatedPeer
@@ -189,8 +189,13 @@ def _sampled(pair: ReplicatedPeer) -> Iterator[list[tuple[float, int, int]]]:
 
 
 def log_end(connection: ControlConnection) -> int:
-    table = json.loads(connection.call(RUNTIME_INFO, {}).body)["table"]
-    return int(table["commitLogMaxOffset"])
+    """Return where the log of a broker ends. Java refuses to say so while it is busy, and is asked again."""
+    deadline = time.monotonic() + IN_STEP_LIMIT_SECONDS
+    while (answer := connection.call(RUNTIME_INFO, {})).code != SUCCESS:
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"no runtime information: code {answer.code}, {answer.remark}")
+        time.sleep(POLL_SECONDS)
+    return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
 
 
 def _in_step(pair: ReplicatedPeer) -> None:
