@@ -85,8 +85,8 @@ class Tap:
     """A context manager. `connections` are those so far, the newest last.
 
     `cut_after(count)` ends the connection of the moment with RST as soon as the master has sent so many
-    bytes more, of which the slave still gets all: between two bytes of a record, for example. While
-    `refusing`, new connections are reset at once.
+    bytes more, of which the slave still gets all: between two bytes of a record, for example. Without
+    `lets_reports_through`, what slaves say waits in the tap.
     """
 
     def __init__(self, target: str = "") -> None:
@@ -94,9 +94,8 @@ class Tap:
         self._server = socket.create_server(("127.0.0.1", 0), backlog=16)
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
         self.connections: list[Connection] = []
-        self.refusing = False
-        # Whether to keep the bytes of the master: a benchmark's are many.
-        self.keeps = True
+        self.lets_reports_through = threading.Event()
+        self.lets_reports_through.set()
         self._left: int | None = None
         self._pairs: list[tuple[Connection, socket.socket, socket.socket]] = []
         self._threads = [threading.Thread(target=self._accept, name="ha-tap", daemon=True)]
@@ -121,6 +120,7 @@ class Tap:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        self.lets_reports_through.set()
         self._threads[0].join()
         self.cut()
         for thread in self._threads[1:]:
@@ -140,8 +140,6 @@ class Tap:
                 return
             host, _, port = self.target.rpartition(":")
             try:
-                if self.refusing:
-                    raise ConnectionRefusedError
                 master = socket.create_connection((host, int(port)), timeout=5)
             except OSError:
                 slave.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -172,8 +170,9 @@ class Tap:
                     cut = len(data) >= self._left
                     data = data[: self._left]
                     self._left = None if cut else self._left - len(data)
-                if self.keeps or side == "slave":
-                    connection.add(side, data)
+                connection.add(side, data)
+                if side == "slave":
+                    self.lets_reports_through.wait()
                 sink.sendall(data)
         connection.end("tap" if cut else side)
         if cut:
