@@ -173,7 +173,7 @@ class Broker:
     @property
     def slave(self) -> ReplicationSlave | None:
         """What copies the log of the master, once the broker is started; None on a master."""
-        return self._copies.slave
+        return self.copies.slave
 
     @property
     def metrics_address(self) -> str | None:
@@ -342,7 +342,7 @@ class Broker:
             Topics(parts, tables, self._registration.announced, storage.work_off)
         )
         # A slave has the tables of its master.
-        if self._shared_tables is not None and not is_slave:
+        if self._shared_tables is not None and not self.replication.is_slave:
             from cometmq.broker.siblings.service import Siblings
 
             await self._opened(Siblings(parts, tables, self._shared_tables, topics.delete))
