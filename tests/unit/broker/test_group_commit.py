@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.broker.broker_box import turns
 from tests.unit.remoting.line import ECHO, EchoHeader, Line
+from tests.waits import until
 
 from cometmq.broker.storage.group_commit import DiskLine, GroupCommit, SlaveLine
 from cometmq.errors import ANSWER_MEANINGS, Stored, StoreError, StoreStarvedError
@@ -343,8 +344,7 @@ def test_slaves_that_do_not_report_make_a_send_overdue_after_slave_timeout() -> 
         sends.send(1, end=100)
         await turns(5)
         await sends.synced(0, 100)
-        while not sends.answers:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(sends.answers), pause_s=0.01)
         assert sends.answers == [(1, SLAVE_LATE)]
         assert loop.time() == pytest.approx(3.0, abs=0.1)
         # A shorter time-out counts for those that wait already, within a second.
@@ -353,8 +353,7 @@ def test_slaves_that_do_not_report_make_a_send_overdue_after_slave_timeout() -> 
         await sends.synced(1, 200)
         sends.copies.limit_s = 0.5
         began_s = loop.time()
-        while len(sends.answers) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(sends.answers) == 2, pause_s=0.01)
         assert loop.time() - began_s == pytest.approx(1.0, abs=0.1)
 
     copied_scene(play)

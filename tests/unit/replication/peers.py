@@ -92,7 +92,9 @@ class Master:
 
     def __init__(self, slave: ReplicationSlave) -> None:
         self.wire = Wire()
+        self.slave = slave
         self.connection = self.wire.protocol = MasterConnection(slave)
+        slave._connection = self.connection
         self.connection.connection_made(self.wire)
 
     @property

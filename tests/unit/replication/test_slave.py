@@ -125,7 +125,7 @@ def test_a_full_disk_makes_it_wait_and_then_go_on(
     tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play(master: Master, store: MessageStore) -> None:
-        full = True
+        full = [True]
         append = MessageStore.append_replicated
 
         def refuse(store: MessageStore, *args: Any, **kwargs: Any) -> bool:
@@ -136,7 +136,7 @@ def test_a_full_disk_makes_it_wait_and_then_go_on(
         monkeypatch.setattr(MessageStore, "append_replicated", refuse)
         monkeypatch.setattr("cometmq.replication.master_connection._PAUSE_S", 0.02)
         master.connection.data_received(frame(0, log[:500]))
-        assert master.connection.held_up == "no room on the disk"
+        assert master.slave.reason == "no room on the disk"
         assert not master.wire.reading
         # The kernel may have given more before reading stopped.
         master.connection.data_received(frame(500, log[500:]))
@@ -144,10 +144,10 @@ def test_a_full_disk_makes_it_wait_and_then_go_on(
         await asyncio.sleep(0.15)
         assert not master.connection.closed
         assert len(master.wire.written) > 3 * 8
-        full = False
+        full.clear()
         await until(lambda: master.reports == len(log), pause_s=0.001)
         assert master.wire.reading
-        assert master.connection.held_up is None
+        assert master.slave.reason is None
         assert bodies(store) == [b"%04d" % number for number in range(10)]
 
     scene(tmp_path, play, ha_housekeeping_interval=60, ha_send_heartbeat_interval=20)
