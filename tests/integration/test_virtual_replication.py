@@ -358,3 +358,22 @@ def test_with_three_copies_the_slower_slave_decides() -> None:
             assert cluster.broker(MASTER).store.max_offset(TOPIC, 0) == end
 
     play(story, slaves=2, master_role="SYNC_MASTER", properties={"inSyncReplicas": "3"})
+
+
+def test_ha_status_tells_the_truth_of_a_master_and_of_a_slave() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Producer("shop", namesrv=cluster.namesrv) as producer:
+            await send(producer, 5)
+            await copied(cluster, within_s=1)
+            await asyncio.sleep(6)
+        end = cluster.broker(MASTER).store.commit_log.end
+        async with AdminClient(namesrv=cluster.namesrv) as admin:
+            master, slave = cluster.broker(MASTER), cluster.broker(SLAVE)
+            found = (await admin.brokers.replication(broker=master.address))[master.address]
+            assert str(end) in repr(found)
+            assert "in_sync=True" in repr(found)
+            found = (await admin.brokers.replication(broker=slave.address))[slave.address]
+            assert master.ha_address in repr(found)
+            assert str(end) in repr(found)
+
+    play(story)
