@@ -14,6 +14,7 @@ from cometmq.aio import AdminClient, Producer
 from cometmq.broker.server import Broker
 from cometmq.errors import RemoteError
 from cometmq.model.results import SendStatus
+from cometmq.replication.master import ReplicationMaster
 from cometmq.testing import Cluster
 
 MASTER: Final = "broker-a"
@@ -42,6 +43,12 @@ def play(story: Story, *, properties: dict[str, str] | None = None, **options: A
     options.setdefault("slaves", 1)
     with Cluster(clock="virtual", properties=given, **options) as cluster:
         cluster.run(story(cluster))
+
+
+def master_of(cluster: Cluster) -> ReplicationMaster:
+    master = cluster.broker(MASTER).copies.master
+    assert master is not None
+    return master
 
 
 def log_of(broker: Broker) -> bytes:
@@ -138,8 +145,7 @@ def test_cuts_at_any_byte_lose_nothing_and_repeat_nothing(seed: int) -> None:
 def test_a_half_open_link_is_given_up_by_both_and_made_anew() -> None:
     async def story(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()
-        copies = cluster.broker(MASTER).copies.master
-        assert copies is not None
+        copies = master_of(cluster)
         async with Producer("shop", namesrv=cluster.namesrv) as producer:
             await send(producer, 10)
             await copied(cluster, within_s=1)
@@ -160,8 +166,7 @@ def test_a_half_open_link_is_given_up_by_both_and_made_anew() -> None:
 
 def test_a_slave_that_does_not_read_holds_up_nobody_and_costs_a_bounded_buffer() -> None:
     async def story(cluster: Cluster) -> None:
-        copies = cluster.broker(MASTER).copies.master
-        assert copies is not None
+        copies = master_of(cluster)
         async with Producer("shop", namesrv=cluster.namesrv) as producer:
             await send(producer, 2)
             await copied(cluster, within_s=1)
@@ -217,10 +222,9 @@ def test_a_slave_whose_disk_is_full_waits_and_goes_on() -> None:
     play(story)
 
 
-def test_nothing_polls_while_nothing_is_sent() -> None:
+def test_nothing_polls_while_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
-        copies = cluster.broker(MASTER).copies.master
-        assert copies is not None
+        copies = master_of(cluster)
         async with Producer("shop", namesrv=cluster.namesrv) as producer:
             await send(producer, 1)
             await copied(cluster, within_s=1)
@@ -233,7 +237,7 @@ def test_nothing_polls_while_nothing_is_sent() -> None:
                 went_on += 1
                 go_on()
 
-            slave.go_on = counted  # type: ignore[method-assign]
+            monkeypatch.setattr(slave, "go_on", counted)
             before = slave.speed.total
             await asyncio.sleep(60)
             # Only what brokers write by themselves wakes the transfer.
@@ -269,7 +273,7 @@ def test_a_sync_master_answers_when_a_slave_has_the_message() -> None:
         loop = asyncio.get_running_loop()
         slave = cluster.broker(SLAVE).store
         async with Producer("shop", namesrv=cluster.namesrv) as producer:
-            await until(lambda: cluster.broker(MASTER).copies.master.slaves, pause_s=0.1)  # type: ignore[union-attr]
+            await until(lambda: master_of(cluster).slaves, pause_s=0.1)
             for number in range(20):
                 result = await producer.send(Message(TOPIC, b"%d" % number))
                 assert result.status is OK
@@ -286,7 +290,7 @@ def test_a_sync_master_says_how_safe_a_message_is_without_slaves() -> None:
     async def story(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()
         async with Producer("shop", namesrv=cluster.namesrv, send_timeout_ms=9000) as producer:
-            await until(lambda: cluster.broker(MASTER).copies.master.slaves, pause_s=0.1)  # type: ignore[union-attr]
+            await until(lambda: master_of(cluster).slaves, pause_s=0.1)
             assert await send(producer, 2) == [OK, OK]
             cluster.blackhole(MASTER, SLAVE)
             began_s = loop.time()
@@ -298,7 +302,7 @@ def test_a_sync_master_says_how_safe_a_message_is_without_slaves() -> None:
             cluster.kill(SLAVE)
             assert await waiting == [TIMEOUT]
             cluster.heal_all()
-            await until(lambda: not cluster.broker(MASTER).copies.master.slaves, wait_s=60)  # type: ignore[union-attr]
+            await until(lambda: not master_of(cluster).slaves, wait_s=60)
             began_s = loop.time()
             assert await send(producer, 1) == [NOBODY]
             assert loop.time() - began_s < 1.0
@@ -316,7 +320,7 @@ def test_a_sync_master_says_how_safe_a_message_is_without_slaves() -> None:
 def test_a_slave_that_lacks_too_much_does_not_count() -> None:
     async def story(cluster: Cluster) -> None:
         async with Producer("shop", namesrv=cluster.namesrv, send_timeout_ms=9000) as producer:
-            await until(lambda: cluster.broker(MASTER).copies.master.slaves, pause_s=0.1)  # type: ignore[union-attr]
+            await until(lambda: master_of(cluster).slaves, pause_s=0.1)
             assert await send(producer, 1) == [OK]
             cluster.pause(SLAVE)
             found = [(await producer.send(Message(TOPIC, b"x" * 900))).status for _ in range(4)]
@@ -332,8 +336,7 @@ def test_a_slave_that_lacks_too_much_does_not_count() -> None:
 def test_with_three_copies_the_slower_slave_decides() -> None:
     async def story(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()
-        master = cluster.broker(MASTER).copies.master
-        assert master is not None
+        master = master_of(cluster)
         async with Producer("shop", namesrv=cluster.namesrv, send_timeout_ms=9000) as producer:
             await until(lambda: len(master.slaves) == 2, pause_s=0.1)
             assert await send(producer, 1) == [OK]

@@ -123,9 +123,6 @@ ASKED = {
     "useTLS": "true",
     "enableDLegerCommitLog": "true",
     "enableControllerMode": "true",
-    "allAckInSyncStateSet": "true",
-    "inSyncReplicas": "2",
-    "minInSyncReplicas": "3",
     "enabledAppendPropCRC": "true",
     "forceVerifyPropCRC": "true",
     "enableControllerInNamesrv": "true",
@@ -139,8 +136,6 @@ HARMLESS = {
     "tls.server.need.client.auth": "none",
     "tlsServerNeedClientAuth": "none",
     "innerClientAuthenticationCredentials": "",
-    "inSyncReplicas": "1",
-    "minInSyncReplicas": "1",
 }
 
 
