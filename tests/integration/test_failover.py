@@ -380,6 +380,28 @@ def test_lite_pull_reads_searches_and_commits_at_the_slave() -> None:
     play(story, queues=1)
 
 
+def test_administrators_are_told_at_the_slave_what_they_ask() -> None:
+    async def story(rig: Rig) -> None:
+        async with rig.producer() as producer, rig.consumer():
+            [*_, sent] = await rig.send(producer, 6)
+            await rig.got_all()
+            await asyncio.sleep(COPIED_S)
+            rig.cluster.kill(MASTER)
+            await asyncio.sleep(2)
+            async with AdminClient(rig.cluster.namesrv) as admin:
+                assert sum(at.max_offset for at in await admin.offsets.of_topic(TOPIC)) == 6
+                [found] = await admin.messages.find(sent.msg_id, topic=TOPIC)
+                assert found.body == rig.acknowledged[-1]
+                why_behind = await admin.explain.group(GROUP)
+                why_lost = await admin.explain.message(sent.msg_id, topic=TOPIC)
+                why_refused = await admin.explain.write(TOPIC)
+        assert [reason.cause.value for reason in why_behind.reasons] == ["caught-up"]
+        assert "consumed" in [reason.cause.value for reason in why_lost.reasons]
+        assert "made the master" in why_refused.reasons[0].remedy
+
+    play(story)
+
+
 # Producers
 
 

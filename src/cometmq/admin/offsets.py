@@ -12,7 +12,7 @@ from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.room import Room
-from cometmq.admin.servers import master_of, masters_of
+from cometmq.admin.servers import master_of, masters_of, reader_of
 from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model.names import check_group
 from cometmq.model.queue import MessageQueue
@@ -88,12 +88,12 @@ class Offsets(Room):
         Of a topic that several clusters have, `cluster` chooses one.
         """
         route = await self._servers.route(topic, cluster=cluster)
-        by_master: dict[str, list[MessageQueue]] = {}
-        for queue, address in _queues(route, topic).items():
-            by_master.setdefault(address, []).append(queue)
+        by_reader: dict[str, list[MessageQueue]] = {}
+        for queue, address in _readers(route, topic).items():
+            by_reader.setdefault(address, []).append(queue)
 
         async def ask(address: str) -> list[QueueOffsets]:
-            queues, found = by_master[address], []
+            queues, found = by_reader[address], []
             for begin in range(0, len(queues), _QUEUES_AT_ONCE):
                 some = queues[begin : begin + _QUEUES_AT_ONCE]
                 # None of them is still asked for when the call ends by the error of another.
@@ -107,7 +107,7 @@ class Offsets(Room):
                     found.append(outcome)
             return found
 
-        offsets = await self._servers.each(by_master, ask, f"the offsets of topic {topic}")
+        offsets = await self._servers.each(by_reader, ask, f"the offsets of topic {topic}")
         return sorted((at for found in offsets.values() for at in found), key=lambda at: at.queue)
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -454,6 +454,13 @@ def _queues(route: TopicRouteData, topic: str) -> dict[MessageQueue, str]:
     """Return the master of each readable queue."""
     return {
         queue: master_of(route, topic, queue.broker_name) for queue in route.subscribe_queues(topic)
+    }
+
+
+def _readers(route: TopicRouteData, topic: str) -> dict[MessageQueue, str]:
+    """Return where each readable queue is read: at its master, or at a slave if there is none."""
+    return {
+        queue: reader_of(route, topic, queue.broker_name) for queue in route.subscribe_queues(topic)
     }
 
 

@@ -169,7 +169,7 @@ async def collect(
 ) -> GroupFacts:
     """Ask the brokers and the members of a group. What is not told is left out."""
     inquiry.step("asking the name servers for the brokers")
-    places = {place.address: place for place in await inquiry.masters(cluster=cluster)}
+    places = {place.address: place for place in await inquiry.readers(cluster=cluster)}
     facts = GroupFacts(group, inquiry.now_ms(), places)
     inquiry.step(f"asking {plural(len(places), 'broker')} for the group's progress")
     await asyncio.gather(*(_of_broker(inquiry, facts, address, topic) for address in places))

@@ -134,6 +134,20 @@ class Inquiry:
             if MASTER_ID in data.broker_addrs
         ]
 
+    async def readers(self, *, cluster: str | None = None) -> list[Place]:
+        """Return one broker of each name, of a cluster or of all: the master, or a slave if there
+        is no master. It knows messages, groups and offsets.
+        """
+        table = (await self.servers.cluster_info()).broker_addr_table
+        found = []
+        for name, data in sorted(table.items()):
+            address = data.any_address()
+            if address is not None and cluster in (None, data.cluster):
+                found.append(Place(name, data.cluster, address))
+        if cluster is not None and not found:
+            return await self.masters(cluster=cluster)  # which says that there is no such cluster
+        return found
+
 
 def number(text: str | None, default: int) -> int:
     """Read a figure that a server or a client tells; `default` if it is none, or longer than any."""

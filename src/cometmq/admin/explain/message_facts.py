@@ -73,7 +73,7 @@ async def follow(
 ) -> MessageFacts:
     """Look for a message wherever it can be, and ask about the groups of its topic."""
     inquiry.step("asking the name servers for the brokers")
-    places = {place.address: place for place in await inquiry.masters()}
+    places = {place.address: place for place in await inquiry.readers()}
     facts = MessageFacts(message_id, topic or "", inquiry.now_ms(), places)
     await asyncio.gather(*(_of_broker(inquiry, facts, address) for address in places))
     await _by_offset_id(inquiry, facts, topic)

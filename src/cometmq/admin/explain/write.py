@@ -187,7 +187,8 @@ def _in_order(by_broker: Mapping[str, list[Reason]]) -> list[Reason]:
                 Cause.NOT_IN_ROUTE,
                 Severity.ERROR,
                 "no master is registered at the name servers, so nothing takes messages",
-                remedy="start a broker with the name servers in namesrvAddr",
+                remedy="start a broker with the name servers in namesrvAddr; a slave takes messages "
+                "when it is made the master (docs/replication.md)",
             )
         ]
     return sorted(reasons, key=lambda reason: -reason.severity)

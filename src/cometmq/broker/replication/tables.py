@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -105,10 +105,15 @@ class MasterTables:
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
         self._timer_check_path = config_directory / "timercheck"
         self._delays = DelayState()
+        self._timer_check = b""
         # The address of the broker that was found to be the master.
         self._checked: str | None = None
-        self._fails = False
+        self._failing: set[str] = set()
         self._is_copying = False
+        self._offsets_copy: asyncio.Task[None] | None = None
+        # How often a master was found right: for each connection to it. Offsets that were asked for
+        # before the last one may speak of messages that the master has lost since, by a power cut.
+        self._checks = 0
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
 
@@ -159,6 +164,7 @@ class MasterTables:
             except CometMQError as error:
                 unreached = unreached or error
                 continue
+            self._checks += 1
             if self._checked != address:
                 self._checked = address
                 self._parts.tasks.spawn(self.copy(), "copy-tables-first")
@@ -169,24 +175,37 @@ class MasterTables:
     # -- tables --
 
     async def copy(self) -> None:
-        """Copy all tables once, if the master is known and no copy is under way."""
+        """Copy all tables once, if the master is known and no copy is under way.
+
+        Offsets may wait long for a log that is far behind; topics and groups do not wait with them.
+        """
         address = self._checked
-        if address is None or self._is_copying or self._is_diverged():
+        if address is None or self._is_diverged():
             return
-        self._is_copying = True
+        if not self._is_copying:
+            self._is_copying = True
+            try:
+                await self._logged("tables", address, self._copy_from(address))
+            finally:
+                self._is_copying = False
+        if self._offsets_copy is None or self._offsets_copy.done():
+            copy = self._logged("offsets", address, self._copy_offsets(address))
+            self._offsets_copy = self._parts.tasks.spawn(copy, "copy-offsets")
+
+    async def _logged(self, what: str, address: str, copying: Coroutine[Any, Any, None]) -> None:
+        """Await a copy, and log when copies begin to fail, and when they succeed again."""
         try:
-            await self._copy_from(address)
+            await copying
         except CometMQError as error:
-            # Once, not at each attempt.
-            if not self._fails:
-                self._fails = True
-                log.warning("the master's tables are not copied", master=address, reason=str(error))
+            if what not in self._failing:
+                self._failing.add(what)
+                log.warning(
+                    "not copied from the master", what=what, master=address, reason=str(error)
+                )
         else:
-            if self._fails:
-                self._fails = False
-                log.info("the master's tables are copied again", master=address)
-        finally:
-            self._is_copying = False
+            if what in self._failing:
+                self._failing.remove(what)
+                log.info("copied from the master again", what=what, master=address)
 
     async def _copy_from(self, address: str) -> None:
         parts = self._parts
@@ -200,8 +219,15 @@ class MasterTables:
             parts.groups,
         )
         await self._copy_filters(address)
+
+    async def _copy_offsets(self, address: str) -> None:
+        checks = self._checks
         offsets = await self._offsets(address)
-        if await self._is_covered(address, offsets.log_end) and not self._is_diverged():
+        while self._parts.store.flushed_offset < offsets.log_end:
+            await asyncio.sleep(_COVERED_PERIOD_S)
+            if self._checks != checks:
+                return
+        if self._checks == checks and self._checked == address and not self._is_diverged():
             await self._take_over(offsets)
 
     async def _copy_versioned(
@@ -287,14 +313,6 @@ class MasterTables:
             int(end),
         )
 
-    async def _is_covered(self, address: str, log_end: int) -> bool:
-        """Wait until our disk has the log up to there; return False if the master changes first."""
-        while self._parts.store.flushed_offset < log_end:
-            await asyncio.sleep(_COVERED_PERIOD_S)
-            if self._checked != address:
-                return False
-        return True
-
     async def _take_over(self, offsets: _Offsets) -> None:
         parts = self._parts
         await run_slices(parts.offsets.merge(offsets.consumed))
@@ -303,8 +321,10 @@ class MasterTables:
             delays = self._delays = offsets.delays
             parts.state.soon(self._delay_file, lambda: pretty_pieces(delays))
             self._show_delays(delays)
-        if offsets.timer_check and parts.store.max_offset(names.TIMER_TOPIC, 0):
+        is_new = offsets.timer_check not in (b"", self._timer_check)
+        if is_new and parts.store.max_offset(names.TIMER_TOPIC, 0):
             await _in_thread(lambda: self._write_timer_check(offsets.timer_check))
+            self._timer_check = offsets.timer_check
 
     def _write_timer_check(self, data: bytes) -> None:
         disk = self._parts.disk
