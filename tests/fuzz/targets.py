@@ -51,6 +51,7 @@ from cometmq.protocol.recall_handle import RecallHandle
 from cometmq.protocol.record import decode_record, decode_records, encode_record
 from cometmq.protocol.redrive import LetterSelection, RedriveReport
 from cometmq.protocol.register_body import decode_register_body, encode_register_body
+from cometmq.protocol.replication import FrameReader, ReportReader, encode_head, encode_report
 from cometmq.runtime.config import parse_properties
 from cometmq.store.log.scan import BadRecord, ScannedRecord, check_record
 
@@ -120,6 +121,43 @@ def run_stream(random: Random, data: bytes) -> None:
         assert _feed([data[i : i + 1] for i in range(len(data))]) == frames
     for frame in frames or ():
         run_header(random, frame.header, frame.serialize_type)
+
+
+def _copied(reads: list[bytes]) -> dict[int, int] | None:
+    """The bytes by offset that a slave would take from a master, None if it refuses them."""
+    copied: dict[int, int] = {}
+    reader, total = FrameReader(max_body_size=2048), 0
+    try:
+        for read in reads:
+            for offset, data in reader.feed(read):
+                assert 0 <= offset <= 2**63 - 1 - len(data)
+                total += len(data)
+                copied.update(zip(range(offset, offset + len(data)), data, strict=True))
+    except ProtocolError:
+        return None
+    assert total <= sum(map(len, reads))
+    return copied
+
+
+def _reported(reads: list[bytes]) -> int | None:
+    """The last offset that a master would take from a slave, None if there is none or a bad one."""
+    reader, last = ReportReader(), None
+    try:
+        for read in reads:
+            offset = reader.feed(read)
+            last = last if offset is None else offset
+    except ProtocolError:
+        return None
+    assert last is None or last >= 0
+    return last
+
+
+def run_replication(random: Random, data: bytes) -> None:
+    """However the bytes are split, a slave copies the same, and a master reads the same reports."""
+    whole, pieces = [data], cuts(random, data)
+    single = [data[i : i + 1] for i in range(len(data))] if len(data) < 500 else whole
+    assert _copied(whole) == _copied(pieces) == _copied(single)
+    assert _reported(whole) == _reported(pieces) == _reported(single)
 
 
 def run_header(random: Random, data: bytes, form: int | None = None) -> None:
@@ -367,6 +405,15 @@ TARGETS = [
             *_golden("register-body"),
         ],
         run_registration,
+    ),
+    Target(
+        "replication",
+        [
+            b"".join(encode_head(100 + at, 60) + bytes(range(60)) for at in (0, 60, 120)),
+            encode_head(2**40, 0) + encode_head(2**40, 5) + b"bytes" + encode_head(2**40 + 5, 0),
+            encode_report(0) + encode_report(1) + encode_report(2**62),
+        ],
+        run_replication,
     ),
     Target("compression", [compress(b"body " * 50, t) for t in CompressionType], run_compression),
 ]

@@ -23,7 +23,7 @@ from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
 from cometmq.remoting.client import Answer, RemotingClient, split_address
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.tls import Tls, tls_of
-from cometmq.runtime.addresses import Reach, look_up, reach_of
+from cometmq.runtime.addresses import Reach, is_loopback, join_address, look_up, reach_of
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.config import parse_properties
 from cometmq.runtime.daemon_threads import DaemonThreads
@@ -207,7 +207,7 @@ class ClusterCheckup:
         reach = reach_of(address)
         if reach is Reach.ANYBODY:
             return [ok(check, f"{host} can be reached from other machines, if the network lets it")]
-        if reach is Reach.THIS_MACHINE and bound and _is_loopback(bound):
+        if reach is Reach.THIS_MACHINE and bound and is_loopback(bound):
             return [ok(check, f"{host}: for clients on the broker's machine only, as it listens")]
         remedy = "set brokerIP1 to the address at which clients reach the broker's machine"
         judged = warning if local and reach is Reach.THIS_MACHINE else error
@@ -253,7 +253,7 @@ class ClusterCheckup:
         found = await self._look_ups.run(self._address_of, host)
         if found is None:
             raise ConnectError(f"the name {host} has no IP address here", address=address)
-        target = f"[{found}]:{port}" if ":" in found else f"{found}:{port}"
+        target = join_address(found, port)
         if self._encrypted:  # the certificate has to name the host
             target = address
         await self._remoting.connection(target)
@@ -287,7 +287,7 @@ class ClusterCheckup:
 
     def _is_local(self, address: str) -> bool:
         host, _ = split_address(address)
-        return host == "localhost" or _is_loopback(host)
+        return is_loopback(host)
 
 
 async def probe(
@@ -429,10 +429,3 @@ def _state(label: str, info: Mapping[str, str], settings: Mapping[str, str]) -> 
     judged = warning if ratio < limits[1] else error
     remedy = "free or add space, or lower fileReservedTime, before the broker deletes or refuses"
     return [*findings, judged(check, value, remedy, limit)]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return reach_of(host) is Reach.THIS_MACHINE
-    except ValueError:
-        return host == "localhost"

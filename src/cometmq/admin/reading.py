@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from cometmq.admin.servers import Servers, master_of
+from cometmq.admin.servers import Servers, reader_of
 from cometmq.errors import IllegalArgumentError, ProtocolError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -25,6 +25,7 @@ from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.record import StoredRecord, read_records
 from cometmq.remoting.client import Answer
 from cometmq.remoting.credentials import refused
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 
 log = get_logger(__name__)
@@ -60,7 +61,7 @@ class MessageReader:
         """
         route = await self._servers.route(topic)
         for queue in route.subscribe_queues(topic):
-            address = master_of(route, topic, queue.broker_name)
+            address = reader_of(route, topic, queue.broker_name)
             async for message in self._of_queue(address, queue, 0, begin_ms, end_ms, tags):
                 yield message
 
@@ -86,7 +87,7 @@ class MessageReader:
     async def _address(self, queue: MessageQueue) -> str:
         """Return where a queue is read. Raises RouteNotFoundError if its topic has no such queue."""
         route = await self._servers.route(queue.topic)
-        address = master_of(route, queue.topic, queue.broker_name)
+        address = reader_of(route, queue.topic, queue.broker_name)
         check_queue(route, queue)
         return address
 
@@ -237,5 +238,4 @@ def address_of(offset_msg_id: str) -> str:
         place = parse_offset_id(offset_msg_id)
     except ProtocolError as error:
         raise IllegalArgumentError(str(error)) from error
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    return f"{host}:{place.port}"
+    return join_address(place.host, place.port)

@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from cometmq.client.cluster.name_server_choice import NameServerChoice
 from cometmq.errors import (
     CometMQError,
     ConnectError,
     ConnectionLostError,
     IllegalArgumentError,
     RemoteError,
-    RemotingError,
     RequestTimeoutError,
     RouteNotFoundError,
     ServersFailedError,
@@ -81,6 +81,7 @@ class Servers:
         check: Callable[[], object],
     ) -> None:
         self._name_servers = name_servers
+        self._choice: NameServerChoice | None = None
         self._remoting = remoting
         self.timeout_s = timeout_s
         self._check = check
@@ -179,19 +180,17 @@ class Servers:
         what: str,
         also: Container[int] = (),
     ) -> tuple[str, Answer[AnswerT, AnswerBodyT]]:
-        """Return the answer of the first name server that answers, and its address."""
-        failures: list[RemotingError] = []
-        for address in self.name_servers:
-            try:
-                return address, await self.ask(address, request_type, header, what=what, also=also)
-            except RemotingError as error:
-                failures.append(error)
-        if len(failures) == 1:
-            raise failures[0]
-        raise again(
-            failures[-1],
-            f"none of {len(failures)} name servers answered: {'; '.join(map(str, failures))}",
-        ) from failures[-1]
+        """Return the answer of the first name server that answers, and its address.
+
+        One that does not is asked again only when the others do not, either.
+        """
+        if self._choice is None:
+            self._choice = NameServerChoice(self.name_servers)
+
+        async def question(address: str) -> Answer[AnswerT, AnswerBodyT]:
+            return await self.ask(address, request_type, header, what=what, also=also)
+
+        return await self._choice.ask(question)
 
     async def route(self, topic: str, *, cluster: str | None = None) -> TopicRouteData:
         """Return the route of the topic from the first name server that answers, as far as it lies in
@@ -304,6 +303,16 @@ def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
             "the broker's name"
         )
     return master
+
+
+def reader_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
+    """Return where a queue is read: at the broker's master, or at a slave if there is no master.
+
+    Raises RouteNotFoundError when the route names neither.
+    """
+    broker = route.broker(broker_name)
+    address = broker.any_address() if broker is not None else None
+    return address or master_of(route, topic, broker_name)
 
 
 def masters_of(route: TopicRouteData, topic: str) -> dict[str, str]:

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.errors import ConfigError, ConnectError
+from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.client import split_address
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.address_list import AddressList
-from cometmq.runtime.addresses import host_name, own_address
+from cometmq.runtime.addresses import bare_host, host_name, own_address
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
 from cometmq.runtime.log_levels import check_levels
 from cometmq.store.config import StoreConfig
@@ -35,6 +37,8 @@ class BrokerConfig:
     broker_id: int = field(default=0, metadata={"min": 0})
     broker_ip1: str = field(default_factory=own_address, metadata={"key": "brokerIP1"})
     broker_ip2: str | None = field(default=None, metadata={"key": "brokerIP2"})
+    # CometMQ's own: the port that clients are sent to, where it is not the one listened on.
+    advertised_port: int = field(default=0, metadata={"min": 0, "max": 65535})
     bind_address: str = "0.0.0.0"  # noqa: S104 - as Netty binds; loopback is a choice
     listen_port: int = field(default=10911, metadata={"min": 0, "max": 65535})
     # CometMQ's own: whether to serve listenPort - 2 too, as Java always does.
@@ -130,6 +134,9 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
+        check_host("brokerIP1", self.broker_ip1, "advertisedPort")
+        if self.broker_ip2 is not None:
+            check_host("brokerIP2", self.broker_ip2, "advertisedHaPort")
 
     def registration_period_s(self) -> float:
         """Return the registration period: the configured one, but 10 seconds at least and 60 at
@@ -142,6 +149,26 @@ class BrokerConfig:
         return [part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip()]
 
 
+def check_host(key: str, host: str, port_key: str) -> None:
+    """Raise ConfigError unless `host` is a name or an IP address that others can use."""
+    bare = bare_host(host)
+    if not bare.strip() or any(char in bare for char in " ;,/[]"):
+        raise ConfigError(f"{key}={host} is no address: give one name or IP address")
+    if "%" in bare:
+        raise ConfigError(
+            f"{key}={host} names an interface of this machine, which means nothing to others: give "
+            "an address that reaches beyond its network link"
+        )
+    name, colon, port = bare.partition(":")
+    if colon and ":" not in port:
+        raise ConfigError(
+            f"{key}={host} has a port: set {key}={name} and {port_key}={port or 'PORT'}"
+        )
+
+
+# A slave takes this much less of the machine's memory, in percent, to hold the end of the log.
+_SLAVE_MEMORY_RATIO: Final = 10
+
 # The classes that share a broker's configuration file.
 CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig)
 
@@ -150,23 +177,13 @@ _NO_COPIES: Final = (
     "is enough, or run this broker on Java"
 )
 _COPIES: Final = Promise(is_true, _NO_COPIES)
-_MORE_THAN_ONE_COPY: Final = Promise(
-    lambda text: text.isdecimal() and text.lstrip("0") not in ("", "1"), _NO_COPIES
-)
 
 # Settings of Java's broker that this broker cannot honour yet.
 BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     **SERVER_PROMISES,
     "useTLS": SERVER_PROMISES["tls.enable"],
-    "brokerRole": Promise(
-        lambda text: text not in ("ASYNC_MASTER", "SYNC_MASTER"),
-        "does not fit, this version runs ASYNC_MASTER and SYNC_MASTER only",
-    ),
     "enableDLegerCommitLog": _COPIES,
     "enableControllerMode": _COPIES,
-    "allAckInSyncStateSet": _COPIES,
-    "inSyncReplicas": _MORE_THAN_ONE_COPY,
-    "minInSyncReplicas": _MORE_THAN_ONE_COPY,
     "enabledAppendPropCRC": Promise(
         is_true, "asks for checksums of properties, which CometMQ does not write yet: take it out"
     ),
@@ -179,7 +196,7 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
 def broker_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
 ) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
-    """Return the settings of the broker, of its store and of its copies.
+    """Return the settings of the broker, of its store and of its copies, as its role has them.
 
     Raises ConfigError with every mistake.
     """
@@ -192,7 +209,31 @@ def broker_configs(
         promises=BROKER_PROMISES,
         lenient=lenient,
     )
+    _obey_role(config, store_config, replication, source)
     return config, store_config, replication
+
+
+def _obey_role(
+    config: BrokerConfig, store_config: StoreConfig, replication: ReplicationConfig, source: str
+) -> None:
+    """Change what depends on the role (Java: BrokerStartup). Raises ConfigError for a wrong id, and
+    for a haMasterAddress that is no address.
+    """
+    if not replication.is_slave:
+        config.broker_id = MASTER_ID
+        return
+    if config.broker_id == MASTER_ID:
+        raise ConfigError(
+            f"{source}: brokerRole=SLAVE needs a brokerId of 1 or more that no other slave of "
+            f"brokerName={config.broker_name} has: brokerId={MASTER_ID} is the master's"
+        )
+    KnownMaster(replication.ha_master_address)
+    # Java switches it off for a slave, too: what a master sends goes straight to the log's files.
+    store_config.transient_store_pool_enable = False
+    # A slave calls less of the log recent than its master does, which sends it the slow readers.
+    store_config.access_message_in_memory_max_ratio = max(
+        store_config.access_message_in_memory_max_ratio - _SLAVE_MEMORY_RATIO, 0
+    )
 
 
 def check_name_servers(config: BrokerConfig, source: str | None = None) -> None:

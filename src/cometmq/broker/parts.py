@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.filters.predicates import FilterPredicates
@@ -67,7 +68,12 @@ class Service:
     Each is made of `Parts` and of services that are open already. All are open before the first is
     started, and all are started before the broker listens. They are closed in reverse order, when
     no request is served and no task runs any more, while store and state files can still be written.
+
+    A service that writes messages to the log is neither opened nor started on a slave:
+    `runs_on_slave` is False. Rows of the request table name the requests that it does not serve then.
     """
+
+    runs_on_slave: ClassVar[bool] = True
 
     async def open(self) -> None:
         """Read the state that the disk has, and register the handlers."""

@@ -23,12 +23,15 @@ from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.groups.service import Groups
 from cometmq.broker.long_answer import LongAnswers
+from cometmq.broker.operation.address_warnings import AddressWarnings
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.replication.master_check import check_alone
+from cometmq.broker.replication.service import Replication
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -49,6 +52,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.replication.config import ReplicationConfig
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.metric_catalogue import Server
@@ -119,9 +123,12 @@ class Broker:
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
         self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
+        self._address_warnings = AddressWarnings(self._network)
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
+        self._ha_port: int | None = None
+        self._copies: Replication | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -141,7 +148,22 @@ class Broker:
     @property
     def address(self) -> str:
         """The address by which clients reach this broker, as name servers hand it out."""
-        return f"{self.config.broker_ip1}:{self.port}"
+        return join_address(self.config.broker_ip1, self._advertised_port)
+
+    @property
+    def ha_port(self) -> int:
+        """The port on which slaves are served: `haListenPort`, by default the next one."""
+        return self._ha_port or self.replication.ha_listen_port or self.port + 1
+
+    @property
+    def ha_address(self) -> str:
+        """The address by which slaves reach this broker, as name servers hand it out."""
+        host = self.config.broker_ip2 or self.config.broker_ip1
+        return join_address(host, self.replication.advertised_ha_port or self.ha_port)
+
+    @property
+    def _advertised_port(self) -> int:
+        return self.config.advertised_port or self.port
 
     @property
     def metrics_address(self) -> str | None:
@@ -179,6 +201,12 @@ class Broker:
     @property
     def clients(self) -> ClientManager:
         return self._clients
+
+    @property
+    def copies(self) -> Replication:
+        """The part that serves slaves, or copies from a master."""
+        assert self._copies is not None, "the broker is not started"
+        return self._copies
 
     @property
     def predicates(self) -> FilterPredicates:
@@ -222,23 +250,33 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
+        # Before the store is touched.
+        await check_alone(self.config, self.address, self._network)
         tables = await self._open_parts()
+        copies = self._copies = Replication(self.parts, self._network, tables)
+        # Closed late, after all that writes to the log: slaves get the end of it.
+        closing.push_async_callback(copies.stop_serving)
+        self._ha_port = await copies.bind(self.port)
         self._registration = Registration(
             self.config,
             self.topics,
             address=self.address,
-            ha_address=f"{self.config.broker_ip2 or self.config.broker_ip1}:{self.port + 1}",
+            ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
+            master=copies.known_master,
+            on_connect=self._address_warnings.met,
         )
         await self._open_services(tables)
         if self._closed:
             raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
+        closing.push_async_callback(copies.stop_copying)
         closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
         closing.push_async_callback(self._remoting.close)
         await self._listen()
+        await copies.listen()
         closing.push_async_callback(self._answer_held_pulls)
         closing.push_async_callback(self._registration.close)
         await self._registration.start()
@@ -248,7 +286,9 @@ class Broker:
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
+        copies = await self._opened(self.copies)
         delays = await self._opened(Delays(parts))
+        copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(
@@ -262,6 +302,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
+                copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)
@@ -281,12 +322,17 @@ class Broker:
                     self.transactions,
                     traffic,
                     lambda: sends.waiting_count,
+                    copies,
                 )
             )
-        storage = await self._opened(Storage(parts, [delays.roll, self.transactions.roll]))
+        # A slave's log gets the copies that its master makes.
+        rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
+        storage = await self._opened(Storage(parts, rolls))
         await self._opened(Topics(parts, tables, self._registration.announced, storage.work_off))
 
     async def _opened(self, service: ServiceT) -> ServiceT:
+        if self.replication.is_slave and not service.runs_on_slave:
+            return service
         await service.open()
         self._closing.callback(service.close)
         self._services.append(service)
@@ -304,7 +350,9 @@ class Broker:
         """Open the store, then read the tables: every service is made of them."""
         # First, because its errors about the directory are clearer than those of single files.
         check_usable(self.store_config, self._disk)
-        packed_host = pack_host(await self._own_ip(), self.port)
+        own_ip = await self._own_ip()
+        self._address_warnings.advertise(own_ip, self.address, self.config.bind_address)
+        packed_host = pack_host(own_ip, self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
         predicates = FilterPredicates(self.config, self._clock)
         filters = PropertyFilters(
@@ -406,6 +454,7 @@ class Broker:
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
+            on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
             network=self._network,
         )

@@ -23,7 +23,6 @@ from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.filtering.tags import selects_all
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
-from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import SubscriptionData
 from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
@@ -81,9 +80,9 @@ class _Pull:
 class RangePulls:
     """Reads queue offsets from `start` to below `end`. For the instance's loop. Must be closed.
 
-    A pull that fails is repeated for `patience_s`, at a slave if the route names no master. A pull
-    of an offset behind the end of the broker's queue is repeated as long, since a slave may still
-    get the message.
+    A pull that fails is repeated for `patience_s`, by turns at the master and its slaves. A pull
+    of an offset behind the end of the broker's queue is repeated as long. A slave may lack what its
+    master has, at either end of a queue, so only a master's word makes a range missing.
     """
 
     def __init__(
@@ -225,16 +224,28 @@ class RangePulls:
         """
         deadline = self._instance.clock.monotonic() + self._patience_s
         back_off = BackOff(FIRST_PAUSE_S)
+        routes, name = self._instance.routes, self._queue.broker_name
+        failed_at: str | None = None
         while True:
             failure: CometMQError | None = None
             try:
-                answer = await self._pull(offset, count)
+                address = await address_of(self._instance, self._queue, not_at=failed_at)
+                answer = await self._pull(address, offset, count)
             except CometMQError as error:
                 if not error.retriable:
                     raise
                 failure = error
             else:
-                if answer.header.next_begin_offset > offset:
+                header = answer.header
+                if address != routes.master_address(name) and (
+                    header.next_begin_offset <= offset or header.min_offset > offset
+                ):
+                    failure = RouteNotFoundError(
+                        f"the slave {address} does not have offset {offset} of {self._queue}, and "
+                        f"the master of {name}, which may have it, cannot be asked",
+                        address=address,
+                    )
+                elif header.next_begin_offset > offset:
                     return answer
             if self._instance.clock.monotonic() > deadline:
                 if failure is not None:
@@ -243,11 +254,11 @@ class RangePulls:
             if failure is not None:
                 log.debug("pull failed", queue=str(self._queue), reason=str(failure))
                 self._instance.report_failure(failure, self._queue.topic, failure.address)
+                failed_at = failure.address
             await back_off.wait()
 
-    async def _pull(self, offset: int, count: int) -> PullAnswer:
+    async def _pull(self, address: str, offset: int, count: int) -> PullAnswer:
         queue = self._queue
-        address = await address_of(self._instance, queue)
         header = lite_header(self._group, queue, offset, count, self._subscription, 0)
         try:
             return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_S)
@@ -256,18 +267,20 @@ class RangePulls:
             raise
 
 
-async def address_of(instance: ClientInstance, queue: MessageQueue) -> str:
+async def address_of(
+    instance: ClientInstance, queue: MessageQueue, *, not_at: str | None = None
+) -> str:
     """Return the address to read a queue at: the master's, or a slave's if there is no master.
 
-    Raises RouteNotFoundError, RemotingError.
+    An address `not_at` is returned only if there is no other. Raises RouteNotFoundError,
+    RemotingError.
     """
     routes = instance.routes
-    address = routes.pull_address(queue.broker_name, MASTER_ID)
-    if address is None:
+    if not routes.read_addresses(queue.broker_name):
         await routes.refresh(queue.topic)
-        address = routes.pull_address(queue.broker_name, MASTER_ID)
-    if address is None:
+    addresses = routes.read_addresses(queue.broker_name)
+    if not addresses:
         raise RouteNotFoundError(
             f"the route of topic {queue.topic} names no broker {queue.broker_name}"
         )
-    return address
+    return next((address for address in addresses if address != not_at), addresses[0])

@@ -152,16 +152,18 @@ class RangeReader(AsyncClient):
         return await self._of_each(queues, found)
 
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store `offsets` of `group` at the queues' masters. Raises what `offsets` raises."""
+        """Store `offsets` of `group` at the queues' masters, or at slaves while a master is away.
+
+        Raises what `offsets` raises.
+        """
         instance = self._running()
         name = self._namespace.wrap(group)
         firsts = FirstCommits()
 
-        async def store(_address: str, queue: MessageQueue) -> None:
-            master = instance.need_master(queue.broker_name, queue.topic)
+        async def store(address: str, queue: MessageQueue) -> None:
             offset = offsets[self._namespace.unwrap_queue(queue)]
             update = instance.brokers.update_consumer_offset
-            await firsts.commit(name, queue, lambda: update(master, name, queue, offset))
+            await firsts.commit(name, queue, lambda: update(address, name, queue, offset))
 
         await self._of_each(offsets, store)
 
@@ -247,16 +249,19 @@ class RangeReader(AsyncClient):
         deadline = instance.clock.monotonic() + patience_s
         wire = self._namespace.wrap_queue(queue)
         back_off = BackOff()
+        failed_at: str | None = None
         while True:
             try:
                 async with at_once:
-                    return await ask(await address_of(instance, wire), wire)
+                    address = await address_of(instance, wire, not_at=failed_at)
+                    return await ask(address, wire)
             except CometMQError as error:
                 if not error.retriable:
                     raise
                 instance.report_failure(error, wire.topic, error.address)
                 if instance.clock.monotonic() >= deadline:
                     raise
+                failed_at = error.address
             await back_off.wait()
 
     async def _open(self, instance: ClientInstance) -> None:

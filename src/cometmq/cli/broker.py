@@ -133,16 +133,13 @@ def load_configs(
 ) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
     """Make the configurations of the broker, its store and its copies. Raises ConfigError.
 
-    The name servers come from the option, else the file, else the environment's NAMESRV_ADDR. A
-    master's id is 0 whatever the file says (Java: BrokerStartup).
+    The name servers come from the option, else the file, else the environment's NAMESRV_ADDR.
     """
     from cometmq.broker.config import broker_configs, check_name_servers
 
     config, store_config, replication = broker_configs(
         properties, source=str(file), file=file, lenient=lenient
     )
-    if not replication.is_slave:
-        config.broker_id = 0
     config.namesrv_addr = (
         namesrv_addr or config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or None
     )

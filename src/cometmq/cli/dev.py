@@ -123,7 +123,9 @@ class DevServers:
 
     @property
     def namesrv_address(self) -> str:
-        return f"{self._host}:{self.namesrv.port}"
+        from cometmq.runtime.addresses import join_address
+
+        return join_address(self._host, self.namesrv.port)
 
     async def start(self) -> None:
         """Start the name server, then the broker.

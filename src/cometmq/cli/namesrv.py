@@ -30,6 +30,7 @@ def namesrv(
     """Run a name server."""
     from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys, say, serve
     from cometmq.namesrv.config import NamesrvConfig, namesrv_config
+    from cometmq.runtime.addresses import join_address
     from cometmq.runtime.config import effective_properties, format_properties
 
     properties = read_config_file(config_file)
@@ -56,7 +57,7 @@ def namesrv(
         def say_ready() -> None:
             ready = (
                 "The Name Server boot success. serializeType=JSON, "
-                f"address {config.bind_address}:{server.port}"
+                f"address {join_address(config.bind_address, server.port)}"
             )
             if server.metrics_address is not None:
                 ready += f". Metrics are at http://{server.metrics_address}/metrics"

@@ -26,10 +26,13 @@ from cometmq.errors import (
     CometMQError,
     ConnectError,
     ConnectionLostError,
+    RemotingError,
+    RequestTimeoutError,
     RouteNotFoundError,
 )
 from cometmq.model import properties as p
 from cometmq.model.names import AUTO_CREATE_TOPIC
+from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import ConsumerData, ProducerData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import HeartbeatData
@@ -118,7 +121,7 @@ class ClientInstance:
         )
         self.brokers = BrokerApi(self.remoting)
         self.routes = RouteCache(
-            NamesrvApi(self.remoting, namesrv),
+            NamesrvApi(self.remoting, namesrv, first=_first_of(namesrv, randomness)),
             self.tasks,
             randomness.randrange,
             self._on_route_change,
@@ -196,8 +199,11 @@ class ClientInstance:
         """Renew the route and reach for the broker again, after a call for `topic` failed."""
         if error.refresh_route:
             self.routes.refresh_soon(topic)
-        if address is not None and isinstance(error, (ConnectError, ConnectionLostError)):
-            self.heartbeats.revive(address)
+        if address is None or not isinstance(error, RemotingError):
+            return
+        silent = isinstance(error, RequestTimeoutError) and self.remoting.connected(address) is None
+        if silent or isinstance(error, (ConnectError, ConnectionLostError)):
+            self.heartbeats.miss(address)
 
     def need_master(self, broker_name: str, topic: str) -> str:
         """Return the address of a broker's master. Raises RouteNotFoundError when none is known."""
@@ -207,6 +213,26 @@ class ClientInstance:
                 f"the route of topic {topic} names no master of broker {broker_name}"
             )
         return address
+
+    def need_reader(self, broker_name: str, topic: str, broker_id: int = MASTER_ID) -> str:
+        """Return the address at which to read what a broker name has: messages, offsets, members.
+
+        That is the broker with `broker_id`, the master by default, unless the route does not name
+        it or heartbeats do not reach it; then it is another of that name. Raises
+        RouteNotFoundError when none is known.
+        """
+        addresses = self.routes.read_addresses(broker_name, broker_id)
+        if not addresses:
+            raise RouteNotFoundError(
+                f"the route of topic {topic} names no broker {broker_name}, neither master nor slave"
+            )
+        reached = (address for address in addresses if not self.heartbeats.is_lost(address))
+        return next(reached, addresses[0])
+
+    def reaches_master(self, broker_name: str) -> bool:
+        """Say whether the route names the broker's master, and heartbeats do not miss it."""
+        address = self.routes.master_address(broker_name)
+        return address is not None and not self.heartbeats.is_lost(address)
 
     # Inside
 
@@ -361,6 +387,11 @@ async def release_instance(instance: ClientInstance) -> None:
         instances = _instances.get(asyncio.get_running_loop(), {})
         instances.pop(instance.key, None)
         await instance.close()
+
+
+def _first_of(namesrv: Sequence[str], randomness: Randomness) -> int:
+    """Choose the name server to begin with, so that clients spread over them."""
+    return randomness.randrange(len(namesrv)) if len(namesrv) > 1 else 0
 
 
 def _taken(kind: str, group: str, name: str) -> ClientStateError:

@@ -24,6 +24,7 @@ from cometmq.protocol.register_body import check_body_crc, decode_register_body
 from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.addresses import bare_host, is_loopback
 from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -128,12 +129,25 @@ class RouteHandlers:
             log.warning("registration ignored: the id is held by a later state version", **about)
         elif result.is_new:
             log.info("broker registered", topics=result.changed_topics, **about)
+            self._warn_of_loopback(connection, header.broker_addr)
         elif result.changed_topics:
             log.info("topics changed", topics=result.changed_topics, **about)
         answer = headers.RegisterBrokerResponseHeader(
             ha_server_addr=result.ha_address, master_addr=result.master_address
         )
         return response(ResponseCode.SUCCESS, header=answer, body=self._order_topics())
+
+    def _warn_of_loopback(self, connection: Connection, address: str) -> None:
+        """Warn of a broker elsewhere at whose address clients would reach themselves."""
+        host = bare_host(address.rpartition(":")[0])
+        if not is_loopback(connection.peer_ip) and is_loopback(host):
+            log.warning(
+                "a broker elsewhere registered a loopback address",
+                address=address,
+                peer=connection.peer,
+                remedy="set its brokerIP1 to the address at which clients reach it; it is right as it "
+                "is only if broker and clients are on this machine",
+            )
 
     def _check_place(self, connection: Connection, registration: Registration) -> None:
         """Raise if another broker is alive in the place that a registration takes.

@@ -152,10 +152,19 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
     """A row of the table: all that server and client have to know about one request code.
 
     `header` and `body` are those of the request, `answer` and `answer_body` those of a successful
-    answer.
+    answer. `on_slave` is the code by which a slave refuses the request, None if it serves it.
     """
 
-    __slots__ = ("answer", "answer_body", "body", "code", "header", "resources", "right")
+    __slots__ = (
+        "answer",
+        "answer_body",
+        "body",
+        "code",
+        "header",
+        "on_slave",
+        "resources",
+        "right",
+    )
 
     def __init__(
         self,
@@ -166,6 +175,7 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
         answer_body: BodyKind[AnswerBodyT],
         right: Right,
         *resources: Resource,
+        on_slave: int | None = None,
     ) -> None:
         self.code = code
         self.header = header
@@ -174,6 +184,7 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
         self.answer_body = answer_body
         self.right = right
         self.resources = resources
+        self.on_slave = on_slave
 
     @property
     def name(self) -> str:

@@ -3,11 +3,15 @@
 The columns of a row are
 
     code, request header, request body, header of the answer, body of the answer,
-    right, resources
+    right, resources, and the code by which a slave refuses the request if it does
 
 Rights and resources are those of Java's access control (the annotation RocketMQAction of 5.x and
 PlainPermissionManager of 4.x) if it has any for the request; requests that only read have none. A
 group's retry topic stands for the group, as in Java.
+
+A slave refuses what would write to its log, which is its master's, or change tables that it copies
+from its master. The codes are those of Java's slaves, of 4.9 where 5.3 differs. A slave takes
+offsets that consumers commit while its master is away.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from cometmq.protocol.bodies import (
     TopicList,
     UnlockBatchRequestBody,
 )
-from cometmq.protocol.codes import OwnRequestCode
+from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.protocol.header import NoHeader
@@ -83,28 +87,28 @@ RAW: Final = RawBody()
 
 SEND_MESSAGE: Final = RequestType(
     Code.SEND_MESSAGE, h.SendMessageRequestHeader, RAW, h.SendMessageResponseHeader, NO_BODY,
-    Right.PUB, topic())
+    Right.PUB, topic(), on_slave=ResponseCode.SERVICE_NOT_AVAILABLE)
 SEND_MESSAGE_V2: Final = RequestType(
     Code.SEND_MESSAGE_V2, h.SendMessageRequestHeaderV2, RAW, h.SendMessageResponseHeader, NO_BODY,
-    Right.PUB, topic())
+    Right.PUB, topic(), on_slave=ResponseCode.SERVICE_NOT_AVAILABLE)
 SEND_BATCH_MESSAGE: Final = RequestType(
     Code.SEND_BATCH_MESSAGE, h.SendMessageRequestHeaderV2, RAW, h.SendMessageResponseHeader, NO_BODY,
-    Right.PUB, topic())
+    Right.PUB, topic(), on_slave=ResponseCode.SERVICE_NOT_AVAILABLE)
 SEND_REPLY_MESSAGE: Final = RequestType(
     Code.SEND_REPLY_MESSAGE, h.SendMessageRequestHeader, RAW, h.SendMessageResponseHeader, NO_BODY,
-    Right.PUB, topic())
+    Right.PUB, topic(), on_slave=ResponseCode.SERVICE_NOT_AVAILABLE)
 SEND_REPLY_MESSAGE_V2: Final = RequestType(
     Code.SEND_REPLY_MESSAGE_V2, h.SendMessageRequestHeaderV2, RAW, h.SendMessageResponseHeader, NO_BODY,
-    Right.PUB, topic())
+    Right.PUB, topic(), on_slave=ResponseCode.SERVICE_NOT_AVAILABLE)
 RECALL_MESSAGE: Final = RequestType(
     Code.RECALL_MESSAGE, h.RecallMessageRequestHeader, NO_BODY, h.RecallMessageResponseHeader, NO_BODY,
-    Right.PUB, topic())
+    Right.PUB, topic(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
 END_TRANSACTION: Final = RequestType(
     Code.END_TRANSACTION, h.EndTransactionRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.PUB, topic())
+    Right.PUB, topic(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
 RESUME_CHECK_HALF_MESSAGE: Final = RequestType(
     Code.RESUME_CHECK_HALF_MESSAGE, h.ResumeCheckHalfMessageRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.PUB, topic())
+    Right.PUB, topic(), on_slave=ResponseCode.SYSTEM_ERROR)
 
 # Consuming. The answers of pulls are records.
 
@@ -116,7 +120,7 @@ LITE_PULL_MESSAGE: Final = RequestType(
     Right.SUB, topic(), group())
 CONSUMER_SEND_MSG_BACK: Final = RequestType(
     Code.CONSUMER_SEND_MSG_BACK, h.ConsumerSendMsgBackRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.SUB, group("group"))
+    Right.SUB, group("group"), on_slave=ResponseCode.SYSTEM_ERROR)
 QUERY_CONSUMER_OFFSET: Final = RequestType(
     Code.QUERY_CONSUMER_OFFSET, h.QueryConsumerOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader,
     NO_BODY, Right.SUB, topic(), group())
@@ -147,17 +151,17 @@ UNLOCK_BATCH_MQ: Final = RequestType(
 # Right.SUB, because a client that commits offsets can also reset them.
 INVOKE_BROKER_TO_RESET_OFFSET: Final = RequestType(
     Code.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.SUB, topic(), group("group"))
+    Right.SUB, topic(), group("group"), on_slave=ResponseCode.SYSTEM_ERROR)
 # Right.SUB for the same reason.
 CLONE_GROUP_OFFSET: Final = RequestType(
     Code.CLONE_GROUP_OFFSET, h.CloneGroupOffsetRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.SUB, topic(), group("dest_group"))
+    Right.SUB, topic(), group("dest_group"), on_slave=ResponseCode.SYSTEM_ERROR)
 # Right.SUB, because a client that may send to a group's retry topic can have its messages consumed
 # again anyway.
 REDRIVE_DEAD_LETTERS: Final = RequestType(
     OwnRequestCode.REDRIVE_DEAD_LETTERS, RedriveDeadLettersRequestHeader,
     JsonBody(LetterSelection, limits.MAX_SELECTION_LENGTH), NoHeader, JsonBody(RedriveReport),
-    Right.SUB, group("group"))
+    Right.SUB, group("group"), on_slave=ResponseCode.SYSTEM_ERROR)
 
 # Queues and messages
 
@@ -258,29 +262,30 @@ CONSUME_MESSAGE_DIRECTLY: Final = RequestType(
 
 UPDATE_AND_CREATE_TOPIC: Final = RequestType(
     Code.UPDATE_AND_CREATE_TOPIC, h.CreateTopicRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, topic())
+    Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR)
 UPDATE_AND_CREATE_TOPIC_LIST: Final = RequestType(
     Code.UPDATE_AND_CREATE_TOPIC_LIST, NoHeader,
     JsonBody(TopicConfigList, limits.MAX_CONFIG_LIST_LENGTH), NoHeader, NO_BODY,
-    Right.ADMIN, topics_of_body("topic_config_list.topic_name"))
+    Right.ADMIN, topics_of_body("topic_config_list.topic_name"), on_slave=ResponseCode.SYSTEM_ERROR)
 DELETE_TOPIC_IN_BROKER: Final = RequestType(
     Code.DELETE_TOPIC_IN_BROKER, h.DeleteTopicRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, topic())
+    Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR)
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = RequestType(
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader,
     JsonBody(SubscriptionGroupConfig, limits.MAX_GROUP_CONFIG_LENGTH), NoHeader, NO_BODY,
-    Right.ADMIN, groups_of_body("group_name"))
+    Right.ADMIN, groups_of_body("group_name"), on_slave=ResponseCode.SYSTEM_ERROR)
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Final = RequestType(
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader,
     JsonBody(SubscriptionGroupList, limits.MAX_CONFIG_LIST_LENGTH), NoHeader, NO_BODY,
-    Right.ADMIN, groups_of_body("group_config_list.group_name"))
+    Right.ADMIN, groups_of_body("group_config_list.group_name"), on_slave=ResponseCode.SYSTEM_ERROR)
 DELETE_SUBSCRIPTIONGROUP: Final = RequestType(
     Code.DELETE_SUBSCRIPTIONGROUP, h.DeleteSubscriptionGroupRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, group("group_name"))
+    Right.ADMIN, group("group_name"), on_slave=ResponseCode.SYSTEM_ERROR)
 # Without `readable` it only asks, but it is one request with one right.
 UPDATE_AND_GET_GROUP_FORBIDDEN: Final = RequestType(
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN, h.UpdateGroupForbiddenRequestHeader, NO_BODY,
-    NoHeader, JsonBody(GroupForbidden), Right.ADMIN, topic(), group("group"))
+    NoHeader, JsonBody(GroupForbidden), Right.ADMIN, topic(), group("group"),
+    on_slave=ResponseCode.SYSTEM_ERROR)
 
 # A broker as a whole. Configurations are properties text.
 
@@ -300,10 +305,17 @@ GET_ALL_DELAY_OFFSET: Final = RequestType(
 # Java's TimerCheckpoint, as in the file config/timercheck.
 GET_TIMER_CHECK_POINT: Final = RequestType(
     Code.GET_TIMER_CHECK_POINT, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+# What the file consumerFilter.json has, for slaves. Java has no request for it.
+GET_ALL_CONSUMER_FILTERS: Final = RequestType(
+    OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+# For slaves. There are no pop consumers here, so the table is empty.
+GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
+    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
 CLEAN_EXPIRED_CONSUMEQUEUE: Final = RequestType(
     Code.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 CLEAN_UNUSED_TOPIC: Final = RequestType(
-    Code.CLEAN_UNUSED_TOPIC, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
+    Code.CLEAN_UNUSED_TOPIC, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER,
+    on_slave=ResponseCode.SYSTEM_ERROR)
 DELETE_EXPIRED_COMMITLOG: Final = RequestType(
     Code.DELETE_EXPIRED_COMMITLOG, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 # Filter servers and filter classes of old brokers; our broker refuses them.

@@ -17,6 +17,7 @@ from cometmq.remoting.credentials import Credentials, Signer, refused
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.hooks import RpcHooks
 from cometmq.remoting.tls import Tls, handshake_fault
+from cometmq.runtime.addresses import bare_host
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
@@ -215,6 +216,10 @@ class RemotingClient:
             raise ConnectError(
                 f"no connection to {address} within {self._connect_timeout_s} s", address=address
             ) from error
+        except UnicodeError as error:  # of the look-up: a label of the name is empty or too long
+            raise ConnectError(
+                f"no connection to {address}: {host!r} is no name of a host", address=address
+            ) from error
         except OSError as error:
             fault = str(error) if self._tls is None else handshake_fault(error)
             raise ConnectError(f"no connection to {address}: {fault}", address=address) from error
@@ -242,4 +247,4 @@ def split_address(address: str) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ConnectError(f"{address!r} is no address of the form host:port", address=address)
-    return host.strip("[]"), int(port)
+    return bare_host(host), int(port)

@@ -47,6 +47,7 @@ from cometmq.remoting.holdings import (
     Holding,
     Holdings,
 )
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
 
@@ -138,6 +139,8 @@ class Connection(asyncio.Protocol):
         on_connect: Callable[[Connection], None] | None = None,
     ) -> None:
         self.on_close: list[Callable[[Connection], None]] = []
+        # Why the peer's bytes are no frames, if they are not.
+        self._fault: ProtocolError | None = None
         self.peer = ""
         self.peer_ip = ""
         self.peer_port = 0
@@ -184,7 +187,7 @@ class Connection(asyncio.Protocol):
         if not self.peer_ip:  # the peer reset the connection before it was accepted
             self.abort()
             return
-        self.peer = f"{self.peer_ip}:{self.peer_port}"
+        self.peer = join_address(self.peer_ip, self.peer_port)
         # A scope (`fe80::1%eth0`) has a meaning on this host only, so records do not store it.
         self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
         self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))
@@ -207,6 +210,7 @@ class Connection(asyncio.Protocol):
             self._frames.check()
         except ProtocolError as error:
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
+            self._fault = error
             self.close()
         if self._turn is None or not self._turn.take(self):
             self.flush()
@@ -242,7 +246,7 @@ class Connection(asyncio.Protocol):
         for future in calls.values():
             if not future.done():
                 error = self._lost_before("the answer came")
-                error.__cause__ = exc
+                error.__cause__ = self._fault or exc
                 future.set_exception(error)
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
@@ -257,6 +261,8 @@ class Connection(asyncio.Protocol):
         hint = ""
         if not self.heard and not self._server_side:
             hint = "; it has never answered, as a server does that wants tls, or no tls"
+        if self._fault is not None:
+            hint = f": it does not speak RocketMQ's protocol ({self._fault})"
         return ConnectionLostError(
             f"the connection to {self.peer} closed before {what}{hint}", address=self.peer
         )

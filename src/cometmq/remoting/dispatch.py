@@ -45,6 +45,8 @@ class Handlers:
         # The rows of the requests that have a handler, by code.
         self.request_types: dict[int, AnyRequestType] = {}
         self._handlers: dict[int, Handler[Any]] = {}
+        self._barred: set[int] = set()
+        self._conditions: dict[int, Callable[[], None]] = {}
         # The dict's own method: it is called for every frame.
         self.get: Callable[[int], Handler[Any] | None] = self._handlers.get
 
@@ -59,6 +61,8 @@ class Handlers:
         the handler accordingly. A request that needs none of them pays nothing for them.
         """
         code = request_type.code
+        if code in self._barred:
+            return
         if self.meter is not None:
             handler = self.meter.timed(code, handler)
         assert code not in self._handlers, f"request code {code} is registered twice"
@@ -68,11 +72,28 @@ class Handlers:
             served = _as_task(handler)
         else:
             served = cast("Handler[HeaderT]", handler)
+        if code in self._conditions:
+            served = _on_condition(self._conditions[code], served)
         if request_type.body.max_length is not None:
             served = _bounded(request_type, served, request_type.body.max_length)
         if self._access is not None:
             served = self._access.guarded(request_type, served)
         self._handlers[code] = served
+
+    def set_condition(self, request_type: AnyRequestType, check: Callable[[], None]) -> None:
+        """Have `check` called before each request of a row is served; it raises what refuses it.
+
+        Call this before somebody registers for the row.
+        """
+        assert request_type.code not in self.request_types, "it is registered already"
+        self._conditions[request_type.code] = check
+
+    def bar(
+        self, request_type: RequestType[HeaderT, Any, Any, Any], refuse: Handler[HeaderT]
+    ) -> None:
+        """Have `refuse` answer the requests of a row, whoever registers for them later."""
+        self.register(request_type, refuse)
+        self._barred.add(request_type.code)
 
 
 def _as_task(handler: AsyncHandler[HeaderT]) -> Handler[HeaderT]:
@@ -80,6 +101,14 @@ def _as_task(handler: AsyncHandler[HeaderT]) -> Handler[HeaderT]:
         connection.reply_when(request, handler(connection, request))
 
     return begin
+
+
+def _on_condition(check: Callable[[], None], handler: Handler[HeaderT]) -> Handler[HeaderT]:
+    def handle(connection: Connection, request: Request[HeaderT]) -> RemotingCommand | None:
+        check()
+        return handler(connection, request)
+
+    return handle
 
 
 def _bounded(

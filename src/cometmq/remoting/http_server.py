@@ -23,6 +23,7 @@ import h11
 import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner
 
@@ -123,7 +124,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        return f"{self._host}:{self.port}"
+        return join_address(self._host, self.port)
 
     def add(self, path: str, page: Page) -> None:
         """Serve `page` at a path."""
@@ -142,7 +143,7 @@ class HttpServer:
             )
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on {self._host}:{self._port} for metrics: "
+                f"cannot listen on {join_address(self._host, self._port)} for metrics: "
                 f"{error.strerror or error}; set another {self._port_key}, 0 takes a free port"
             ) from error
         await self._listener.start()

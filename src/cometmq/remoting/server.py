@@ -21,6 +21,7 @@ from cometmq.remoting.connection import (
 )
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
+from cometmq.runtime.addresses import join_address
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner, quiet_if
@@ -257,7 +258,7 @@ class RemotingServer:
 def _listen_fault(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"cannot listen on {host}:{port}: another process has the port; "
+            f"cannot listen on {join_address(host, port)}: another process has the port; "
             "stop it or set another listenPort"
         )
-    return f"cannot listen on {host}:{port}: {error.strerror or error}"
+    return f"cannot listen on {join_address(host, port)}: {error.strerror or error}"

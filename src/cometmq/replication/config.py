@@ -6,9 +6,30 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cometmq.errors import ConfigError
+from cometmq.protocol.replication import MAX_BODY_SIZE
 
 MASTER_ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")
 ROLES: Final = (*MASTER_ROLES, "SLAVE")
+_MAX_GAP: Final = 256 * 1024 * 1024
+
+# Keys whose new values a running broker obeys, from the next use on.
+LIVE_KEYS: Final = frozenset(
+    {
+        "haSendHeartbeatInterval",
+        "haHousekeepingInterval",
+        "haTransferBatchSize",
+        "haMaxGapNotInSync",
+        "haSlaveFallbehindMax",
+        "haFlowControlEnable",
+        "maxHaTransferByteInSecond",
+        "maxHaConnections",
+        "slaveTimeout",
+        "inSyncReplicas",
+        "minInSyncReplicas",
+        "allAckInSyncStateSet",
+        "syncFromLastFile",
+    }
+)
 
 
 @dataclass(kw_only=True)
@@ -21,12 +42,18 @@ class ReplicationConfig:
     broker_role: str = "ASYNC_MASTER"
     # 0 is the port behind `listenPort`.
     ha_listen_port: int = field(default=0, metadata={"min": 0, "max": 65535})
+    # CometMQ's own: the port that slaves are sent to, where it is not the one listened on.
+    advertised_ha_port: int = field(default=0, metadata={"min": 0, "max": 65535})
     # Where a slave finds its master; without it name servers tell.
     ha_master_address: str | None = None
     ha_send_heartbeat_interval: int = field(default=5_000, metadata={"min": 1})
     ha_housekeeping_interval: int = field(default=20_000, metadata={"min": 1})
-    ha_transfer_batch_size: int = field(default=32 * 1024, metadata={"min": 1024})
-    ha_max_gap_not_in_sync: int = field(default=256 * 1024 * 1024, metadata={"min": 0})
+    ha_transfer_batch_size: int = field(
+        default=32 * 1024, metadata={"min": 1024, "max": MAX_BODY_SIZE}
+    )
+    # CometMQ's own: how many slaves may be connected.
+    max_ha_connections: int = field(default=32, metadata={"min": 1})
+    ha_max_gap_not_in_sync: int = field(default=_MAX_GAP, metadata={"min": 0})
     # What Java 4.9 calls haMaxGapNotInSync; that one counts where both are given.
     ha_slave_fallbehind_max: int | None = field(default=None, metadata={"min": 0})
     ha_flow_control_enable: bool = False
@@ -42,6 +69,13 @@ class ReplicationConfig:
     def __post_init__(self) -> None:
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole={self.broker_role}: must be one of {', '.join(ROLES)}")
+
+    @property
+    def max_gap(self) -> int:
+        """How many bytes a slave in step may lack."""
+        if self.ha_slave_fallbehind_max is None or self.ha_max_gap_not_in_sync != _MAX_GAP:
+            return self.ha_max_gap_not_in_sync
+        return self.ha_slave_fallbehind_max
 
     @property
     def is_slave(self) -> bool:

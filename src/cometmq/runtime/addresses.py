@@ -10,8 +10,10 @@ from enum import Enum
 from typing import Final
 
 _LOOPBACK: Final = "127.0.0.1"
-# Nobody has this address (RFC 5737), but the way to it leads outside.
-_OUTSIDE: Final = ("192.0.2.1", 9)
+ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - a name for it
+# Nobody has these addresses (RFC 5737, RFC 3849), but the way to them leads outside.
+_OUTSIDE: Final = ("192.0.2.1", "2001:db8::1")
+_ANY_PORT: Final = 9
 
 
 def host_name() -> str:
@@ -19,24 +21,37 @@ def host_name() -> str:
     return socket.gethostname()
 
 
-def own_address(host: str = _OUTSIDE[0], port: int = _OUTSIDE[1]) -> str:
+def own_address(host: str | None = None, port: int = _ANY_PORT) -> str:
     """Return this host's address as `host:port` would see it; without arguments, as the outside
-    would. Return loopback if there is no way there.
+    would, by IPv4 if it can. Return loopback if there is no way there.
 
     No packet is sent: connecting a datagram socket only chooses the interface. Blocks for as long
     as looking up the name of `host` takes.
     """
-    try:
-        family, kind, _, _, endpoint = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(endpoint)
-            return str(probe.getsockname()[0])
-    except (OSError, UnicodeError):  # the latter for a label that is empty or too long
-        return _LOOPBACK
+    for target in _OUTSIDE if host is None else (host,):
+        with suppress(OSError, UnicodeError):  # the latter for a label that is empty or too long
+            found = socket.getaddrinfo(target, port, type=socket.SOCK_DGRAM)
+            family, kind, _, _, endpoint = found[0]
+            with socket.socket(family, kind) as probe:
+                probe.connect(endpoint)
+                return str(probe.getsockname()[0])
+    return _LOOPBACK
+
+
+def bare_host(host: str) -> str:
+    """Return a host without the brackets that an IPv6 address may stand in."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def join_address(host: str, port: int) -> str:
+    """Return `host:port`, with an IPv6 address in brackets, as Java's servers write it."""
+    host = bare_host(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def resolve(host: str) -> str:
     """Return the IP address of `host`. Raises OSError when it has none."""
+    host = bare_host(host)
     with suppress(ValueError):  # virtual time has no resolver
         return str(ipaddress.ip_address(host))
     try:
@@ -58,10 +73,18 @@ def is_own_address(address: str) -> bool:
 def look_up(host: str) -> str | None:
     """Return the IP address of `host`, None if it has none. Blocks while the name is looked up."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(bare_host(host), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return None
     return str(found[0][4][0])
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host is a loopback address, or the name that means one everywhere."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Reach(Enum):

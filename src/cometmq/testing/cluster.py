@@ -6,17 +6,26 @@ import asyncio
 import os
 from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from cometmq.errors import ClientStateError, CometMQError, ConfigError
+from cometmq.errors import ClientStateError, CometMQError, ConfigError, IllegalArgumentError
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing.assertions import Assertions
 from cometmq.testing.cluster_faults import ClusterFaults
-from cometmq.testing.faults import MAIN, Fault, FaultError, Nodes, check_fault
+from cometmq.testing.faults import (
+    FAULTS,
+    MAIN,
+    Fault,
+    FaultError,
+    NodeName,
+    Nodes,
+    check_fault,
+    fault,
+)
 from cometmq.testing.real_servers import RealServers
-from cometmq.testing.servers import Servers, broker_name, name_server_name
+from cometmq.testing.servers import ClusterPlan, Servers, name_server_name
 from cometmq.testing.virtual.errors import DeadlockError
 
 if TYPE_CHECKING:
@@ -44,8 +53,12 @@ def _from_environment() -> dict[str, str]:
 class Cluster(Assertions, ClusterFaults):
     """Runs `name_servers` name servers and `brokers` masters, named `broker-a`, `broker-b`, …
 
+    Each master has `slaves` slaves on nodes named `broker-a-slave-1`, …, with the master's
+    brokerName. `master_role` is ASYNC_MASTER or SYNC_MASTER. `promote` and `demote` change roles.
+
     `properties` are entries of every broker's configuration, under RocketMQ's keys; with
     metricsExporterType=PROM the name servers tell metrics, too, each server on a free port.
+    `node_properties` are entries for one node's broker, by the node's name.
 
     In real time (the default) the servers listen on free ports of this machine, and a server keeps
     its port while it is stopped and when it is started again. With `directory` the stores lie there
@@ -82,13 +95,21 @@ class Cluster(Assertions, ClusterFaults):
         seed: int | None = None,
         name_servers: int = 1,
         brokers: int = 1,
+        slaves: int = 0,
+        master_role: str = "ASYNC_MASTER",
         properties: Mapping[str, str] | None = None,
+        node_properties: Mapping[str, Mapping[str, str]] | None = None,
         directory: Path | None = None,
     ) -> None:
-        if name_servers < 1 or brokers < 0:
-            raise ValueError(
-                f"a cluster needs a name server, got {name_servers} and {brokers} brokers"
-            )
+        plan = ClusterPlan(
+            name_servers,
+            brokers,
+            slaves,
+            master_role,
+            {**_from_environment(), **(properties or {})},
+            node_properties or {},
+        )
+        plan.check()
         if clock not in ("real", "virtual"):
             raise ValueError(f'clock={clock!r} does not fit, it is "real" or "virtual"')
         if clock == "real" and seed is not None:
@@ -97,10 +118,9 @@ class Cluster(Assertions, ClusterFaults):
             raise ValueError(
                 f"directory={directory} has no meaning in virtual time, where disks are in memory"
             )
-        self._counts = (name_servers, brokers)
+        self._plan = plan
         self._is_virtual = clock == "virtual"
         self._seed = seed
-        self._properties = {**_from_environment(), **(properties or {})}
         self._directory = directory
         self._servers: Servers | None = None
         self._thread: LoopThread | None = None
@@ -117,12 +137,27 @@ class Cluster(Assertions, ClusterFaults):
     @property
     def name_servers(self) -> list[NameServer]:
         """The name servers; one that was stopped or killed stays here until it is started again."""
-        return [] if self._servers is None else self._servers.name_servers
+        return cast("list[NameServer]", self._servers_of(self._plan.name_server_names()))
 
     @property
     def brokers(self) -> list[Broker]:
-        """The brokers; one that was stopped or killed stays here until it is started again."""
-        return [] if self._servers is None else self._servers.brokers
+        """The brokers of the nodes that began as masters; one that was stopped or killed stays here
+        until it is started again.
+        """
+        return cast("list[Broker]", self._servers_of(self._plan.master_names()))
+
+    @property
+    def slaves(self) -> list[Broker]:
+        """The brokers of the nodes that began as slaves, as `brokers`; see `nodes.slaves`."""
+        return cast("list[Broker]", self._servers_of(self._plan.slave_names()))
+
+    def broker(self, node: str) -> Broker:
+        """Return the broker of a node by the node's name, whatever its role is now."""
+        return cast("Broker", self._servers_of([self._broker_node(node)])[0])
+
+    def _servers_of(self, names: Iterable[str]) -> list[Broker | NameServer]:
+        servers = {} if self._servers is None else self._servers.servers
+        return [servers[name] for name in names if name in servers]
 
     @property
     def directory(self) -> Path:
@@ -131,12 +166,15 @@ class Cluster(Assertions, ClusterFaults):
 
     @property
     def nodes(self) -> Nodes:
-        """The names of the nodes: name servers, brokers, and those that `node` made; not `main`."""
-        name_servers, brokers = self._counts
+        """The names of the nodes: name servers, brokers, slaves, and those that `node` made.
+
+        `main` is not among them. A node keeps its name when its broker gets another role.
+        """
         return Nodes(
-            [name_server_name(index) for index in range(name_servers)],
-            [broker_name(index) for index in range(brokers)],
+            self._plan.name_server_names(),
+            self._plan.master_names(),
             list(self._client_nodes),
+            self._plan.slave_names(),
         )
 
     # In virtual time
@@ -206,6 +244,8 @@ class Cluster(Assertions, ClusterFaults):
     def fault_begins(self, name: str, args: Mapping[str, Any]) -> None:
         """Refuse the fault if the cluster cannot have any now; else write it to the history."""
         if not self._is_virtual:
+            if FAULTS[name].in_real_time:
+                return
             raise FaultError(f"{name}: faults are for virtual time; {_VIRTUAL_TIME}")
         text = ", ".join(f"{key}={value!r}" for key, value in args.items())
         self._virtual.world.record(f"{name}({text})", args.get("node"))
@@ -236,7 +276,7 @@ class Cluster(Assertions, ClusterFaults):
                 raise ClientStateError(
                     f"a cluster in real time cannot run in virtual time; {_VIRTUAL_TIME}"
                 )
-            return RealServers(*self._counts, self._properties, self._directory)
+            return RealServers(self._plan, self._directory)
         from cometmq.testing.virtual.servers import VirtualServers
         from cometmq.testing.virtual.world import World
 
@@ -246,7 +286,7 @@ class Cluster(Assertions, ClusterFaults):
                 "this virtual world has a cluster already, and has room for one; give that one more "
                 "brokers"
             )
-        return VirtualServers(world, *self._counts, self._properties)
+        return VirtualServers(world, self._plan)
 
     def _started(self) -> Servers:
         if self._servers is None:
@@ -260,26 +300,59 @@ class Cluster(Assertions, ClusterFaults):
         if self._servers is not None:
             await self._servers.stop()
 
-    async def stop_broker(self, index: int = 0) -> None:
-        """Stop one broker cleanly; `start_broker` brings it back."""
-        await self._started().stop_broker(index)
+    async def stop_broker(self, broker: int | str = 0) -> None:
+        """Stop one broker cleanly, by its index in `brokers` or the name of its node.
 
-    async def start_broker(self, index: int = 0) -> None:
-        """Start a stopped broker again, with its store and on its port."""
-        await self._started().start_broker(index)
+        `start_broker` brings it back.
+        """
+        await self._started().stop_server(self._broker_node(broker))
 
-    async def restart_broker(self, index: int = 0) -> None:
+    async def start_broker(self, broker: int | str = 0) -> None:
+        """Start a stopped broker again, with its store and on its ports."""
+        await self._started().start_server(self._broker_node(broker))
+
+    async def restart_broker(self, broker: int | str = 0) -> None:
         """Stop a broker cleanly and start it again."""
-        await self.stop_broker(index)
-        await self.start_broker(index)
+        await self.stop_broker(broker)
+        await self.start_broker(broker)
+
+    @fault(in_real_time=True)
+    async def promote(self, node: NodeName) -> None:
+        """Make a slave the master of its group, as an operator does by hand.
+
+        It is stopped, gets the cluster's `master_role` and brokerId 0, and starts. Nobody stops the
+        former master: one that still runs, or comes back before `demote`, is a second master.
+        """
+        self._started().places.promote(self._broker_node(node))
+        await self.restart_broker(node)
+
+    @fault(in_real_time=True)
+    async def demote(self, node: NodeName) -> None:
+        """Start a former master as a slave of its group, with the lowest brokerId that is free.
+
+        It is stopped first if it runs. A slave stays what it is.
+        """
+        self._started().places.demote(self._broker_node(node))
+        await self.restart_broker(node)
+
+    def _broker_node(self, broker: int | str) -> str:
+        """Return the name of a broker's node. Raises IllegalArgumentError if there is none."""
+        masters = self._plan.master_names()
+        if isinstance(broker, int):
+            return masters[broker]
+        if broker not in (known := [*masters, *self._plan.slave_names()]):
+            raise IllegalArgumentError(
+                f"{broker!r} is no broker of this cluster; its brokers are {', '.join(known)}"
+            )
+        return broker
 
     async def stop_name_server(self, index: int = 0) -> None:
         """Stop one name server cleanly; `start_name_server` brings it back."""
-        await self._started().stop_name_server(index)
+        await self._started().stop_server(self._plan.name_server_names()[index])
 
     async def start_name_server(self, index: int = 0) -> None:
         """Start a stopped name server again, on its port and with an empty route table."""
-        await self._started().start_name_server(index)
+        await self._started().start_server(self._plan.name_server_names()[index])
 
     async def restart_name_server(self, index: int = 0) -> None:
         """Stop a name server cleanly and start it again."""

@@ -27,13 +27,15 @@ def _link(randomness: Randomness, nodes: Nodes) -> dict[str, Any] | None:
     """Draw two nodes of which one is a broker, because all links lead to brokers or from them."""
     if not nodes.brokers:
         return None
-    broker = randomness.choice(nodes.brokers)
+    broker = randomness.choice(nodes.all_brokers())
     others = [*nodes.name_servers, *nodes.clients]
+    if nodes.slaves:
+        others += [name for name in nodes.all_brokers() if name != broker]
     return {"a": broker, "b": randomness.choice(others)}
 
 
 def _server(randomness: Randomness, nodes: Nodes) -> dict[str, Any] | None:
-    return {"node": randomness.choice([*nodes.name_servers, *nodes.brokers])}
+    return {"node": randomness.choice([*nodes.name_servers, *nodes.all_brokers()])}
 
 
 def _any_node(randomness: Randomness, nodes: Nodes) -> dict[str, Any] | None:
@@ -41,7 +43,7 @@ def _any_node(randomness: Randomness, nodes: Nodes) -> dict[str, Any] | None:
 
 
 def _broker(randomness: Randomness, nodes: Nodes) -> dict[str, Any] | None:
-    return {"node": randomness.choice(nodes.brokers)} if nodes.brokers else None
+    return {"node": randomness.choice(nodes.all_brokers())} if nodes.brokers else None
 
 
 def _with(args: dict[str, Any] | None, **more: Any) -> dict[str, Any] | None:

@@ -37,15 +37,20 @@ class FaultError(IllegalArgumentError):
 
 
 class Nodes(NamedTuple):
-    """Lists the names of a cluster's nodes."""
+    """Lists the names of a cluster's nodes, by what they were when the cluster started."""
 
     name_servers: Sequence[str]
     brokers: Sequence[str]
     clients: Sequence[str] = ()
+    slaves: Sequence[str] = ()
+
+    def all_brokers(self) -> list[str]:
+        """Return the names of the masters, then those of the slaves."""
+        return [*self.brokers, *self.slaves]
 
     def all(self) -> list[str]:
         """Return all names, those of name servers first."""
-        return [*self.name_servers, *self.brokers, *self.clients]
+        return [*self.name_servers, *self.brokers, *self.slaves, *self.clients]
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -85,7 +90,7 @@ class FaultKind(NamedTuple):
 
     `draw` is None for a kind that only ends others, `end` for one that is over at once. While a
     fault with `takes_node` lasts, its `node` is down or paused, and no other such fault is drawn
-    for that node.
+    for that node. One with `in_real_time` is nothing that only a simulation can do.
     """
 
     name: str
@@ -95,6 +100,7 @@ class FaultKind(NamedTuple):
     draw: Draw | None
     end: End | None
     takes_node: bool
+    in_real_time: bool
 
     def checked(self, nodes: Nodes, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments by name. Raises FaultError, which says what would fit."""
@@ -126,12 +132,16 @@ FAULTS: Final[dict[str, FaultKind]] = {}
 
 
 def fault(
-    *, draw: Draw | None = None, end: End | None = None, takes_node: bool = False
+    *,
+    draw: Draw | None = None,
+    end: End | None = None,
+    takes_node: bool = False,
+    in_real_time: bool = False,
 ) -> Callable[[Callable[Concatenate[C, Q], R]], Callable[Concatenate[C, Q], R]]:
     """Make a method of a cluster a fault: it checks its arguments and is written to the history."""
 
     def decorate(method: Callable[Concatenate[C, Q], R]) -> Callable[Concatenate[C, Q], R]:
-        kind = FAULTS[method.__name__] = _kind_of(method, draw, end, takes_node)
+        kind = FAULTS[method.__name__] = _kind_of(method, draw, end, takes_node, in_real_time)
 
         @functools.wraps(method)
         def injected(self: C, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
@@ -149,7 +159,11 @@ def fault(
 
 
 def _kind_of(
-    method: Callable[..., Any], draw: Draw | None, end: End | None, takes_node: bool
+    method: Callable[..., Any],
+    draw: Draw | None,
+    end: End | None,
+    takes_node: bool,
+    in_real_time: bool,
 ) -> FaultKind:
     signature = inspect.signature(method)
     parameters = list(signature.parameters.values())[1:]
@@ -170,6 +184,7 @@ def _kind_of(
         draw=draw,
         end=end,
         takes_node=takes_node,
+        in_real_time=in_real_time,
     )
 
 
@@ -247,7 +262,7 @@ def _chosen(kinds: Iterable[str] | None) -> list[FaultKind]:
     chosen = [kind_of(name) for name in (FAULTS if kinds is None else kinds)]
     if kinds is not None and (endings := [each.name for each in chosen if each.draw is None]):
         raise FaultError(
-            f"{endings[0]} only ends other faults, so it is drawn with them; kinds to draw are "
+            f"{endings[0]} is not drawn by itself; kinds to draw are "
             f"{', '.join(each.name for each in FAULTS.values() if each.draw is not None)}"
         )
     return chosen

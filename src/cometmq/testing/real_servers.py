@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,12 @@ from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.testing.ports import HeldPort
-from cometmq.testing.servers import all_registered, broker_name, name_server_name
+from cometmq.testing.servers import (
+    HA_PORT_DISTANCE,
+    BrokerPlaces,
+    ClusterPlan,
+    all_registered,
+)
 
 _LOOPBACK = "127.0.0.1"
 _FOR_TESTS = {
@@ -32,29 +36,23 @@ _FOR_TESTS = {
 
 
 class RealServers:
-    """Runs `name_servers` name servers and `brokers` brokers on free ports of this machine.
+    """Runs the servers of a plan on free ports of this machine.
 
-    A server keeps its port while it is stopped and when it is started again.
+    A server keeps its ports while it is stopped and when it is started again.
     """
 
-    def __init__(
-        self,
-        name_servers: int,
-        brokers: int,
-        properties: Mapping[str, str],
-        directory: Path | None,
-    ) -> None:
-        self._counts = (name_servers, brokers)
-        self._properties = {**_FOR_TESTS, **properties}
+    def __init__(self, plan: ClusterPlan, directory: Path | None) -> None:
+        self._plan = plan
         self._directory = directory
         self._temporary: Path | None = None
-        self._ports: list[HeldPort] = []
-        self.name_servers: list[NameServer] = []
-        self.brokers: list[Broker] = []
+        self._ports: dict[str, HeldPort] = {}
+        self.places = BrokerPlaces(plan)
+        self.servers: dict[str, Broker | NameServer] = {}
 
     @property
     def namesrv(self) -> str:
-        return ";".join(f"{_LOOPBACK}:{server.port}" for server in self.name_servers)
+        names = self._plan.name_server_names()
+        return ";".join(f"{_LOOPBACK}:{self._ports[name].port}" for name in names)
 
     @property
     def directory(self) -> Path:
@@ -66,15 +64,16 @@ class RealServers:
         """Start the name servers, then the brokers; return when all are registered."""
         if self._directory is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="cometmq-"))
-        name_servers, brokers = self._counts
+        names = self._plan.name_server_names()
         try:
-            for index in range(name_servers):
-                self.name_servers.append(await self._new_name_server(index, self._free_port()))
-            for index in range(brokers):
-                # The neighbouring port is for a broker that is configured to have a VIP channel.
-                port = self._free_port(-VIP_PORT_DISTANCE)
-                self.brokers.append(await self._new_broker(index, port))
-            if "namesrvAddr" not in self._properties:
+            for name in names:
+                self._ports[name] = HeldPort()
+            for name in self.places.names():
+                # The neighbours are for a VIP channel, if it is configured, and for replication.
+                self._ports[name] = HeldPort((-VIP_PORT_DISTANCE, HA_PORT_DISTANCE))
+            for name in [*names, *self.places.names()]:
+                await self.start_server(name)
+            if "namesrvAddr" not in self._plan.properties:
                 await all_registered(self)
         except BaseException:
             await self.stop()
@@ -82,43 +81,29 @@ class RealServers:
 
     async def stop(self) -> None:
         """Stop all servers and remove the temporary directory. Idempotent."""
-        for broker in self.brokers:
-            await broker.close()
-        for server in self.name_servers:
-            await server.close()
-        self.brokers.clear()
-        self.name_servers.clear()
+        for name in reversed(list(self.servers)):
+            await self.stop_server(name)
+        self.servers.clear()
         while self._ports:
-            self._ports.pop().close()
+            self._ports.popitem()[1].close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
 
-    async def stop_broker(self, index: int = 0) -> None:
-        """Stop one broker cleanly; `start_broker` brings it back."""
-        await self.brokers[index].close()
+    async def stop_server(self, name: str) -> None:
+        await self.servers[name].close()
 
-    async def start_broker(self, index: int = 0) -> None:
-        """Start a stopped broker again, with its store and on its port."""
-        self.brokers[index] = await self._new_broker(index, self.brokers[index].port)
+    async def start_server(self, name: str) -> None:
+        if name in self.places.names():
+            self.servers[name] = await self._new_broker(name)
+        else:
+            self.servers[name] = await self._new_name_server(name)
 
-    async def stop_name_server(self, index: int = 0) -> None:
-        await self.name_servers[index].close()
-
-    async def start_name_server(self, index: int = 0) -> None:
-        """Start a stopped name server again, on its port and with an empty route table."""
-        port = self.name_servers[index].port
-        self.name_servers[index] = await self._new_name_server(index, port)
-
-    def _free_port(self, *neighbours: int) -> int:
-        self._ports.append(HeldPort(neighbours))
-        return self._ports[-1].port
-
-    async def _new_name_server(self, index: int, port: int) -> NameServer:
-        directory = self.directory / name_server_name(index)
+    async def _new_name_server(self, name: str) -> NameServer:
+        directory = self.directory / name
         server = NameServer(
             NamesrvConfig(
-                listen_port=port,
+                listen_port=self._ports[name].port,
                 bind_address=_LOOPBACK,
                 kv_config_path=directory / "kvConfig.json",
                 config_store_path=directory / "namesrv.properties",
@@ -130,23 +115,23 @@ class RealServers:
 
     def _metrics(self) -> dict[str, Any]:
         """Return the keys by which name servers tell metrics, too, where the brokers do."""
-        if self._properties.get("metricsExporterType") != "PROM":
+        if self._plan.properties.get("metricsExporterType") != "PROM":
             return {}
         return {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
 
-    async def _new_broker(self, index: int, port: int) -> Broker:
-        name = broker_name(index)
-        properties = {
-            "brokerName": name,
+    async def _new_broker(self, name: str) -> Broker:
+        port = self._ports[name].port
+        defaults = {
+            **_FOR_TESTS,
             "brokerIP1": _LOOPBACK,
             "bindAddress": _LOOPBACK,
             "namesrvAddr": self.namesrv,
             "vipChannelEnable": "false",  # its port may be held for another server
             "storePathRootDir": str(self.directory / name),
             "metricsPromExporterPort": "0",
-            **self._properties,
-            "listenPort": str(port),
+            "haListenPort": str(port + HA_PORT_DISTANCE),
         }
+        properties = {**self.places.properties(name, defaults), "listenPort": str(port)}
         broker = Broker(*broker_configs(properties, source="properties"))
         await broker.start()
         return broker

@@ -21,7 +21,7 @@ def findings(**settings: str) -> dict[str, Finding]:
         {**GOOD, **settings},
         memory_bytes=4 * GIB,
         address_of=lambda host: NAMES.get(host, host if host[0].isdigit() else None),
-        is_own=lambda address: address == "10.0.0.5",
+        is_own=lambda address: address in ("10.0.0.5", "2001:db8::5"),
     )
     return {finding.check: finding for finding in found if finding.severity}
 
@@ -44,6 +44,12 @@ def test_good_settings_have_no_faults() -> None:
         ("brokerIP1", "127.0.0.1", Severity.WARNING),
         ("brokerIP1", "172.17.0.2", Severity.WARNING),
         ("brokerIP1", "10.0.0.6", Severity.WARNING),
+        ("brokerIP1", "10.0.0.5:10911", Severity.ERROR),
+        ("brokerIP1", "fe80::5%eth0", Severity.ERROR),
+        ("brokerIP1", "10.0.0.5;10.0.0.6", Severity.ERROR),
+        ("brokerIP1", "2001:db8::5", Severity.WARNING),
+        ("brokerIP2", "127.0.0.1", Severity.WARNING),
+        ("brokerIP2", "10.0.0.5:10912", Severity.ERROR),
         ("diskMaxUsedSpaceRatio", "88", Severity.WARNING),
         ("enableCalcFilterBitMap", "true", Severity.WARNING),
         ("maxMessageSize", "16777216", Severity.WARNING),

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from cometmq.bulk.range_pulls import Chunk, Missing, RangePulls
 from cometmq.client.cluster.broker_api import PullAnswer
-from cometmq.errors import ConnectionLostError, RemoteError
+from cometmq.errors import (
+    ConnectError,
+    ConnectionLostError,
+    RemoteError,
+    RouteNotFoundError,
+)
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
@@ -38,10 +43,17 @@ class FakeBroker:
         self.most_at_once = 0
         self._at_once = 0
         self.routes = self.brokers = self
+        self.addresses = ["127.0.0.1:10911"]
+        # Messages behind this offset are not at the slaves, which are all but the first address.
+        self.slaves_end = high
+        self.down: set[str] = set()
         self.clock = SYSTEM_CLOCK
 
-    def pull_address(self, _broker: str, _broker_id: int) -> str:
-        return "127.0.0.1:10911"
+    def master_address(self, _broker: str) -> str:
+        return self.addresses[0]
+
+    def read_addresses(self, _broker: str) -> list[str]:
+        return self.addresses
 
     def report_failure(self, *_: Any) -> None:
         """Keep the routes as they are."""
@@ -52,6 +64,10 @@ class FakeBroker:
         try:
             for _turn in range(self._rng.randrange(4)):
                 await asyncio.sleep(0)
+            if address in self.down:
+                raise ConnectError("down", address=address)
+            if address != self.addresses[0] and header.queue_offset >= self.slaves_end:
+                return self._said(PullStatus.NO_MATCHED_MSG, header.queue_offset)
             if self._rng.random() < self.fails:
                 if self._rng.random() < 0.5:
                     raise ConnectionLostError("gone", address=address)
@@ -156,3 +172,21 @@ async def test_the_end_of_the_queue_is_found_at_once_for_all_that_is_behind_it()
     chunks = await read(broker, 0, 10**12)
     (missing,) = (entry for chunk in chunks for entry in chunk.missing)
     assert missing == (10, 10**12, Missing.BEYOND_THE_END)
+
+
+async def test_a_slave_is_read_while_the_master_is_down() -> None:
+    broker = FakeBroker(0, 500, set(), random.Random(1))
+    broker.addresses = ["master:1", "slave:1"]
+    broker.down.add("master:1")
+    assert offsets_in(await read(broker, 0, 500, patience_s=30)) == list(range(500))
+
+
+async def test_what_a_slave_lacks_is_not_taken_for_missing() -> None:
+    broker = FakeBroker(0, 500, set(), random.Random(1))
+    broker.addresses = ["master:1", "slave:1"]
+    broker.slaves_end = 300
+    broker.down.add("master:1")
+    with pytest.raises((RouteNotFoundError, ConnectError)):
+        await read(broker, 0, 500)
+    broker.down.clear()
+    assert offsets_in(await read(broker, 0, 500, patience_s=30)) == list(range(500))

@@ -116,3 +116,24 @@ async def test_a_farewell_waits_for_the_heartbeat_on_its_way(fake: FakeInstance)
     await beating
     # Served in another order, the heartbeat would have left a member behind.
     assert told == [BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.UNREGISTER_CLIENT]
+
+
+async def test_a_master_that_heartbeats_do_not_reach_is_read_at_its_slave(
+    fake: FakeInstance,
+) -> None:
+    known = route("a")
+    known.broker_datas[0].broker_addrs = {0: "a:1", 1: "s:1", 2: "s:2"}
+    fake.remoting.routes["t"] = known
+    await fake.instance.routes.refresh("t")
+    fake.instance.add_consumer(Member())
+    fake.remoting.down |= {"a:1", "s:1"}
+    await fake.instance.heartbeats.beat_all()
+    assert fake.instance.need_reader("a", "t") == "s:2"
+    assert fake.instance.need_reader("a", "t", 1) == "s:2"
+    assert fake.instance.need_master("a", "t") == "a:1"
+    fake.remoting.down |= {"s:2"}
+    await fake.instance.heartbeats.beat_all()
+    assert fake.instance.need_reader("a", "t") == "a:1"
+    fake.remoting.down.clear()
+    await until(lambda: fake.instance.need_reader("a", "t", 2) == "s:2")
+    await until(lambda: fake.instance.need_reader("a", "t") == "a:1")

@@ -17,11 +17,19 @@ from cometmq.client.membership.offset_store import (
     local_directory,
     persist_periodically,
 )
-from cometmq.errors import ConfigError, IllegalArgumentError, RequestTimeoutError
+from cometmq.errors import (
+    ConfigError,
+    IllegalArgumentError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
-from cometmq.protocol.headers import UpdateConsumerOffsetRequestHeader
+from cometmq.protocol.headers import (
+    OffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 
 Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))
 
@@ -271,3 +279,44 @@ async def test_a_stored_offset_tells_that_the_broker_has_commits(
     assert offsets.pull_offset(Q0) == 0
     await offsets.fetch(Q1)
     assert [offsets.pull_offset(queue) for queue in (Q0, Q1)] == [4, 3]
+
+
+async def test_a_slave_keeps_offsets_while_there_is_no_master(fake: FakeInstance) -> None:
+    alone = route("a")
+    alone.broker_datas[0].broker_addrs = {1: "slave:1"}
+    fake.remoting.routes["t"] = alone
+    await fake.instance.routes.refresh("t")
+    update = RequestCode.UPDATE_CONSUMER_OFFSET
+    fake.remoting.answers[update] = lambda *_: response(ResponseCode.SUCCESS)
+    offsets = RemoteOffsetStore(fake.instance, "g")
+    offsets.update(Q0, 5, increase_only=True)
+    await offsets.persist([Q0])
+    await offsets.persist_oneway([Q0])
+    assert fake.remoting.called(update) == ["slave:1", "slave:1"]
+
+    both = route("a")
+    both.broker_datas[0].broker_addrs = {0: "a:1", 1: "slave:1"}
+    fake.remoting.routes["t"] = both
+    await fake.instance.routes.refresh("t")
+    await offsets.persist([Q0])
+    assert fake.remoting.called(update)[2:] == ["a:1"]
+
+
+async def test_only_a_master_can_say_that_a_group_has_no_offset(fake: FakeInstance) -> None:
+    query = RequestCode.QUERY_CONSUMER_OFFSET
+    fake.remoting.answers[query] = lambda *_: response(ResponseCode.QUERY_NOT_FOUND)
+    offsets = RemoteOffsetStore(fake.instance, "g")
+    alone = route("a")
+    alone.broker_datas[0].broker_addrs = {1: "slave:1"}
+    fake.remoting.routes["t"] = alone
+    await fake.instance.routes.refresh("t")
+    with pytest.raises(RouteNotFoundError, match="slave:1 has no offset of group g"):
+        await offsets.fetch(Q0)
+    fake.remoting.answers[query] = lambda *_: response(
+        ResponseCode.SUCCESS, header=OffsetResponseHeader(offset=7)
+    )
+    assert await offsets.fetch(Q0) == 7
+    fake.remoting.answers[query] = lambda *_: response(ResponseCode.QUERY_NOT_FOUND)
+    fake.remoting.routes["t"] = route("a")
+    await fake.instance.routes.refresh("t")
+    assert await offsets.fetch(Q1) is None

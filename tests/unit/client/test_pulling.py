@@ -349,3 +349,14 @@ async def test_broadcasting_commits_nothing_by_its_pulls(
     header = member.asked()[0]
     assert (header.commit_offset, header.sys_flag & 1) == (0, 0)
     await member.stop()
+
+
+async def test_a_slave_that_lacks_the_offset_is_not_asked_without_pause(fake: FakeInstance) -> None:
+    member = Member(fake, *(answer(20, 10) for _ in range(1000)))
+    await member.start(10)
+    await until(lambda: len(member.asked()) >= 3)
+    await asyncio.sleep(0.2)
+    asked = member.asked()
+    assert {header.queue_offset for header in asked} == {10}
+    assert len(asked) < 20
+    await member.stop()

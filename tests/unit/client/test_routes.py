@@ -113,11 +113,27 @@ async def test_pulls_go_to_the_broker_that_was_suggested(fake: FakeInstance) -> 
     known.broker_datas[0].broker_addrs = {0: "m:1", 2: "s:2"}
     fake.remoting.routes["t"] = known
     await fake.instance.routes.refresh("t")
-    address = fake.instance.routes.pull_address
-    assert [address("a", i) for i in (0, 1, 2, 5)] == ["m:1", "s:2", "s:2", "m:1"]
-    assert address("unknown", 0) is None
+    addresses = fake.instance.routes.read_addresses
+    assert [addresses("a", i)[0] for i in (0, 1, 2, 5)] == ["m:1", "s:2", "s:2", "m:1"]
+    assert addresses("a") == ["m:1", "s:2"]
+    assert addresses("unknown") == []
     assert fake.instance.routes.addresses(masters_only=True) == {"m:1"}
     assert fake.instance.routes.addresses(masters_only=False) == {"m:1", "s:2"}
+
+
+async def test_a_master_that_left_while_its_slave_stayed_is_noticed_when_it_returns(
+    fake: FakeInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes_module, "WATCH_INTERVAL_S", 0.01)
+    both, alone = route("a"), route("a")
+    both.broker_datas[0].broker_addrs = {0: "a:1", 1: "s:1"}
+    alone.broker_datas[0].broker_addrs = {1: "s:1"}
+    for known in (both, alone):
+        fake.remoting.routes["t"] = known
+        await fake.instance.routes.refresh("t")
+    assert fake.instance.routes.publish_route("t") is None
+    fake.remoting.routes["t"] = both
+    await until(lambda: fake.instance.routes.master_address("a") == "a:1")
 
 
 async def test_name_servers_are_tried_in_turn_and_the_good_one_is_kept(fake: FakeInstance) -> None:

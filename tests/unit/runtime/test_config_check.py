@@ -121,7 +121,6 @@ ASKED = {
     "tls.client.authServer": "true",
     "tlsClientAuthServer": "true",
     "useTLS": "true",
-    "brokerRole": "SLAVE",
     "enableDLegerCommitLog": "true",
     "enableControllerMode": "true",
     "allAckInSyncStateSet": "true",
@@ -140,7 +139,6 @@ HARMLESS = {
     "tls.server.need.client.auth": "none",
     "tlsServerNeedClientAuth": "none",
     "innerClientAuthenticationCredentials": "",
-    "brokerRole": "SYNC_MASTER",
     "inSyncReplicas": "1",
     "minInSyncReplicas": "1",
 }

@@ -68,6 +68,11 @@ class DelayedMessages:
             progress = TimerProgress(state.timer_segments)
         else:
             progress = decode_timer_check(java_timer_check) or TimerProgress()
+            if accounted is not None:
+                # The log was cut, or is that of a slave which lacks its end: the copies of messages
+                # that count as delivered may be missing. The log tells which are there.
+                offsets.clear()
+                progress = TimerProgress()
             accounted = floor = 0
         replay = Replay(self._store, offsets, progress, self.timers.code_of_record)
         with self._store.mender.patiently():

@@ -43,6 +43,8 @@ class Delays(Service):
     For the loop's thread only.
     """
 
+    runs_on_slave = False
+
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._store = parts.store
@@ -86,6 +88,10 @@ class Delays(Service):
         if self._disk.size(self._java_timer_file) is not None:
             java_timer_check = self._disk.read(self._java_timer_file)
         self.messages.open(state, self._clock.now_ms(), java_timer_check)
+
+    def show(self, state: DelayState) -> None:
+        """Have the figures of a slave, where nothing is delivered, be those of its master."""
+        self.messages.levels.open(state.offset_table, self._clock.now_ms())
 
     def start(self) -> None:
         """Deliver from now on."""

@@ -8,7 +8,6 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.state import DelayState, encode_timer_check
 from cometmq.broker.refusal import Refused
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
@@ -29,10 +28,11 @@ class DelayStateHandlers:
         handlers.register(requests.GET_TIMER_CHECK_POINT, self.timer_check)
 
     def delay_offsets(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
-        """Return the next queue offset to deliver of each level that was ever used."""
-        state = self._capture()
-        wrapper = DelayOffsetSerializeWrapper(state.data_version, state.offset_table)
-        return response(ResponseCode.SUCCESS, body=encode_body(wrapper))
+        """Return the next queue offset to deliver of each level that was ever used.
+
+        The entries of our own are for slaves, as in the file; Java passes over them.
+        """
+        return response(ResponseCode.SUCCESS, body=encode_body(self._capture()))
 
     def timer_check(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Return the progress of timed messages, as Java's file config/timercheck begins."""

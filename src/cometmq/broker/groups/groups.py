@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
+import msgspec
 import structlog
 
 from cometmq.broker.config import BrokerConfig
@@ -20,7 +21,8 @@ log = structlog.get_logger(__name__)
 class GroupManager:
     """Keeps the groups by name. `on_change` is called after each change. Those in `on_remove` are
     called with the name of a group that was removed. Configs are replaced, never changed in place.
-    For the loop's thread only.
+    With `is_copy`, which a slave sets, the table is that of a master: groups that consumers make by
+    use leave its version as it is. For the loop's thread only.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class GroupManager:
         self._config = config
         self._clock = clock
         self._on_change = on_change
+        self.is_copy = False
         self.on_remove: list[Callable[[str], None]] = []
         self._limit = CreationLimit(
             "group",
@@ -74,7 +77,7 @@ class GroupManager:
         if self.get(group.group_name) == group:
             return
         self.table.subscription_group_table[group.group_name] = group
-        self.table.data_version.next(self._clock.now_ms())
+        self._next_version()
         log.info("consumer group set", group=group.group_name)
         self._on_change()
 
@@ -96,7 +99,7 @@ class GroupManager:
             del topics[topic]
         if not topics:
             del self.table.forbidden_table[group]
-        self.table.data_version.next(self._clock.now_ms())
+        self._next_version()
         self._on_change()
 
     def topic_removed(self, topic: str) -> None:
@@ -109,7 +112,7 @@ class GroupManager:
             del table[group][topic]
             if not table[group]:
                 del table[group]
-        self.table.data_version.next(self._clock.now_ms())
+        self._next_version()
         self._on_change()
 
     def remove(self, group: str) -> bool:
@@ -117,11 +120,35 @@ class GroupManager:
         if self.table.subscription_group_table.pop(group, None) is None:
             return False
         self.table.forbidden_table.pop(group, None)
-        self.table.data_version.next(self._clock.now_ms())
+        self._next_version()
         for listener in self.on_remove:
             listener(group)
         self._on_change()
         return True
+
+    def _next_version(self) -> None:
+        if not self.is_copy:
+            self.table.data_version.next(self._clock.now_ms())
+
+    def copy(self, master: SubscriptionGroupWrapper) -> Iterator[None]:
+        """Make the table that of the master, in steps; its version comes last."""
+        table, wanted = self.table.subscription_group_table, master.subscription_group_table
+        gone = [g for g in table if g not in wanted and g not in names.BUILT_IN_GROUPS]
+        for group in gone:
+            self.remove(group)
+            yield
+        count = 0
+        for name, config in wanted.items():
+            if table.get(name) != config:
+                table[name] = config
+                count += 1
+            yield
+        self.table.forbidden_table = {
+            group: dict(topics) for group, topics in master.forbidden_table.items()
+        }
+        self.table.data_version = msgspec.structs.replace(master.data_version)
+        self._on_change()
+        log.info("consumer groups copied from the master", changed=count, removed=len(gone))
 
     def unknown(self, group: str) -> str:
         """Return the remark of an answer about a group that does not exist."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
@@ -38,6 +38,8 @@ class ConsumerOffsetManager:
     Before committing for a client, the caller must check that the queue exists and reaches that
     far. `max_count` bounds the number of offsets kept; `ignored_count` counts offsets that came
     with a pull and could not be stored.
+
+    With `is_copy`, which a slave sets, the table is that of a master: see `merge`.
     """
 
     def __init__(
@@ -48,6 +50,9 @@ class ConsumerOffsetManager:
         self.count = sum(map(len, self.table.offset_table.values()))
         self.ignored_count = 0
         self.changed = False
+        self.is_copy = False
+        # Of a slave: which offsets were committed here, with what the master had said before.
+        self._committed_here: dict[tuple[str, int], int | None] = {}
         self.resets: dict[str, dict[int, int]] = {}
         # Topics by group and groups by topic: a key of the table is a text made of both.
         self._topics: dict[str, set[str]] = {}
@@ -87,6 +92,8 @@ class ConsumerOffsetManager:
             self._note(topic, group)
         elif offsets.get(queue_id) == offset:
             return  # as an idle consumer commits it every few seconds
+        if self.is_copy:
+            self._committed_here.setdefault((key, queue_id), offsets.get(queue_id))
         self.count += queue_id not in offsets
         offsets[queue_id] = offset
         self.changed = True
@@ -128,6 +135,34 @@ class ConsumerOffsetManager:
         self.resets.pop(key, None)
         self.changed = True
         return True
+
+    def merge(self, master: ConsumerOffsetSerializeWrapper) -> Iterator[None]:
+        """Take over a master's offsets, in steps of one group and topic each (Java:
+        SlaveSynchronize.syncConsumerOffset, which takes over all).
+
+        An offset that a consumer committed to this slave stays until the master has another one than
+        before that: meanwhile the master was away, or nobody consumed or reset there. What the
+        master does not have stays, too. Beyond `max_count` no new offset is taken.
+        """
+        for key, theirs in master.offset_table.items():
+            ours = self.table.offset_table.get(key)
+            taken: dict[int, int] = {}
+            for queue_id, offset in theirs.items():
+                before = self._committed_here.get((key, queue_id), -1)
+                if before == offset:
+                    continue
+                self._committed_here.pop((key, queue_id), None)
+                if ours is None or ours.get(queue_id) != offset:
+                    taken[queue_id] = offset
+            more = len(taken) if ours is None else sum(q not in ours for q in taken)
+            if taken and (not more or self.count + more <= self.max_count):
+                if ours is None:
+                    ours = self.table.offset_table[key] = {}
+                    self._note(*_split(key))
+                ours.update(taken)
+                self.count += more
+                self.changed = True
+            yield
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of a reset that no pull has been told of, and forget the reset; None if

@@ -25,6 +25,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.replication import config as replication_config
 from cometmq.runtime.config import (
     Configuration,
     change_properties,
@@ -89,7 +90,7 @@ LIVE_KEYS: Final = frozenset(
 )
 # Keys after whose change name servers are told all topics again.
 _REGISTERED_ANEW: Final = frozenset({"brokerPermission", "namesrvAddr"})
-_ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS
+_ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS | replication_config.LIVE_KEYS
 # Shown unless the file has them, because mqadmin reads them: without the former ones that of 4.9
 # exports no configuration, and the last one it exports as the number of processors.
 _FIXED: Final = {

@@ -1,7 +1,4 @@
-"""Tell operators who sends to a broker, and who copies it: codes 328 and 907.
-
-Java: AdminBrokerProcessor, ProducerManager, DefaultHAService.
-"""
+"""Tell operators who sends to a broker: code 328 (Java: AdminBrokerProcessor, ProducerManager)."""
 
 from __future__ import annotations
 
@@ -12,8 +9,7 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.overview_bodies import HARuntimeInfo, ProducerInfo
+from cometmq.protocol.overview_bodies import ProducerInfo
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
@@ -24,13 +20,12 @@ class Overviews:
     def __init__(self, parts: Parts) -> None:
         self._config = parts.config
         self._clock = parts.clock
-        self._store = parts.store
         self._clients = parts.clients
         self._long_answers = parts.long_answers
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.GET_ALL_PRODUCER_INFO, self.producers)
-        handlers.register(requests.GET_BROKER_HA_STATUS, self.ha_status)
+        handlers.register(requests.GET_ALL_MESSAGE_REQUEST_MODE, self.request_modes)
 
     async def producers(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Return the members of all producer groups."""
@@ -43,6 +38,10 @@ class Overviews:
                     await answer.add(group, [self._info(member) for member in members])
         return response(ResponseCode.SUCCESS, body=b'{"data":%b}' % answer.entries())
 
+    def request_modes(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """Tell a slave of Java's that no group pops: it asks with its other tables."""
+        return response(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
+
     def _info(self, member: Member) -> ProducerInfo:
         silent_ms = int((self._clock.monotonic() - member.seen_s) * 1000)
         return ProducerInfo(
@@ -52,10 +51,3 @@ class Overviews:
             f"/{member.connection.peer}",
             member.version,
         )
-
-    def ha_status(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
-        """Return the state of a master without slaves: there are none here yet."""
-        info = HARuntimeInfo(
-            master=True, master_commit_log_max_offset=self._store.commit_log.readable_end
-        )
-        return response(ResponseCode.SUCCESS, body=encode_body(info))

@@ -6,22 +6,26 @@ Java: BrokerOuterAPI, BrokerController.registerBrokerAll.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import structlog
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, ProtocolError
 from cometmq.model.route import QueueData, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.header import header_from_ext
 from cometmq.protocol.headers import (
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
@@ -35,7 +39,11 @@ log = structlog.get_logger(__name__)
 
 _UNREGISTER_TIMEOUT_S = 3.0
 _RETRY_PERIOD_S = 1.0
+# Until a server that does not speak the protocol is tried again; it may be replaced.
+_STRANGER_RETRY_PERIOD_S = 30.0
 _FIRST_REGISTRATION_WAIT_S = 3.0
+# A slave that does not know its master registers this often.
+_NO_MASTER_PERIOD_S = 5.0
 # Java's broker waits for up to registerBrokerTimeoutMills, 24 s. Clients give up long before that.
 _ANNOUNCEMENT_WAIT_S = 1.0
 # Topics of one registration, as Java's splitRegistrationSize. A large table goes in several
@@ -48,10 +56,12 @@ class Registration:
 
     The size of a periodic registration does not grow with the table. A table of MAX_TOPICS_AT_ONCE
     topics or fewer is sent as a whole. Of a larger table a name server gets the next part if it
-    says that it has this version, and otherwise all topics.
+    says that it has this version, and otherwise all topics. A slave passes what the answers tell of
+    its master on to `master`.
 
-    `address` is where clients reach the broker, `ha_address` where slaves do. A name server that
-    does not answer delays no other. For the loop's thread only.
+    `address` is where clients reach the broker, `ha_address` where slaves do. `on_connect` is called
+    with each connection to a name server. A name server that does not answer delays no other. For
+    the loop's thread only.
     """
 
     def __init__(
@@ -63,18 +73,30 @@ class Registration:
         ha_address: str,
         tasks: TaskOwner,
         network: Network = TCP_NETWORK,
+        master: KnownMaster | None = None,
+        on_connect: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         self._config = config
         self._topics = topics
         self._address = address
         self._ha_address = ha_address
         self._tasks = tasks
+        self._master = master
+        self._on_connect = on_connect
         self._client = RemotingClient(on_connect=self._connected, network=network)
         self._changed: dict[str, TopicConfig] = {}
         self._all_due = False
         self._announcing: asyncio.Task[None] | None = None
         self._registered: set[str] = set()
         self._coming_back: set[str] = set()
+        # Name servers of which the log says that they do not answer.
+        self._out: set[str] = set()
+        # Name servers that let a registration wait for longer than an announcement may, so no change
+        # waits for them; and those of them that get the table because of a change, once they answer.
+        self._late: set[str] = set()
+        self._behind: set[str] = set()
+        # Name servers that do not speak the protocol.
+        self._strangers: set[str] = set()
         self._closing = False
         # Index of the first topic that `remind` sends next.
         self._next_part = 0
@@ -85,20 +107,38 @@ class Registration:
         await asyncio.wait([first], timeout=_FIRST_REGISTRATION_WAIT_S)
         # Java registers again after 10 s, whatever the period is.
         self._tasks.every(self._config.registration_period_s, self.remind, "register", first_s=10.0)
+        if self._master is not None:
+            self._tasks.every(_NO_MASTER_PERIOD_S, self._look_for_master, "look-for-master")
+
+    async def _look_for_master(self) -> None:
+        """Ask again who the master is, as long as none is known."""
+        assert self._master is not None
+        if not self._master.is_told:
+            await self.remind()
 
     async def close(self) -> None:
         """Tell the name servers that the broker stops."""
         self._closing = True
+        await self._leave(self._registered)
+        await self._client.close()
+
+    async def _leave_dropped(self, servers: set[str]) -> None:
+        """Unregister from name servers that `namesrvAddr` no longer names.
+
+        While the connection is open they would go on sending clients here.
+        """
+        await self._leave(servers)
+        for server in servers:
+            self._client.close_connection(server)
+
+    async def _leave(self, servers: Iterable[str]) -> None:
         header = UnRegisterBrokerRequestHeader(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
             cluster_name=self._config.broker_cluster_name,
             broker_id=self._config.broker_id,
         )
-        await asyncio.gather(
-            *(self._unregister(server, header) for server in sorted(self._registered))
-        )
-        await self._client.close()
+        await asyncio.gather(*(self._unregister(server, header) for server in sorted(servers)))
 
     async def register_all(self) -> None:
         """Send the whole topic table to every name server."""
@@ -171,6 +211,10 @@ class Registration:
         all_due, self._all_due = self._all_due, False
         topics = list(self._topics.all() if all_due else changed.values())
         servers = self._config.name_servers()
+        if dropped := self._registered - set(servers):
+            self._tasks.spawn(self._leave_dropped(dropped), "leave-name-servers")
+        self._behind |= self._late
+        servers = [server for server in servers if server not in self._late]
         few = not all_due and len(topics) <= MAX_TOPICS_AT_ONCE
         if self._config.enable_single_topic_register and few:
             await asyncio.gather(
@@ -205,6 +249,7 @@ class Registration:
 
     def _connected(self, server: str, connection: Connection) -> None:
         connection.on_close.append(lambda _: self._come_back(server))
+        self._on_connect(connection)
 
     def _come_back(self, server: str) -> None:
         """Register until a name server knows us again: one that restarts has forgotten us."""
@@ -216,7 +261,8 @@ class Registration:
     async def _register_again(self, server: str) -> None:
         try:
             while server not in self._registered:
-                await asyncio.sleep(_RETRY_PERIOD_S)
+                is_stranger = server in self._strangers
+                await asyncio.sleep(_STRANGER_RETRY_PERIOD_S if is_stranger else _RETRY_PERIOD_S)
                 if server not in self._config.name_servers():  # taken out meanwhile
                     return
                 await self._register(list(self._topics.all()), [server])
@@ -269,6 +315,9 @@ class Registration:
             cluster_name=self._config.broker_cluster_name,
             ha_server_addr=self._ha_address,
             broker_id=self._config.broker_id,
+            # Java 5 brokers always say it. From a slave that says it, name servers that started
+            # while the master was away take the topics, so that consumers find the slave.
+            enable_acting_master=None if self._master is None else False,
             compressed=compressed,
             body_crc32=body_crc(data),
         )
@@ -280,6 +329,7 @@ class Registration:
     async def _register_with(
         self, server: str, header: RegisterBrokerRequestHeader, body: bytes
     ) -> bool:
+        mark = asyncio.get_running_loop().call_later(_ANNOUNCEMENT_WAIT_S, self._late.add, server)
         try:
             answer = await self._client.call(
                 server,
@@ -287,16 +337,30 @@ class Registration:
                 self._config.register_broker_timeout_mills / 1000,
             )
         except CometMQError as error:
-            if server not in self._coming_back:  # one line for an outage, not one for each try
+            if server not in self._out:  # one line for an outage, not one for each try
+                self._out.add(server)
                 log.warning("not registered", name_server=server, reason=str(error))
+            if isinstance(error.__cause__, ProtocolError):
+                self._strangers.add(server)
             self._come_back(server)
             return False
+        finally:
+            mark.cancel()
+        self._strangers.discard(server)
+        self._out.discard(server)
+        self._late.discard(server)
+        if server in self._behind:
+            self._behind.discard(server)
+            self._tasks.spawn(self._register(list(self._topics.all()), [server]), "catch-up")
         if answer.code != ResponseCode.SUCCESS:
             if server not in self._coming_back:
-                log.warning("registration refused", name_server=server, reason=answer.remark)
+                log.warning("registration refused", name_server=server, reason=_why_refused(answer))
         elif server not in self._registered:
             self._registered.add(server)
             log.info("registered", name_server=server, broker=self._config.broker_name)
+        if self._master is not None and answer.code == ResponseCode.SUCCESS:
+            told = header_from_ext(answer.ext, RegisterBrokerResponseHeader)
+            self._master.told(server, told.master_addr, told.ha_server_addr)
         return answer.code == ResponseCode.SUCCESS
 
     async def _unregister(self, server: str, header: UnRegisterBrokerRequestHeader) -> None:
@@ -306,3 +370,9 @@ class Registration:
             )
         except CometMQError as error:  # the server will see the closed connection
             log.warning("not unregistered", name_server=server, reason=str(error))
+
+
+def _why_refused(answer: RemotingCommand) -> str | None:
+    if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return answer.remark
+    return f"it is no name server ({answer.remark}); check namesrvAddr"

@@ -14,7 +14,7 @@ from cometmq.broker.config import BROKER_PROMISES, CONFIG_CLASSES, BrokerConfig
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.remoting.client import split_address
-from cometmq.runtime.addresses import Reach, is_own_address, look_up, reach_of
+from cometmq.runtime.addresses import ANY_IPV4, Reach, bare_host, is_own_address, look_up, reach_of
 from cometmq.runtime.config import line_numbers, unknown_keys
 from cometmq.runtime.config_check import find_mistakes
 from cometmq.store.config import StoreConfig
@@ -107,6 +107,10 @@ def _of_broker(
             "CometMQ's brokers are masters: take brokerId out",
         )
     yield check_advertised(config.broker_ip1, config.bind_address, address_of, is_own)
+    if config.broker_ip2 is not None:
+        yield check_advertised(
+            config.broker_ip2, config.bind_address, address_of, is_own, key="brokerIP2"
+        )
 
 
 def check_advertised(
@@ -114,37 +118,48 @@ def check_advertised(
     bound: str,
     address_of: Callable[[str], str | None] = look_up,
     is_own: Callable[[str], bool] = is_own_address,
+    *,
+    key: str = "brokerIP1",
 ) -> Finding:
-    """Judge the address that clients are sent to, on the machine where the broker shall run."""
-    check = "brokerIP1"
+    """Judge the address that clients, or by `brokerIP2` slaves, are sent to.
+
+    For the machine where the broker shall run.
+    """
+    check, peers = key, "slaves" if key == "brokerIP2" else "clients"
     address = address_of(advertised)
     if address is None:
         return error(
             check,
             f"{advertised} is neither an IP address nor a name with one",
-            "set brokerIP1 to the address at which clients reach this machine",
+            f"set {key} to the address at which {peers} reach this machine",
         )
     shown = advertised if address == advertised else f"{advertised} ({address})"
     reach, bound_reach = reach_of(address), _reach_or_none(bound)
     if reach is Reach.THIS_MACHINE and bound_reach is Reach.THIS_MACHINE:
-        return ok(check, f"{shown}: for clients on this machine only, as bindAddress={bound} is")
+        return ok(check, f"{shown}: for {peers} on this machine only, as bindAddress={bound} is")
     if reach is not Reach.ANYBODY:
         return warning(
             check,
             f"{shown} is reached by {reach.value}",
-            "set brokerIP1 to the address at which clients reach this machine",
+            f"set {key} to the address at which {peers} reach this machine",
         )
     if not is_own(address):
         return warning(
             check,
             f"{shown} is no address of this machine",
-            "that is right behind a port mapping or a load balancer; else set brokerIP1 to an "
-            "address of this machine",
+            "that is right behind a port mapping or a load balancer; else set "
+            f"{key} to an address of this machine",
         )
-    if bound_reach not in (Reach.NOBODY, None) and address != bound:
+    if ":" in address and bound == ANY_IPV4:
         return warning(
             check,
-            f"clients are sent to {shown}, and the broker listens on {bound}",
+            f"{peers} are sent to {shown}, and the broker listens on {bound}, which is IPv4 only",
+            "set bindAddress=::, which stands for all addresses, IPv4 and IPv6",
+        )
+    if bound_reach not in (Reach.NOBODY, None) and address != bare_host(bound):
+        return warning(
+            check,
+            f"{peers} are sent to {shown}, and the broker listens on {bound}",
             "set bindAddress=0.0.0.0, or both keys to the same address",
         )
     return ok(check, f"{shown} is an address of this machine")
@@ -152,7 +167,7 @@ def check_advertised(
 
 def _reach_or_none(bound: str) -> Reach | None:
     try:
-        return reach_of(bound)
+        return reach_of(bare_host(bound))
     except ValueError:  # a name
         return None
 

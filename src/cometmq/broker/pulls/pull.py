@@ -106,6 +106,9 @@ class PullHandler:
         self._predicates = parts.predicates
         self._traffic = traffic
         self._work = parts.filter_work
+        # A slave may lack messages that its master has, so it does not say that there are none.
+        replication = parts.replication
+        self._corrects = not replication.is_slave or replication.offset_check_in_slave
         self._awaited = AwaitedHeartbeats()
         parts.clients.on_subscriptions.append(self._awaited.heard)
 
@@ -201,20 +204,28 @@ class PullHandler:
             # The budget was spent before even one message was decided.
             self._defer(connection, request, may_wait, scan)
             return None
+        suggested, next_begin_offset = (
+            self._suggested_broker(result, group),
+            result.next_begin_offset,
+        )
+        is_beyond = code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects
         if (
             may_wait
-            and code == ResponseCode.PULL_NOT_FOUND
+            and (code == ResponseCode.PULL_NOT_FOUND or is_beyond)
             and header.sys_flag & PULL_SUSPEND
             and self._hold(connection, request, header, scan.wanted)
         ):
             connection.keep(request)
             return None
+        if is_beyond:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+            suggested, next_begin_offset = group.broker_id, header.queue_offset
         return response(
             code,
             result.status.name,
             header=PullMessageResponseHeader(
-                suggest_which_broker_id=self._suggested_broker(result, group),
-                next_begin_offset=result.next_begin_offset,
+                suggest_which_broker_id=suggested,
+                next_begin_offset=next_begin_offset,
                 min_offset=result.min_offset,
                 max_offset=result.max_offset,
                 topic_sys_flag=topic.topic_sys_flag,

@@ -17,6 +17,8 @@ class Retries(Service):
     `on_sent_back` is called with group and topic of what was sent back.
     """
 
+    runs_on_slave = False
+
     def __init__(
         self,
         parts: Parts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 import structlog
@@ -41,6 +41,10 @@ class TopicManager:
 
     Configs are replaced, never changed in place: other threads read them when they write the
     journal and the state files.
+
+    With `is_copy`, which a slave sets, the table is that of a master and has its version. What the
+    broker itself adds, such as a group's retry topic, then leaves the version as it is, until the
+    master's table says otherwise.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class TopicManager:
     ) -> None:
         self._config = config
         self._clock = clock
+        self.is_copy = False
         self.on_change: list[Callable[[list[TopicConfig]], None]] = []
         self.on_remove: list[Callable[[str], None]] = []
         self._journal = journal
@@ -124,16 +129,8 @@ class TopicManager:
 
     def put(self, topic: TopicConfig) -> None:
         """Make or change a topic. A config equal to the stored one changes nothing."""
-        existing = self.get(topic.topic_name)
-        if existing == topic:
+        if not self._set(topic):
             return
-        self.table.topic_config_table[topic.topic_name] = topic
-        self.data_version.next(self._clock.now_ms())
-        if self._journal is not None:
-            position = self._journal.add(TopicChange(self.data_version, topic))
-            if existing is None:
-                self._unwritten[topic.topic_name] = position
-                self._unwritten_order.append((position, topic.topic_name))
         log.info(
             "topic set",
             topic=topic.topic_name,
@@ -143,12 +140,50 @@ class TopicManager:
         )
         self._tell_changed([topic])
 
+    def _set(self, topic: TopicConfig) -> bool:
+        existing = self.get(topic.topic_name)
+        if existing == topic:
+            return False
+        self.table.topic_config_table[topic.topic_name] = topic
+        self._next_version()
+        if self._journal is not None:
+            position = self._journal.add(TopicChange(self.data_version, topic))
+            if existing is None:
+                self._unwritten[topic.topic_name] = position
+                self._unwritten_order.append((position, topic.topic_name))
+        return True
+
+    def copy(self, master: TopicConfigSerializeWrapper) -> Iterator[None]:
+        """Make the table that of the master, in steps; its version comes last.
+
+        The topics that the broker itself makes stay. The queues of a topic that goes stay, too, as
+        on Java's slaves: a version has no place in the log, so nobody knows which of the messages
+        there belong to a topic that was made again under the same name.
+        """
+        wanted = master.topic_config_table
+        gone = [
+            t for t in self.table.topic_config_table if t not in wanted and t not in self._system
+        ]
+        for topic in gone:
+            self.remove(topic)
+            yield
+        count = 0
+        for config in wanted.values():
+            if self._set(config):
+                count += 1
+                self._tell_changed([config])
+            yield
+        self.table.data_version = msgspec.structs.replace(master.data_version)
+        if self._journal is not None:
+            self._journal.add(TopicChange(self.data_version))
+        log.info("topics copied from the master", changed=count, removed=len(gone))
+
     def remove(self, topic: str) -> TopicConfig | None:
         """Take a topic out of the table; the caller removes its queues and offsets."""
         removed = self.table.topic_config_table.pop(topic, None)
         if removed is not None:
             self._unwritten.pop(topic, None)
-            self.data_version.next(self._clock.now_ms())
+            self._next_version()
             if self._journal is not None:
                 self._journal.add(TopicChange(self.data_version, removed=topic))
             self.queues_removed(topic)
@@ -210,10 +245,14 @@ class TopicManager:
 
     def permission_changed(self) -> None:
         """Have the topics registered again, because the broker's permission has changed."""
-        self.data_version.next(self._clock.now_ms())
+        self._next_version()
         if self._journal is not None:
             self._journal.add(TopicChange(self.data_version))
         self._tell_changed([])
+
+    def _next_version(self) -> None:
+        if not self.is_copy:
+            self.data_version.next(self._clock.now_ms())
 
     def _tell_changed(self, topics: list[TopicConfig]) -> None:
         for listener in self.on_change:

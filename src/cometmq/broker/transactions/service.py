@@ -39,6 +39,8 @@ class TransactionService(Service):
     For the loop's thread only.
     """
 
+    runs_on_slave = False
+
     def __init__(self, parts: Parts, put: Put) -> None:
         self._parts = parts
         self._config = parts.config

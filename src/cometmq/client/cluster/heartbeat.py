@@ -50,7 +50,7 @@ class Heartbeats:
         # Addresses whose present connection has carried a heartbeat.
         self._reached: set[str] = set()
         self._reviving: set[str] = set()
-        # Addresses that the last heartbeat did not reach.
+        # Addresses whose connection was lost, or that the last heartbeat did not reach.
         self._failed: set[str] = set()
         # Addresses to which a heartbeat is on its way, perhaps on a connection made for the
         # heartbeat.
@@ -79,6 +79,17 @@ class Heartbeats:
         """
         strangers = self._targets() - self._reached - self._failed
         await asyncio.gather(*(self._try_beat(address) for address in sorted(strangers)))
+
+    def is_lost(self, address: str) -> bool:
+        """Say whether this address is being revived: its connection was lost, or the last heartbeat
+        did not reach it.
+        """
+        return address in self._failed
+
+    @property
+    def all_reached(self) -> bool:
+        """Say whether no address is lost."""
+        return not self._failed
 
     async def settle(self) -> None:
         """Wait for heartbeats that are on their way.
@@ -121,6 +132,11 @@ class Heartbeats:
         if address in self._targets() and address not in self._beating:
             self.revive(address)
 
+    def miss(self, address: str) -> None:
+        """Take an address for lost until a heartbeat reaches it, after a call to it has failed."""
+        self._failed.add(address)
+        self.revive(address)
+
     def revive(self, address: str) -> None:
         """Try to reach a broker, with a short capped back-off, until it answers or its address
         leaves the routes."""
@@ -141,7 +157,7 @@ class Heartbeats:
         log.info("connection to a broker lost", address=address)
         for topic in self._routes.topics_at(address):
             self._routes.refresh_soon(topic)
-        self.revive(address)
+        self.miss(address)
 
     async def _revive(self, address: str) -> None:
         delay_s = REVIVE_FIRST_S
@@ -151,6 +167,7 @@ class Heartbeats:
                     return
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, REVIVE_LAST_S)
+            self._failed.discard(address)  # nobody asks for it any more
         finally:
             self._reviving.discard(address)
 
@@ -159,8 +176,7 @@ class Heartbeats:
             await self.beat(address)
         except RemotingError as error:
             log.debug("heartbeat failed", address=address, reason=str(error))
-            self._failed.add(address)
-            self.revive(address)
+            self.miss(address)
             return False
         except CometMQError as error:
             # The heartbeat reached the broker, which refused it. The next period tries again.

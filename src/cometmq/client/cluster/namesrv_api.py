@@ -2,78 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Sequence
+from typing import Final
 
-from cometmq.errors import RemotingError, RouteNotFoundError
+from cometmq.client.cluster.name_server_choice import FAILURES, NameServerChoice
+from cometmq.errors import RouteNotFoundError
 from cometmq.model.route import TopicRouteData
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.header import HeaderT, NoHeader
+from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import GetRouteInfoRequestHeader
 from cometmq.protocol.limits import check_route
-from cometmq.protocol.request_type import AnswerBodyT, AnswerT, RequestType
-from cometmq.remoting.client import ASK_TIMEOUT_S, Answer, RemotingClient
+from cometmq.remoting.client import ASK_TIMEOUT_S, RemotingClient
+
+# How many other name servers are asked for a topic that the first one does not know.
+_MOST_OPINIONS: Final = 4
 
 
 class NamesrvApi:
-    """Asks the name server that answered last. If that fails, asks each of the others once."""
+    """Asks the name server that answered last. If that fails, asks each of the others once.
 
-    def __init__(self, remoting: RemotingClient, addresses: Sequence[str]) -> None:
+    Begins with the address of the index `first`, so that clients spread over the name servers.
+    """
+
+    def __init__(
+        self, remoting: RemotingClient, addresses: Sequence[str], *, first: int = 0
+    ) -> None:
         self._remoting = remoting
-        self._addresses = list(addresses)
-        self._current = 0
+        self._choice = NameServerChoice(addresses, first)
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """Return the route of a topic.
 
-        Raises RouteNotFoundError when the name server knows none, RemotingError when no name server
-        could be asked, RemoteError for any other refusal.
+        A name server that has just started does not know all brokers yet, so another one is asked
+        before the topic counts as unknown. Raises RouteNotFoundError when no name server knows it,
+        RemotingError when none could be asked, RemoteError for any other refusal.
         """
-        answer = await self._ask(
-            requests.GET_ROUTEINFO_BY_TOPIC,
-            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
-            what=f"the route of topic {topic}",
-            also=(ResponseCode.TOPIC_NOT_EXIST,),
-        )
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST or not answer.command.body:
+
+        async def ask(address: str) -> TopicRouteData | None:
+            return await self._route_at(address, topic)
+
+        address, route = await self._choice.ask(ask)
+        if route is None:
+            others = self._choice.others(address)[:_MOST_OPINIONS]
+            opinions = await asyncio.gather(*(self._opinion(other, topic) for other in others))
+            route = next((opinion for opinion in opinions if opinion is not None), None)
+        if route is None:
             raise RouteNotFoundError(
-                f"no name server of {';'.join(self._addresses)} knows a route of topic {topic}; "
-                "create the topic, or enable autoCreateTopicEnable at the broker",
+                f"no name server of {';'.join(self._choice.addresses)} knows a route of topic "
+                f"{topic}; create the topic, or enable autoCreateTopicEnable at the broker",
                 code=ResponseCode.TOPIC_NOT_EXIST,
-                remark=answer.command.remark,
             )
-        return check_route(answer.body)
+        return route
 
     async def topic_names(self) -> list[str]:
         """Return all topics that a name server knows. Raises RemotingError, RemoteError."""
-        answer = await self._ask(
-            requests.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader(), what="the list of topics"
+        _, names = await self._choice.ask(self._names_at)
+        return names
+
+    async def _opinion(self, address: str, topic: str) -> TopicRouteData | None:
+        try:
+            return await self._route_at(address, topic)
+        except FAILURES:
+            self._choice.failed(address)
+            return None
+
+    async def _route_at(self, address: str, topic: str) -> TopicRouteData | None:
+        """Return the route that one name server knows, None if it knows none."""
+        answer = await self._remoting.ask(
+            address,
+            requests.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+            what=f"the route of topic {topic}",
+            timeout_s=ASK_TIMEOUT_S,
+            also=(ResponseCode.TOPIC_NOT_EXIST,),
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST or not answer.command.body:
+            return None
+        return check_route(answer.body)
+
+    async def _names_at(self, address: str) -> list[str]:
+        answer = await self._remoting.ask(
+            address,
+            requests.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+            NoHeader(),
+            what="the list of topics",
+            timeout_s=ASK_TIMEOUT_S,
         )
         return answer.body.topic_list if answer.command.body else []
-
-    async def _ask(
-        self,
-        request_type: RequestType[HeaderT, Any, AnswerT, AnswerBodyT],
-        header: HeaderT,
-        *,
-        what: str,
-        also: Container[int] = (),
-    ) -> Answer[AnswerT, AnswerBodyT]:
-        failure: RemotingError | None = None
-        for _ in self._addresses:
-            address = self._addresses[self._current]
-            try:
-                return await self._remoting.ask(
-                    address,
-                    request_type,
-                    header,
-                    what=what,
-                    timeout_s=ASK_TIMEOUT_S,
-                    also=also,
-                )
-            except RemotingError as error:
-                failure = error
-                self._current = (self._current + 1) % len(self._addresses)
-        assert failure is not None, "there is at least one name server"
-        raise failure

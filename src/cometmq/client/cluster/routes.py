@@ -14,7 +14,7 @@ import structlog
 
 from cometmq.client.cluster.keyed_queues import KeyedQueues
 from cometmq.client.cluster.namesrv_api import NamesrvApi
-from cometmq.errors import CometMQError, RouteNotFoundError
+from cometmq.errors import CometMQError, RemotingError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRouteData
@@ -124,17 +124,20 @@ class RouteCache:
     def master_address(self, broker_name: str) -> str | None:
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
-    def pull_address(self, broker_name: str, broker_id: int) -> str | None:
-        """Return the address of the broker with that id, else of the slave with the next id, else
-        of the lowest id; None if no address is known (Java: findBrokerAddress…).
+    def read_addresses(self, broker_name: str, broker_id: int = MASTER_ID) -> list[str]:
+        """Return the addresses of a broker name in the order in which to try them for reads.
+
+        First comes the broker with that id; if there is none, and it is a slave's, the slave with
+        the next id. The others follow, lowest id first (Java: findBrokerAddressInSubscribe, which
+        returns the first of these).
         """
         addresses = self._brokers.get(broker_name)
         if not addresses:
-            return None
-        found = addresses.get(broker_id)
-        if found is None and broker_id != MASTER_ID:
-            found = addresses.get(broker_id + 1)
-        return found or addresses[min(addresses)]
+            return []
+        wanted = broker_id
+        if wanted not in addresses and wanted != MASTER_ID:
+            wanted += 1
+        return [addresses[each] for each in sorted(addresses, key=lambda i: (i != wanted, i))]
 
     def topics_at(self, address: str) -> list[str]:
         """Return the topics whose routes name this broker address."""
@@ -201,10 +204,16 @@ class RouteCache:
             self._owner.spawn(self._refresh_until_known(topic), f"refresh-{topic}")
 
     async def refresh_all(self) -> None:
-        """Renew every route in use. If one fails, go on with the others."""
+        """Renew every route in use. If one fails, go on with the others.
+
+        If no name server answers, the others would wait for nothing, so they keep their routes.
+        """
         for topic in [*self._routes, *(self._publish.keys() - self._routes.keys())]:
             try:
                 await self.refresh(topic)
+            except RemotingError as error:
+                log.debug("routes not renewed", reason=str(error))
+                return
             except CometMQError as error:
                 log.debug("route not renewed", topic=topic, reason=str(error))
 
@@ -255,7 +264,7 @@ class RouteCache:
         self._on_change(topic)
 
     def _watch_for_return(self, topic: str, before: TopicRouteData, now: TopicRouteData) -> None:
-        lost = _broker_names(before) - _broker_names(now)
+        lost = _masters(before) - _masters(now)
         if lost and topic not in self._watching and not self._closed:
             self._watching.add(topic)
             self._owner.spawn(self._watch(topic, lost), f"watch-{topic}")
@@ -263,14 +272,14 @@ class RouteCache:
     async def _watch(self, topic: str, lost: set[str]) -> None:
         try:
             async with asyncio.timeout(WATCH_FOR_S):
-                while lost - _broker_names(self._routes[topic]):
+                while lost - _masters(self._routes[topic]):
                     await asyncio.sleep(WATCH_INTERVAL_S)
                     try:
                         await self.refresh(topic)
                     except CometMQError as error:
                         log.debug("route not renewed", topic=topic, reason=str(error))
         except TimeoutError:
-            log.info("brokers have not come back", topic=topic, brokers=sorted(lost))
+            log.info("masters have not come back", topic=topic, brokers=sorted(lost))
         finally:
             self._watching.discard(topic)
 
@@ -296,5 +305,6 @@ class RouteCache:
             del self._brokers[name]
 
 
-def _broker_names(route: TopicRouteData) -> set[str]:
-    return {data.broker_name for data in route.broker_datas}
+def _masters(route: TopicRouteData) -> set[str]:
+    """Return the names of the brokers whose master the route has."""
+    return {data.broker_name for data in route.broker_datas if MASTER_ID in data.broker_addrs}

@@ -283,7 +283,7 @@ class LitePullMember:
     async def _address(self, queue: MessageQueue) -> str:
         if self._instance.routes.master_address(queue.broker_name) is None:
             await self._instance.routes.refresh(queue.topic)
-        return self._instance.need_master(queue.broker_name, queue.topic)
+        return self._instance.need_reader(queue.broker_name, queue.topic)
 
     def _begin(self, queue: MessageQueue, offset: int | None) -> None:
         process_queue = ProcessQueue(queue, clock=self._instance.clock)

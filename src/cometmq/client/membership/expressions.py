@@ -26,9 +26,9 @@ async def check_expression(
         return
     route = instance.routes.route(subscription.topic)
     brokers = [broker.broker_name for broker in route.broker_datas] if route is not None else []
-    address = next(filter(None, map(instance.routes.master_address, brokers)), None)
-    if address is None:
+    if not brokers:
         return
+    address = instance.need_reader(brokers[0], subscription.topic)
     try:
         await instance.brokers.check_client(address, instance.client_id, group, subscription)
     except RemotingError as error:

@@ -12,7 +12,7 @@ import structlog
 
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.first_commits import FirstCommits
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
 from cometmq.runtime.json_file import JsonFile
@@ -53,7 +53,9 @@ class OffsetStore(Protocol):
 
 
 class RemoteOffsetStore:
-    """Stores offsets at the brokers, for all members of a group.
+    """Stores offsets at the brokers, for all members of a group: at a master, or at a slave while
+    the master cannot be reached. Members commit again to the master when it is back, which
+    overrides what its slave was told.
 
     A Java broker serves the commits of one connection in different threads, and keeps the offset
     that comes last. A one-way commit that was sent a moment ago could so set the offset back after
@@ -89,9 +91,19 @@ class RemoteOffsetStore:
         self._said.pop(queue, None)
 
     async def fetch(self, queue: MessageQueue) -> int | None:
-        """Return the broker's offset, None if it has none. Raises RemotingError, RemoteError."""
-        address = self._instance.need_master(queue.broker_name, queue.topic)
+        """Return the broker's offset, None if it has none. Raises RemotingError, RemoteError.
+
+        A slave copies offsets every few seconds, so one that has none does not prove that there is
+        none: then RouteNotFoundError is raised.
+        """
+        address = self._instance.need_reader(queue.broker_name, queue.topic)
         offset = await self._instance.brokers.query_consumer_offset(address, self._group, queue)
+        master = self._instance.routes.master_address(queue.broker_name)
+        if offset is None and address != master:
+            raise RouteNotFoundError(
+                f"the slave {address} has no offset of group {self._group} at {queue}, and the "
+                f"master of {queue.broker_name}, which may have one, cannot be reached"
+            )
         if offset is not None:
             self._offsets[queue] = offset
             if offset > 0:  # a Java broker also answers 0 when it has no offset
@@ -111,9 +123,9 @@ class RemoteOffsetStore:
         """
         for queue in queues:
             offset = self._offsets.get(queue)
-            address = self._instance.routes.master_address(queue.broker_name)
-            if offset is None or address is None:
+            if offset is None or not self._instance.routes.read_addresses(queue.broker_name):
                 continue
+            address = self._instance.need_reader(queue.broker_name, queue.topic)
             # Heartbeats restore a lost connection; connecting here would hold up the other queues.
             if self._instance.remoting.connected(address) is None:
                 continue
@@ -152,7 +164,7 @@ class RemoteOffsetStore:
         offset = self._offsets.get(queue)
         if offset is None:
             return
-        address = self._instance.need_master(queue.broker_name, queue.topic)
+        address = self._instance.need_reader(queue.broker_name, queue.topic)
         await self._instance.brokers.update_consumer_offset(address, self._group, queue, offset)
         self._said.pop(queue, None)
 

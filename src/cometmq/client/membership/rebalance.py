@@ -182,9 +182,9 @@ class Rebalancer:
         assert route is not None, "checked by the caller"
         failure: CometMQError | None = None
         for data in route.broker_datas:
-            address = data.any_address()
-            if address is None:
+            if not data.broker_addrs:
                 continue
+            address = self._instance.need_reader(data.broker_name, topic)
             try:
                 return sorted(await self._instance.brokers.consumer_ids(address, self._group))
             except CometMQError as error:

@@ -68,6 +68,7 @@ class ProducerOptions(TracedOptions):
 
     vip_channel_enabled: bool = False
     send_timeout_ms: int = SEND_TIMEOUT_MS
+    max_timeout_per_request_ms: int | None = None
     retry_times: int = 2
     retry_times_async: int = 2
     retry_another_broker_when_not_store_ok: bool = False
@@ -83,6 +84,9 @@ class ProducerOptions(TracedOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("send_timeout_ms", self.send_timeout_ms, 1, MAX_TIMEOUT_MS)
+        if self.max_timeout_per_request_ms is not None:
+            most = self.max_timeout_per_request_ms
+            check_range("max_timeout_per_request_ms", most, 1, MAX_TIMEOUT_MS)
         check_range("retry_times", self.retry_times, 0, 100)
         check_range("retry_times_async", self.retry_times_async, 0, 100)
         check_range("compress_over_bytes", self.compress_over_bytes, 0, 2**31 - 1)
@@ -114,7 +118,9 @@ class Producer(TracedClient):
     After a RequestTimeoutError or ConnectionLostError the message may be stored or not.
 
     `send` repeats a failed attempt at another broker, `retry_times` times, also after some refusals
-    (Java: retryResponseCodes). With `retry_another_broker_when_not_store_ok` it does so after any
+    (Java: retryResponseCodes), all within the send's timeout. A broker that dies without closing
+    its connections would use all of it: with `max_timeout_per_request_ms` an attempt that is not
+    the last one is given up after so long (Java 5: sendMsgMaxTimeoutPerRequest). With `retry_another_broker_when_not_store_ok` it does so after any
     status but SEND_OK, too. `send_async` repeats a failed attempt `retry_times_async` times, unless
     a broker refused it. A one-way send is never repeated. With `send_latency_fault_enable` the
     producer leaves brokers that are slow or fail alone, for as long as `latency_tables` say. With
@@ -312,6 +318,7 @@ class Producer(TracedClient):
             options.retry_times_async,
             options.retry_another_broker_when_not_store_ok,
             options.vip_channel_enabled,
+            options.max_timeout_per_request_ms and options.max_timeout_per_request_ms / 1000,
         )
         self._compress_over_bytes = options.compress_over_bytes
         self._compression = options.compression

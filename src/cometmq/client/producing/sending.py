@@ -56,6 +56,8 @@ class SendLimits:
     retry_times_async: int = 2
     retry_another_broker_when_not_store_ok: bool = False
     vip_channel: bool = False
+    # How long an attempt may take that is not the last one, in s; None: as long as the send.
+    attempt_timeout_s: float | None = None
 
 
 class Sender:
@@ -106,7 +108,14 @@ class Sender:
         return self._choose(route, None)
 
     def _choose(self, route: PublishRoute, avoid: str | None) -> MessageQueue:
-        return route.choose(avoid) if self._faults is None else self._faults.choose(route, avoid)
+        if self._faults is not None:
+            return self._faults.choose(route, avoid)
+        instance = self._instance
+        if instance.heartbeats.all_reached:
+            return route.choose(avoid)
+        return route.find(lambda name: name != avoid and instance.reaches_master(name)) or (
+            route.choose(avoid)
+        )
 
     async def keyed_queues(self, topic: str, deadline: float) -> list[MessageQueue]:
         """Return the queues among which a key chooses. Raises what `route` raises."""
@@ -161,7 +170,8 @@ class Sender:
         """Make up to 1 + `retry_times` (ASYNC: 1 + `retry_times_async`) attempts within
         `timeout_s`.
 
-        Each attempt goes to another broker than the one before, if there is another. Raises the
+        Each attempt goes to another broker than the one before, if there is another, and to none
+        that heartbeats do not reach while they reach another. Raises the
         last attempt's error, with the brokers that were tried. Its `stored` speaks of all attempts.
         """
         deadline = self._loop.time() + timeout_s
@@ -182,7 +192,8 @@ class Sender:
                     raise _saying(error, doubt) from error.__cause__
             queue = self._choose(route, avoid)
             try:
-                result = await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
+                until = self._end_of_attempt(deadline, len(tried), mode)
+                result = await self.send_to(outgoing, queue, until, mode, len(tried) + 1)
             except _AN_ATTEMPT_FAILED as error:
                 tried.append(queue.broker_name)
                 doubt = _of_both(doubt, error.stored)
@@ -331,11 +342,18 @@ class Sender:
             self._faults.note(broker_name, took_s, failed=True, reachable=not refused)
 
     def _may_retry(self, tried: list[str], deadline: float, mode: CommunicationMode) -> bool:
+        return len(tried) <= self._retries(mode) and self._loop.time() < deadline
+
+    def _retries(self, mode: CommunicationMode) -> int:
         limits = self._limits
-        times = limits.retry_times
-        if mode is CommunicationMode.ASYNC:
-            times = limits.retry_times_async
-        return len(tried) <= times and self._loop.time() < deadline
+        return limits.retry_times_async if mode is CommunicationMode.ASYNC else limits.retry_times
+
+    def _end_of_attempt(self, deadline: float, tried: int, mode: CommunicationMode) -> float:
+        """Return the time at which the next attempt is given up (Java 5: canRetryAgain)."""
+        timeout_s = self._limits.attempt_timeout_s
+        if timeout_s is None or tried >= self._retries(mode):
+            return deadline
+        return min(deadline, self._loop.time() + timeout_s)
 
     def _worth_retrying(
         self, error: CometMQError, tried: list[str], deadline: float, mode: CommunicationMode

@@ -160,10 +160,15 @@ class QueuePuller:
             if subscription is None:
                 return
             try:
+                asked = self._next_offset
                 answer = await self._pull(subscription)
-                self._back_off.reset()
                 self.failure = ""
                 self._take(answer, subscription)
+                if answer.status is PullStatus.NO_MATCHED_MSG and self._next_offset == asked:
+                    # A slave that does not have this offset yet says so, and nothing makes it wait.
+                    await self._back_off.wait()
+                else:
+                    self._back_off.reset()
             except (RemotingError, RouteNotFoundError) as error:
                 self.failure = str(error)
                 await self._after_failure(error)
@@ -196,10 +201,8 @@ class QueuePuller:
         run.cancel()
 
     async def _pull(self, subscription: SubscriptionData) -> PullAnswer:
-        routes = self._instance.routes
-        address = routes.pull_address(self._queue.broker_name, self._broker_id)
-        if address is None:
-            raise RouteNotFoundError(f"no address of broker {self._queue.broker_name} is known")
+        queue = self._queue
+        address = self._instance.need_reader(queue.broker_name, queue.topic, self._broker_id)
         if self._options.lite:
             header = lite_header(
                 self._group,
@@ -367,7 +370,7 @@ async def pull_once(
     """
     if instance.routes.master_address(queue.broker_name) is None:
         await instance.routes.refresh(queue.topic)
-    address = instance.need_master(queue.broker_name, queue.topic)
+    address = instance.need_reader(queue.broker_name, queue.topic)
     header = lite_header(group, queue, offset, max_messages, subscription, suspend_ms)
     answer = await instance.brokers.pull(address, header, timeout_s)
     messages: list[MessageExt] = []

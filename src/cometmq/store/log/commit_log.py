@@ -7,6 +7,7 @@ included), int32 magic 0xCBD43194.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from cometmq.errors import StoreError
@@ -39,12 +40,15 @@ class CommitLog:
     `Appender` uses the cursor's fields directly, because a method call for each would cost more
     than the append: `end` is the offset of the next record, which another thread may read at any
     time; `map` and `base` are the mapping being written and the offset of its first byte; `limit`
-    is the offset up to which records can be written without `make_room`.
+    is the offset up to which records can be written without `make_room`, which is the end itself
+    while somebody waits for the next append.
     """
 
     __slots__ = (
+        "_before_append",
         "_file_limit",
         "_filled",
+        "_true_limit",
         "base",
         "end",
         "file_size",
@@ -59,7 +63,8 @@ class CommitLog:
         self.file_size = files.file_size
         self.last_store_timestamp = 0
         self.map = NO_MAPPING
-        self.base = self.end = self.limit = self._file_limit = 0
+        self.base = self.end = self.limit = self._file_limit = self._true_limit = 0
+        self._before_append: Callable[[], None] | None = None
         # What `dispatched` was last told, once the queues are filled behind the log.
         self._filled: tuple[int, int] | None = None
 
@@ -136,6 +141,8 @@ class CommitLog:
                 f"{size} bytes must lie in one file: set mappedFileSizeCommitLog to at least "
                 f"{size + HEAD_SIZE}, it is {self.file_size}"
             )
+        if self._before_append is not None:
+            self._tell_waiting()
         if self.end + size <= self.limit:
             return
         if self.end + size <= self._file_limit:
@@ -148,6 +155,23 @@ class CommitLog:
             HEAD.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)
         self._write_to(file, file.base)
         self.end = file.base
+
+    def call_before_append(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, in the store's thread, when the next record becomes readable or is
+        about to be written: so look at `readable_end` again after the call under way.
+
+        Appends pay nothing for it: they find that the room is used up, and make room.
+        """
+        if self._before_append is None:
+            self._true_limit = self.limit
+            self.limit = self.end
+        self._before_append = callback
+
+    def _tell_waiting(self) -> None:
+        callback, self._before_append = self._before_append, None
+        self.limit = self._true_limit
+        if callback is not None:
+            callback()
 
     def append_bytes(self, offset: int, data: bytes | memoryview) -> None:
         """Append bytes of another broker's log, which lie at `offset` there.
@@ -208,7 +232,7 @@ class CommitLog:
 
     def release(self) -> None:
         """Let go of all mappings. Views of them stay readable; nothing can be appended any more."""
-        self.limit = self._file_limit = self.end
+        self.limit = self._file_limit = self._true_limit = self.end
         self.map = NO_MAPPING
         self.files.release()
 

@@ -134,6 +134,13 @@ class PooledCommitLog(CommitLog):
         """Note that the consume queues have units for the records below `end`."""
         self._dispatched_end = end
         self._dispatched_timestamp = timestamp
+        if self._before_append is not None:
+            self._tell_waiting()
+
+    def call_before_append(self, callback: Callable[[], None]) -> None:
+        # What is appended is not readable yet: whoever waits is told when it is.
+        self._true_limit = self.limit
+        self._before_append = callback
 
     def start_writing_at(self, offset: int, last_store_timestamp: int) -> None:
         super().start_writing_at(offset, last_store_timestamp)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from typing import Final, TypeVar
 
+from cometmq.runtime.addresses import bare_host
 from cometmq.runtime.randomness import Randomness
 from cometmq.testing.virtual.flow import Flow, os_error
 from cometmq.testing.virtual.host import ANY, LOOPBACK, Host, VirtualListener
@@ -184,6 +185,7 @@ class VirtualNetwork:
 
     def resolve(self, name: str) -> str:
         """Return the IP address of a name; loopback for each name of the own machine. Raises gaierror."""
+        name = bare_host(name)
         if name == "localhost":
             return LOOPBACK
         if (address := self._addresses.get(name)) is not None:
@@ -396,7 +398,7 @@ class HostNetwork:
         handshake_timeout_s: float,  # noqa: ARG002 - it is for tls
     ) -> VirtualListener:
         _refuse_tls(tls)
-        address = ANY if host in ("", ANY, "::") else self._whole.resolve(host)
+        address = ANY if bare_host(host) in ("", ANY, "::") else self._whole.resolve(host)
         if address not in (ANY, LOOPBACK, self._host.address):
             raise OSError(
                 errno.EADDRNOTAVAIL,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +11,12 @@ from cometmq.broker.server import Broker
 from cometmq.errors import CometMQError
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
-from cometmq.testing.servers import all_registered, broker_name, name_server_name
+from cometmq.testing.servers import (
+    HA_PORT_DISTANCE,
+    BrokerPlaces,
+    ClusterPlan,
+    all_registered,
+)
 from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
 from cometmq.testing.virtual.network import VirtualNetwork
@@ -39,20 +44,17 @@ class VirtualServers:
     """Runs name servers and brokers on the nodes of a world.
 
     A node lives until it is killed; `restart` makes a new one with its name, address and disk. A
-    server that was stopped or killed stays in its list until it is started again.
+    server that was stopped or killed stays in `servers` until it is started again.
     """
 
-    def __init__(
-        self, world: World, name_servers: int, brokers: int, properties: Mapping[str, str]
-    ) -> None:
+    def __init__(self, world: World, plan: ClusterPlan) -> None:
         self.world = world
-        self._names = [name_server_name(index) for index in range(name_servers)]
-        self._broker_names = [broker_name(index) for index in range(brokers)]
-        self._properties = {**_FOR_SIMULATIONS, **properties}
+        self._plan = plan
+        self._names = plan.name_server_names()
         self._running: dict[str, Broker | NameServer] = {}
         self._starting: set[str] = set()
-        self.name_servers: list[NameServer] = []
-        self.brokers: list[Broker] = []
+        self.places = BrokerPlaces(plan)
+        self.servers: dict[str, Broker | NameServer] = {}
 
     @property
     def network(self) -> VirtualNetwork:
@@ -78,10 +80,10 @@ class VirtualServers:
     async def start(self) -> None:
         try:
             for name in self._names:
-                self.name_servers.append(await self._new_name_server(name))
-            for name in self._broker_names:
-                self.brokers.append(await self._new_broker(name))
-            if "namesrvAddr" not in self._properties:
+                self.servers[name] = await self._new_name_server(name)
+            for name in self.places.names():
+                self.servers[name] = await self._new_broker(name)
+            if "namesrvAddr" not in self._plan.properties:
                 await all_registered(self)
         except BaseException:
             await self.stop()
@@ -89,10 +91,9 @@ class VirtualServers:
 
     async def stop(self) -> None:
         self._end_faults()
-        for name in [*self._broker_names, *self._names]:
-            await self._stop(name)
-        self.brokers.clear()
-        self.name_servers.clear()
+        for name in [*self.places.names(), *self._names]:
+            await self.stop_server(name)
+        self.servers.clear()
 
     def _end_faults(self) -> None:
         """Let all servers that run stop cleanly."""
@@ -101,19 +102,7 @@ class VirtualServers:
             self.node(name).disk.mend()
             self.resume(name)
 
-    async def stop_broker(self, index: int) -> None:
-        await self._stop(self._broker_names[index])
-
-    async def start_broker(self, index: int) -> None:
-        await self._start(self._broker_names[index])
-
-    async def stop_name_server(self, index: int) -> None:
-        await self._stop(self._names[index])
-
-    async def start_name_server(self, index: int) -> None:
-        await self._start(self._names[index])
-
-    async def _stop(self, name: str) -> None:
+    async def stop_server(self, name: str) -> None:
         server = self._running.pop(name, None)
         if server is not None:
             self.resume(name)
@@ -126,16 +115,16 @@ class VirtualServers:
                 self.world.record(f"stopped with an error: {error}", name)
                 self.kill(name)
 
-    async def _start(self, name: str) -> None:
+    async def start_server(self, name: str) -> None:
         """Start a server that does not run, on a new node if the former one was killed."""
         if self.node(name).is_killed:
             self.network.power_on(name)
             self.world.restart(name)
         try:
             if name in self._names:
-                self.name_servers[self._names.index(name)] = await self._new_name_server(name)
-            elif name in self._broker_names:
-                self.brokers[self._broker_names.index(name)] = await self._new_broker(name)
+                self.servers[name] = await self._new_name_server(name)
+            elif name in self.places.names():
+                self.servers[name] = await self._new_broker(name)
         except CometMQError:
             self.kill(name)  # its process ends with the error
             raise
@@ -160,16 +149,16 @@ class VirtualServers:
 
     async def _new_broker(self, name: str) -> Broker:
         node = self.node(name)
-        properties = {
-            "brokerName": name,
+        defaults = {
+            **_FOR_SIMULATIONS,
             "brokerIP1": node.host,
             "bindAddress": node.host,
             "namesrvAddr": self.namesrv,
             "vipChannelEnable": "false",
             "storePathRootDir": str(self.directory / name),
-            **self._properties,
-            "listenPort": str(_BROKER_PORT),
+            "haListenPort": str(_BROKER_PORT + HA_PORT_DISTANCE),
         }
+        properties = {**self.places.properties(name, defaults), "listenPort": str(_BROKER_PORT)}
         configs = broker_configs(properties, source="properties")
 
         async def started() -> Broker:
@@ -220,8 +209,8 @@ class VirtualServers:
             return
         self._starting.add(name)
         try:
-            await self._stop(name)
-            await self._start(name)
+            await self.stop_server(name)
+            await self.start_server(name)
         finally:
             self._starting.discard(name)
 

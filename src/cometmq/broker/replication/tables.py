@@ -1,0 +1,333 @@
+"""Copy to a slave what the log does not hold: tables of its master (Java: SlaveSynchronize).
+
+    code  table                    taken over
+    21    topics                   at once, if the data version differs
+    201   consumer groups          the same
+    43    consumer offsets         once our log covers them
+    45    delay offsets            the same, to config/delayOffset.json
+    60    progress of timers       the same, to config/timercheck
+    30002 consumers' expressions   at once, what is not known here; CometMQ's masters only
+
+Offsets speak of messages. A delay level at 500 says that the copies of 500 messages are in the
+log, and the offsets of CID_RMQ_SYS_TRANS say so of transactions that have ended. If a slave whose
+log lacks some of them became the master with such offsets, it would never deliver those messages.
+So these copies wait until the slave's disk has the log up to the end that the master's log had
+behind them. Java's slaves take them over at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+
+from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState
+from cometmq.broker.delays.state_handlers import DelayStateHandlers
+from cometmq.broker.filters.consumer_filters import ConsumerFilterTable
+from cometmq.broker.parts import Parts
+from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.master_check import WrongMasterError, check_master
+from cometmq.broker.tables import BrokerTables
+from cometmq.errors import CometMQError, RemoteError
+from cometmq.model import names
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import decode_body, pretty_pieces
+from cometmq.protocol.request_type import RequestType
+from cometmq.remoting.client import RemotingClient
+from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.slices import run_slices
+
+log = structlog.get_logger(__name__)
+
+# Java 4.9: 10 s, the first time after 3 s; 5.x: 60 s.
+_PERIOD_S: Final = 10.0
+_FIRST_S: Final = 3.0
+# Waits between two attempts to find out who the master is.
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 5.0
+# Our log is looked at so often for what a copy of offsets waits for.
+_COVERED_PERIOD_S: Final = 0.5
+_TIMEOUT_S: Final = 10.0
+# By request code: the type of a table's entries, and the table's name in the answer and here.
+_ENTRIES_OF: Final[Mapping[int, tuple[Any, str, str]]] = {
+    requests.GET_ALL_TOPIC_CONFIG.code: (TopicConfig, "topicConfigTable", "topic_config_table"),
+    requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: (
+        SubscriptionGroupConfig,
+        "subscriptionGroupTable",
+        "subscription_group_table",
+    ),
+}
+# Stands for a digest: a broker of Java's does not serve the request.
+_NOT_SERVED: Final = b""
+_NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+
+class _Offsets(NamedTuple):
+    """What a master's offsets were, and up to where its log reached behind them."""
+
+    consumed: ConsumerOffsetSerializeWrapper
+    delays: DelayState
+    timer_check: bytes
+    log_end: int
+
+
+class MasterTables:
+    """Finds out that a master is the right one, and copies its tables.
+
+    Nothing is copied before `check` has found the master to be right, nor while `is_diverged` says
+    that our log differs from the master's. For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        tables: BrokerTables,
+        master: KnownMaster,
+        client: RemotingClient,
+        is_diverged: Callable[[], bool],
+    ) -> None:
+        self._parts = parts
+        self._tables = tables
+        self._master = master
+        self._client = client
+        self._is_diverged = is_diverged
+        self._show_delays: Callable[[DelayState], None] = lambda _: None
+        config_directory = parts.store.config.store_path_root_dir / "config"
+        self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
+        self._timer_check_path = config_directory / "timercheck"
+        self._delays = DelayState()
+        # The address of the broker that was found to be the master.
+        self._checked: str | None = None
+        self._fails = False
+        self._is_copying = False
+        # By request code: a digest of the last answer that was taken over.
+        self._known: dict[int, bytes] = {}
+
+    def open(self) -> None:
+        """Begin to be a slave: the tables here are those of a master from now on."""
+        parts = self._parts
+        parts.topics.is_copy = parts.groups.is_copy = parts.offsets.is_copy = True
+        state = self._delay_file.read(lambda text: decode_body(text.encode(), DelayState))
+        self._delays = state or DelayState()
+        DelayStateHandlers(parts.config, lambda: self._delays).register(parts.handlers)
+        self._master.on_change.append(self._master_changed)
+
+    def show_delays(self, show: Callable[[DelayState], None]) -> None:
+        """Have `show` called with the progress of delayed messages, now and when it is copied."""
+        self._show_delays = show
+        show(self._delays)
+
+    def start(self) -> None:
+        """Copy from time to time."""
+        self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
+
+    # -- who the master is --
+
+    def _master_changed(self) -> None:
+        """Take nothing more from the former master."""
+        self._checked = None
+        self._known.clear()
+
+    async def check(self) -> str:
+        """Return the address of the broker that sends the log. Raises CometMQError unless it is the
+        right master.
+
+        Call this before each connection to the master's HA address: another broker may have started
+        there. The tables are copied soon after the first time that the master was found right.
+        """
+        unreached: CometMQError | None = None
+        for address in self._master.candidates():
+            if address == self._parts.address:
+                raise WrongMasterError(
+                    f"{address}, which is said to be the master, is this slave itself: give each "
+                    "broker an address and a port of its own"
+                )
+            try:
+                await check_master(self._client, self._parts.config, address)
+            except WrongMasterError:
+                self._checked = None
+                raise
+            except CometMQError as error:
+                unreached = unreached or error
+                continue
+            if self._checked != address:
+                self._checked = address
+                self._parts.tasks.spawn(self.copy(), "copy-tables-first")
+            return address
+        assert unreached is not None, "a master that is followed has an address"
+        raise unreached
+
+    # -- tables --
+
+    async def copy(self) -> None:
+        """Copy all tables once, if the master is known and no copy is under way."""
+        address = self._checked
+        if address is None or self._is_copying or self._is_diverged():
+            return
+        self._is_copying = True
+        try:
+            await self._copy_from(address)
+        except CometMQError as error:
+            # Once, not at each attempt.
+            if not self._fails:
+                self._fails = True
+                log.warning("the master's tables are not copied", master=address, reason=str(error))
+        else:
+            if self._fails:
+                self._fails = False
+                log.info("the master's tables are copied again", master=address)
+        finally:
+            self._is_copying = False
+
+    async def _copy_from(self, address: str) -> None:
+        parts = self._parts
+        await self._copy_versioned(
+            address, requests.GET_ALL_TOPIC_CONFIG, lambda: parts.topics.data_version, parts.topics
+        )
+        await self._copy_versioned(
+            address,
+            requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            lambda: parts.groups.table.data_version,
+            parts.groups,
+        )
+        await self._copy_filters(address)
+        offsets = await self._offsets(address)
+        if await self._is_covered(address, offsets.log_end) and not self._is_diverged():
+            await self._take_over(offsets)
+
+    async def _copy_versioned(
+        self,
+        address: str,
+        request_type: RequestType[NoHeader, None, NoHeader, Any],
+        version: Callable[[], object],
+        manager: Any,
+    ) -> None:
+        """Have `manager` copy a table whose data version is not the one here."""
+        body = await self._ask(address, request_type)
+        digest = hashlib.blake2b(body).digest()
+        if self._known.get(request_type.code) == digest:
+            return
+        table = await self._decoded(body, request_type)
+        if table.data_version != version() and address == self._checked:
+            await run_slices(manager.copy(table))
+        self._known[request_type.code] = digest
+
+    async def _decoded(self, body: bytes, request_type: RequestType[Any, Any, Any, Any]) -> Any:
+        """Return the table in an answer.
+
+        The decoder keeps the interpreter to itself until it is done, also in another thread. So the
+        entries of a table of megabytes are decoded one by one, in slices.
+        """
+        type_, field, attribute = _ENTRIES_OF[request_type.code]
+        rough: dict[str, msgspec.Raw]
+        try:
+            rough = await _in_thread(lambda: msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+            entries = await _in_thread(
+                lambda: msgspec.json.decode(rough.pop(field), type=dict[str, msgspec.Raw])
+            )
+            table = request_type.answer_body.decode(msgspec.json.encode(rough))
+        except (msgspec.DecodeError, KeyError):
+            # In Java's dialect, which is taken apart in Python, and so lets the loop go on.
+            return await _in_thread(lambda: request_type.answer_body.decode(body))
+        whole = getattr(table, attribute)
+
+        def decode() -> Iterator[None]:
+            for key, raw in entries.items():
+                whole[key] = decode_body(bytes(raw), type_)
+                yield
+
+        await run_slices(decode())
+        return table
+
+    async def _copy_filters(self, address: str) -> None:
+        code = requests.GET_ALL_CONSUMER_FILTERS.code
+        if self._known.get(code) == _NOT_SERVED:
+            return
+        body = await self._ask(
+            address,
+            requests.GET_ALL_CONSUMER_FILTERS,
+            also=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
+        )
+        digest = hashlib.blake2b(body).digest() if body else _NOT_SERVED
+        if self._known.get(code) != digest:
+            if body:
+                table = await _in_thread(lambda: decode_body(body, ConsumerFilterTable))
+                await run_slices(self._parts.filters.manager.copy(table))
+            self._known[code] = digest
+
+    async def _offsets(self, address: str) -> _Offsets:
+        consumed = await self._ask(address, requests.GET_ALL_CONSUMER_OFFSET)
+        delays = await self._ask(address, requests.GET_ALL_DELAY_OFFSET)
+        timer_check = b""
+        if self._parts.config.timer_wheel_enable:
+            # Java 4.9 has no timers, and one of 5.x may have switched them off.
+            timer_check = await self._ask(
+                address, requests.GET_TIMER_CHECK_POINT, also=_NO_CHECK_POINT
+            )
+        info = await self._ask(address, requests.GET_BROKER_RUNTIME_INFO)
+        table = requests.GET_BROKER_RUNTIME_INFO.answer_body.decode(info).table
+        end = table.get("commitLogMaxOffset", "")
+        if not end.isdecimal():
+            raise RemoteError(
+                f"{address} does not say where its log ends: commitLogMaxOffset={end!r}"
+            )
+        return _Offsets(
+            await _in_thread(lambda: requests.GET_ALL_CONSUMER_OFFSET.answer_body.decode(consumed)),
+            decode_body(delays, DelayState),
+            timer_check,
+            int(end),
+        )
+
+    async def _is_covered(self, address: str, log_end: int) -> bool:
+        """Wait until our disk has the log up to there; return False if the master changes first."""
+        while self._parts.store.flushed_offset < log_end:
+            await asyncio.sleep(_COVERED_PERIOD_S)
+            if self._checked != address:
+                return False
+        return True
+
+    async def _take_over(self, offsets: _Offsets) -> None:
+        parts = self._parts
+        await run_slices(parts.offsets.merge(offsets.consumed))
+        self._tables.save_offsets()
+        if offsets.delays != self._delays:
+            delays = self._delays = offsets.delays
+            parts.state.soon(self._delay_file, lambda: pretty_pieces(delays))
+            self._show_delays(delays)
+        if offsets.timer_check and parts.store.max_offset(names.TIMER_TOPIC, 0):
+            await _in_thread(lambda: self._write_timer_check(offsets.timer_check))
+
+    def _write_timer_check(self, data: bytes) -> None:
+        disk = self._parts.disk
+        disk.make_directory(self._timer_check_path.parent)
+        disk.overwrite(self._timer_check_path, data[:TIMER_CHECK_SIZE], TIMER_CHECK_SIZE)
+
+    async def _ask(
+        self,
+        address: str,
+        request_type: RequestType[NoHeader, None, NoHeader, Any],
+        also: tuple[int, ...] = (),
+    ) -> bytes:
+        """Return the body of an answer; it is empty if the answer has one of the `also` codes."""
+        answer = await self._client.ask(
+            address,
+            request_type,
+            NoHeader(),
+            what=f"the question for its tables, {request_type.name},",
+            timeout_s=_TIMEOUT_S,
+            also=also,
+        )
+        return bytes(answer.command.body) if answer.code == ResponseCode.SUCCESS else b""
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

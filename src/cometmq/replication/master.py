@@ -1,0 +1,248 @@
+"""Send the commit log of a master to its slaves (Java: DefaultHAService, DefaultHAConnection).
+
+A slave reports where its log ends, and gets what follows in batches, which lie in one file each.
+What was appended last is sent as slices of the mapped log, in the turn of the loop that follows the
+append. A slave that is far behind would have the loop wait for pages that only the disk has, so a
+thread reads for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from cometmq.errors import ConfigError
+from cometmq.replication.config import ReplicationConfig
+from cometmq.replication.slave_connection import SlaveConnection
+from cometmq.runtime.network import Listener, Network
+from cometmq.runtime.workers import Workers
+from cometmq.store.files.disk import Disk
+from cometmq.store.store import MessageStore
+
+log = structlog.get_logger(__name__)
+
+_REFUSALS_TOLD_EVERY_S: Final = 10.0
+# A slave that has connected may take this long for its first report while others want its place.
+_SILENT_AT_LEAST_S: Final = 1.0
+_BACKLOG: Final = 16
+
+
+class ReplicationMaster:
+    """Serves the slaves of one broker at `host`. For the loop's thread only.
+
+    `on_acknowledged` are called after slaves have reported that they have more of the log, and when
+    a slave has gone.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: ReplicationConfig,
+        *,
+        host: str,
+        network: Network,
+        workers: Workers,
+        disk: Disk,
+    ) -> None:
+        self.store = store
+        self.config = config
+        self.disk = disk
+        self.reader = workers.worker("read-for-slaves")
+        self.on_acknowledged: list[Callable[[], None]] = []
+        # All bytes sent to slaves, of connections that are gone, too.
+        self.sent_bytes_before = 0
+        self._host = host
+        self._network = network
+        self._listener: Listener | None = None
+        # A dict, because it has an order.
+        self._connections: dict[SlaveConnection, None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._awaits_append = False
+        self._closing = False
+        self._refused = 0
+        self._refusal_told_s = -_REFUSALS_TOLD_EVERY_S
+        self._all_gone: asyncio.Future[None] | None = None
+
+    # -- lifecycle --
+
+    @property
+    def port(self) -> int:
+        """Return the port, which is known after `bind` and stays known after `close`."""
+        assert self._listener is not None, "the port is not bound"
+        return self._listener.port
+
+    async def bind(self, port: int) -> None:
+        """Take the port without listening yet. Raises ConfigError when it cannot be had."""
+        try:
+            self._listener = await self._network.listen(
+                lambda: SlaveConnection(self),
+                self._host,
+                port,
+                backlog=_BACKLOG,
+                tls=None,
+                handshake_timeout_s=1.0,
+            )
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            reason = "another process has the port" if taken else error.strerror or str(error)
+            raise ConfigError(
+                f"haListenPort: slaves cannot be served on {self._host}:{port}: {reason}; set "
+                "haListenPort to a free port, without it the port is listenPort + 1"
+            ) from error
+
+    async def start(self) -> None:
+        """Serve slaves; `bind` first."""
+        assert self._listener is not None, "the port is not bound"
+        await self._listener.start()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Wait until the slaves in step have all of the log; return whether they have.
+
+        For a stop, when nothing is appended any more: so a slave that takes over lacks nothing.
+        """
+        deadline_s = self._loop.time() + timeout_s
+        end = self.store.commit_log.readable_end
+        while behind := [slave for slave in self.slaves_in_step() if slave.acknowledged < end]:
+            left_s = deadline_s - self._loop.time()
+            if left_s <= 0:
+                log.warning(
+                    "slaves lack the end of the log",
+                    commit_log_end=end,
+                    slaves={slave.peer: slave.acknowledged for slave in behind},
+                )
+                return False
+            told = self._loop.create_future()
+            self.on_acknowledged.append(wake := _waker(told))
+            try:
+                await asyncio.wait([told], timeout=left_s)
+            finally:
+                self.on_acknowledged.remove(wake)
+        return True
+
+    async def close(self) -> None:
+        """Stop listening and close all connections. Idempotent."""
+        self._closing = True
+        if self._listener is not None:
+            self._listener.close()
+        if self._connections:
+            self._all_gone = self._loop.create_future()
+            for connection in list(self._connections):
+                connection.close("this broker stops")
+            # What a peer does not read is thrown away.
+            await asyncio.wait([self._all_gone], timeout=1.0)
+            for connection in list(self._connections):
+                connection.abort()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    def release(self) -> None:
+        """End the thread that reads; call it after `close`."""
+        self.reader.shutdown(wait=True)
+
+    # -- what slaves have --
+
+    @property
+    def slaves(self) -> tuple[SlaveConnection, ...]:
+        """The slaves that are connected and have reported where their log ends."""
+        return tuple(slave for slave in self._connections if slave.acknowledged >= 0)
+
+    def slaves_in_step(self) -> list[SlaveConnection]:
+        """Return the slaves that lack less than haMaxGapNotInSync bytes."""
+        floor = self.store.commit_log.end - self.config.max_gap
+        return [slave for slave in self._connections if slave.acknowledged > max(floor, -1)]
+
+    def acknowledged_by(self, count: int) -> int:
+        """Return the offset up to which so many slaves have the log; -1 with fewer slaves."""
+        if count == 1:
+            return max([slave.acknowledged for slave in self._connections], default=-1)
+        offsets = sorted((slave.acknowledged for slave in self._connections), reverse=True)
+        return offsets[count - 1] if len(offsets) >= count else -1
+
+    @property
+    def sent_bytes(self) -> int:
+        """All bytes that were sent to slaves since the start."""
+        return self.sent_bytes_before + sum(slave.speed.total for slave in self._connections)
+
+    # -- for the connections --
+
+    def admit(self, connection: SlaveConnection) -> bool:
+        """Take a new connection; return False when there is no place for it."""
+        limit = self.config.max_ha_connections
+        if self._closing:
+            return False
+        if len(self._connections) >= limit and not self._drop_silent():
+            self._refuse(connection.peer, limit)
+            return False
+        self._connections[connection] = None
+        return True
+
+    def forget(self, connection: SlaveConnection) -> None:
+        """Note that a connection is gone."""
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        self.sent_bytes_before += connection.speed.total
+        self.acknowledged()
+        if self._all_gone is not None and not self._connections and not self._all_gone.done():
+            self._all_gone.set_result(None)
+
+    def acknowledged(self) -> None:
+        """Tell everybody who waits for slaves."""
+        for callback in tuple(self.on_acknowledged):
+            callback()
+
+    def wait_for_append(self) -> None:
+        """Have all connections go on after the next append."""
+        if not self._awaits_append:
+            self._awaits_append = True
+            self.store.commit_log.call_before_append(self._append_begins)
+
+    def _append_begins(self) -> None:
+        self._awaits_append = False
+        # In the next turn of the loop, when all sends of this one have been appended.
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        for connection in tuple(self._connections):
+            connection.go_on()
+
+    def _drop_silent(self) -> bool:
+        now_s = self._loop.time()
+        for connection in self._connections:
+            if connection.acknowledged < 0 and now_s - connection.made_s >= _SILENT_AT_LEAST_S:
+                connection.close("it has never reported an offset, and others need its place")
+                self.forget(connection)
+                return True
+        return False
+
+    def _refuse(self, peer: str, limit: int) -> None:
+        self._refused += 1
+        now_s = self._loop.time()
+        if now_s - self._refusal_told_s < _REFUSALS_TOLD_EVERY_S:
+            return
+        log.warning(
+            "connections of slaves refused: too many",
+            peer=peer,
+            refused=self._refused,
+            limit=f"maxHaConnections={limit}",
+            open=_names(self._connections),
+            remedy="let only slaves reach the port, or raise the limit",
+        )
+        self._refused = 0
+        self._refusal_told_s = now_s
+
+
+def _names(connections: Iterable[SlaveConnection]) -> str:
+    return ", ".join(connection.peer for connection in connections)
+
+
+def _waker(future: asyncio.Future[None]) -> Callable[[], None]:
+    def wake() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    return wake
