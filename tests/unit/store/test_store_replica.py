@@ -189,6 +189,34 @@ def test_a_topic_that_its_master_deleted_and_made_again_is_read_from_its_new_beg
     check(slave.open())
 
 
+def test_a_queue_whose_old_messages_left_the_log_begins_anew(
+    make_box: Callable[..., Box],
+) -> None:
+    """Placeholders stand in front of them, since the slave began behind the queue's beginning."""
+    box, copied = make_box(), make_box()
+    master, copy = box.open(), copied.open()
+    for number in range(30):
+        put(master, f"old {number}".ljust(200).encode())
+    put(master, b"other", topic="others")
+    start = LOG_FILE
+    base, end, view = master.commit_log.window(start)
+    copy.append_replicated(start, view[: end - base])
+    master.delete_topic("orders")
+    for _ in range(40):
+        put(master, bytes(200), topic="others")
+    copy_all(master, copy)
+    while copy.commit_log.min_offset < 3 * LOG_FILE:
+        copy.commit_log.files.remove_first()
+    queue = copy.queues.find("orders", 0)
+    assert queue is not None
+    queue.correct_min_offset(copy.commit_log.min_offset)
+    assert queue.min_offset == queue.next_offset
+    put(master, b"new 0")
+    put(master, b"new 1")
+    copy_all(master, copy)
+    assert bodies(copy) == [b"new 0", b"new 1"]
+
+
 def test_what_comes_twice_is_no_new_beginning(box: Box, slave: Box) -> None:
     master, copy = box.open(), slave.open()
     put(master, b"one")
