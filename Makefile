@@ -13,11 +13,11 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-processes fuzz crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-replication bench-processes fuzz crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 # Made anew whenever the dependencies change. A half-made environment has no READY and is replaced.
 $(READY): pyproject.toml locks/dev.txt
@@ -69,14 +69,18 @@ bench-store: compiled ## The message store beside Java's; rewrites its part of b
 bench-processes: compiled ## Brokers of --processes 1, 2 and 4 beside a single one; rewrites its part of benchmarks/README.md (about 4 minutes)
 	@$(BIN)/python -m benchmarks.processes $(ARGS)
 
+bench-replication: compiled ## Master and slave beside Java's; rewrites its part of benchmarks/README.md (about 10 minutes)
+	@$(BIN)/python -m benchmarks.replication $(ARGS)
+
 bench-delays: compiled ## 100,000 messages due in one second: how late they come
 	@$(BIN)/python -m benchmarks.delays $(ARGS)
 
 fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (default 600)
 	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
 
-crash: compiled ## Kills, power losses, cut links, a storm of members, a million messages; 500 kills under Spark
-	@COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} $(BIN)/python -m pytest -q tests/crash $(PARALLEL) $(ARGS)
+crash: compiled ## Kills, power losses, lost nodes, cut links, a storm of members, a million messages; 500 kills under Spark
+	@export COMETMQ_LOSSES=$${COMETMQ_LOSSES:-108}; COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} \
+		$(BIN)/python -m pytest -q tests/crash $(PARALLEL) $(ARGS)
 	@if [ "$${COMETMQ_SPARK_KILLS:-500}" = 0 ]; then :; elif scripts/java-for-spark; then \
 		$(MAKE) -s $(SPARK_READY) && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \
 	else echo "Not run: kills under Spark, which needs Java 17 or newer."; fi

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import cometmq
-from cometmq.protocol.codes import OwnRequestCode, RequestCode
+from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.protocol.refused_requests import NOT_PERMITTED, REFUSED
-from cometmq.protocol.request_type import Right
+from cometmq.protocol.request_type import AnyRequestType, Right
 from cometmq.protocol.requests import REQUESTS
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "requests.md"
@@ -28,7 +28,8 @@ All request codes of RocketMQ 4.9.8 and 5.3.3, and CometMQ's own (from 30001 on)
 A server answers a code that it does not serve with code 3 (REQUEST_CODE_NOT_SUPPORTED) and the reason, 301 and 302 with
 16 (NO_PERMISSION). It takes those
 marked *administrators* only from its own machine and from the addresses in `adminFrom`, those marked *brokers* only
-from the broker that they are about.
+from the broker that they are about. A slave refuses those for which a code stands in the last column, and says where its
+master is.
 """
 SERVERS: Final = {"broker": "broker", "namesrv": "name server", "client": "client"}
 _REGISTERED: Final = re.compile(r"(?:register|add)\(\s*requests\.([A-Z0-9_]+)\b")
@@ -57,11 +58,12 @@ def page() -> str:
         [
             HEAD,
             "## Served\n",
-            "| code | name | by |",
-            "| ---: | --- | --- |",
+            "| code | name | by | a slave's answer |",
+            "| ---: | --- | --- | --- |",
             *(
                 f"| {code} | {code.name}{_MARKS.get(REQUESTS[code].right, '')} | "
-                f"{', '.join(name for name, found in by_server.items() if code in found)} |"
+                f"{', '.join(name for name, found in by_server.items() if code in found)} | "
+                f"{_slaves_answer(REQUESTS[code])} |"
                 for code in rows
             ),
             "\n## Refused on purpose\n",
@@ -69,6 +71,10 @@ def page() -> str:
             "",
         ]
     )
+
+
+def _slaves_answer(row: AnyRequestType) -> str:
+    return "" if row.on_slave is None else f"{int(row.on_slave)} {ResponseCode(row.on_slave).name}"
 
 
 def _refused() -> Iterator[str]:

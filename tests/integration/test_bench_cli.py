@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from cometmq.admin import AdminClient
 from cometmq.admin.offsets import stored
 from cometmq.aio import Producer, PushConsumer
+from cometmq.cli import bench_run
 from cometmq.cli.bench_consumer import ConsumerBench, ConsumerSettings
 from cometmq.cli.bench_producer import ProducerBench, ProducerSettings
 from cometmq.cli.bench_run import BenchResult, RunLimits
 from cometmq.cli.bench_screen import BenchScreen
 from cometmq.errors import RouteNotFoundError
+from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
 
 DEADLINE_S = 120.0
@@ -100,22 +104,14 @@ def test_a_tag_expression_selects(namesrv: str, tmp_path: Path) -> None:
     assert consumed["settings"]["tags"] == "tag0 || tag9"
 
 
-def test_too_few_messages_are_status_1(namesrv: str) -> None:
-    bench_json("producer", "-n", namesrv, "-t", "BenchFew", "-q", "10")
+def test_a_topic_that_never_came_is_status_1(namesrv: str) -> None:
     result = bench(
-        *("consumer", "-n", namesrv, "-t", "BenchFew", "--from", "first", "-p", "true"),
-        *("-q", "11", "--duration", "15"),
+        *("consumer", "-n", namesrv, "-t", "BenchNone", "-p", "true", "--duration", "0.5")
     )
     assert result.returncode == 1
-    assert "FAILED committed = received: 10 = 10" in result.stdout
-    assert "asked for 11, received 10" in result.stdout
-    assert re.search(r"group: benchmark_consumer_\d+,", result.stdout)
-
-
-def test_a_topic_that_never_came_is_status_1(namesrv: str) -> None:
-    result = bench("consumer", "-n", namesrv, "-t", "BenchNone", "--duration", "0.5")
-    assert result.returncode == 1
     assert "no name server knows the topic BenchNone" in result.stdout
+    assert "FAILED committed / received: unknown / 0" in result.stdout
+    assert re.search(r"group: benchmark_consumer_\d+,", result.stdout)
 
 
 def test_without_a_cluster_there_is_one_sentence() -> None:
@@ -199,34 +195,71 @@ async def until_sending(namesrv: str) -> None:
     await until(some_stored)
 
 
-async def test_what_others_stored_meanwhile_fails_the_proof() -> None:
-    async def intrude(namesrv: str) -> None:
-        await until_sending(namesrv)
-        async with Producer("another", namesrv=namesrv, instance_name="another") as producer:
-            for _ in range(3):
-                await producer.send(Message("t", b"not yours"))
+@pytest.fixture
+def without_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a benchmark run in virtual time, where no signal comes."""
 
-    async with Cluster() as cluster:
-        # Both share one loop, so the intruder ends long before the benchmark.
-        bench_run = ProducerBench(producer_settings(cluster.namesrv, quantity=10_000))
-        result, _ = await asyncio.gather(bench_run.run(BenchScreen()), intrude(cluster.namesrv))
-    assert not result.holds
-    assert result.facts["stored"] == result.facts["sent"] + 3
-    assert "3 more than were acknowledged here" in result.notes[0]
+    @contextmanager
+    def nothing_comes() -> Iterator[asyncio.Event]:
+        yield asyncio.Event()
+
+    monkeypatch.setattr(bench_run, "stop_event", nothing_comes)
 
 
-async def test_a_broker_that_goes_away_fails_the_proof() -> None:
-    async def stop(cluster: Cluster) -> None:
-        await until_sending(cluster.namesrv)
-        await cluster.stop_broker()
+@pytest.mark.usefixtures("without_signals")
+def test_what_others_stored_meanwhile_fails_the_proof() -> None:
+    async def main(cluster: Cluster) -> None:
+        async def intrude() -> None:
+            await until_sending(cluster.namesrv)
+            async with Producer(
+                "another", namesrv=cluster.namesrv, instance_name="another"
+            ) as producer:
+                for _ in range(3):
+                    await producer.send(Message("t", b"not yours"))
 
-    async with Cluster() as cluster:
-        bench_run = ProducerBench(producer_settings(cluster.namesrv, duration_s=4.0))
+        # The intruder ends long before the benchmark.
+        bench = ProducerBench(producer_settings(cluster.namesrv, quantity=1_000))
+        result, _ = await asyncio.gather(bench.run(BenchScreen()), intrude())
+        assert not result.holds
+        assert result.facts["stored"] == result.facts["sent"] + 3
+        assert "3 more than were acknowledged here" in result.notes[0]
+
+    with Cluster(clock="virtual") as cluster:
+        cluster.run(main(cluster))
+
+
+@pytest.mark.usefixtures("without_signals")
+def test_a_broker_that_goes_away_fails_the_proof() -> None:
+    async def main(cluster: Cluster) -> None:
+        async def stop() -> None:
+            await until_sending(cluster.namesrv)
+            await cluster.stop_broker()
+
+        bench = ProducerBench(producer_settings(cluster.namesrv, duration_s=4.0))
         result: BenchResult
-        result, _ = await asyncio.gather(bench_run.run(BenchScreen()), stop(cluster))
-    assert not result.holds
-    assert result.facts["send_failed"] > 0
-    assert any("sends failed, the last one: " in note for note in result.notes)
+        result, _ = await asyncio.gather(bench.run(BenchScreen()), stop())
+        assert not result.holds
+        assert result.facts["send_failed"] > 0
+        assert any("sends failed, the last one: " in note for note in result.notes)
+
+    with Cluster(clock="virtual") as cluster:
+        cluster.run(main(cluster))
+
+
+@pytest.mark.usefixtures("without_signals")
+def test_too_few_messages_fail_the_proof() -> None:
+    async def main(cluster: Cluster) -> None:
+        await ProducerBench(producer_settings(cluster.namesrv, quantity=10)).run(BenchScreen())
+        first = ConsumeFromWhere.FIRST_OFFSET
+        limits = RunLimits(11, 15.0)
+        settings = ConsumerSettings(cluster.namesrv, "t", "g", 4, "*", first, limits)
+        result = await ConsumerBench(settings, clock=current().clock).run(BenchScreen())
+        assert not result.holds
+        assert result.text.startswith("committed = received: 10 = 10 in ")
+        assert "asked for 11, received 10" in result.notes
+
+    with Cluster(clock="virtual") as cluster:
+        cluster.run(main(cluster))
 
 
 async def test_another_member_of_the_group_fails_the_proof() -> None:

@@ -204,7 +204,7 @@ def test_name_servers_come_from_option_file_or_environment(broker_conf: Path) ->
     ("setting", "complaint"),
     [
         ("listenPort=many", "listenPort=many does not fit, it must be a whole number"),
-        ("brokerRole=SLAVE", "brokerRole=SLAVE needs a brokerId of 1 or more"),
+        ("brokerRole=SLAVE\nbrokerId=0", "brokerRole=SLAVE needs a brokerId of 1 or more"),
         ("namesrvAddr=nowhere", "namesrvAddr=nowhere does not fit, it must be of the form"),
         ("flushDiskType=SOMETIMES", "flushDiskType=SOMETIMES"),
     ],

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from cometmq import Message
-from cometmq.aio import AdminClient, Producer
+import pytest
+
+from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
+from cometmq.aio import AdminClient, Producer, PushConsumer, TransactionProducer
+from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.server import Broker
+from cometmq.errors import ConfigError
 from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND, TRANSACTION_COMMIT
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
+from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.headers import (
     EndTransactionRequestHeader,
+    OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
+    QueryMessageRequestHeader,
+    SearchOffsetRequestHeader,
     SendMessageRequestHeader,
     UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
 )
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
 
-Story = Callable[[Cluster], Awaitable[Any]]
+Story = Callable[[Cluster], Coroutine[Any, Any, Any]]
 ONE_QUEUE = {"defaultTopicQueueNums": "1"}
 # Tables are copied every 10 s, and offsets wait for the log besides.
 COPY_S = 25.0
@@ -71,21 +83,44 @@ async def ask(broker: Broker, command: RemotingCommand) -> RemotingCommand:
         await client.close()
 
 
-def pull(offset: int, *, group: str = "g", topic: str = "t", wait_ms: int = 0) -> RemotingCommand:
+def pull(
+    offset: int,
+    *,
+    group: str = "g",
+    wait_ms: int = 0,
+    expression: str = "*",
+    kind: str = "TAG",
+) -> RemotingCommand:
     return requests.PULL_MESSAGE.command(
         PullMessageRequestHeader(
             consumer_group=group,
-            topic=topic,
+            topic="t",
             queue_id=0,
             queue_offset=offset,
             max_msg_nums=32,
             sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms else 0),
             commit_offset=0,
             suspend_timeout_millis=wait_ms,
-            subscription="*",
+            subscription=expression,
+            expression_type=kind,
             sub_version=1,
         )
     )
+
+
+SEND = requests.SEND_MESSAGE.command(
+    SendMessageRequestHeader(
+        producer_group="p",
+        topic="t",
+        default_topic="TBW102",
+        default_topic_queue_nums=1,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=0,
+        flag=0,
+    ),
+    b"x",
+)
 
 
 # -- rules --
@@ -125,20 +160,7 @@ def test_a_slave_refuses_what_is_for_the_master_and_says_where_that_is() -> None
         master, slave = cluster.brokers[0], cluster.slaves[0]
         # A broker serves the same requests whatever its role is: none is unknown to a slave.
         assert slave.handlers.request_types.keys() == master.handlers.request_types.keys()
-        command = requests.SEND_MESSAGE.command(
-            SendMessageRequestHeader(
-                producer_group="p",
-                topic="t",
-                default_topic="TBW102",
-                default_topic_queue_nums=1,
-                queue_id=0,
-                sys_flag=0,
-                born_timestamp=0,
-                flag=0,
-            ),
-            b"x",
-        )
-        answer = await ask(slave, command)
+        answer = await ask(slave, SEND)
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert answer.remark is not None
         assert "this broker is a slave, brokerId=1 of broker-a" in answer.remark
@@ -169,6 +191,31 @@ def test_a_slave_is_registered_beside_its_master_and_changes_no_route() -> None:
     play(story)
 
 
+def test_name_servers_lead_to_the_slave_while_the_master_is_gone() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"x"))
+        await in_step(cluster)
+        slave = cluster.slaves[0]
+
+        async def reached() -> dict[int, str]:
+            async with AdminClient(namesrv=cluster.namesrv) as admin:
+                route = await admin.topics.route("t")
+            assert [queue.perm for queue in route.queue_datas] == [6]
+            return route.broker_datas[0].broker_addrs
+
+        cluster.kill("broker-a")
+        await asyncio.sleep(1)
+        assert await reached() == {1: slave.address}
+        # One that has forgotten all learns the topics from the slave.
+        await cluster.restart_name_server()
+        await asyncio.sleep(5)
+        assert await reached() == {1: slave.address}
+        await cluster.start_broker("broker-a")
+        assert await reached() == {0: cluster.brokers[0].address, 1: slave.address}
+
+    play(story)
+
+
 # -- reading --
 
 
@@ -187,6 +234,48 @@ def test_a_pull_at_a_slave_waits_for_a_replicated_message() -> None:
         assert answer.header(PullMessageResponseHeader).suggest_which_broker_id == 0
 
     play(story)
+
+
+def test_a_slave_finds_messages_by_key_id_and_time_and_by_what_they_say() -> None:
+    async def story(cluster: Cluster) -> None:
+        clock = current().clock
+        messages = [
+            Message(
+                "t",
+                b"%d" % n,
+                keys=[f"K{n}"],
+                tags="even" if n % 2 == 0 else "odd",
+                properties={"size": str(n)},
+            )
+            for n in range(6)
+        ]
+        await send(cluster, *messages[:3])
+        await asyncio.sleep(5)
+        later_ms = clock.now_ms()
+        await send(cluster, *messages[3:])
+        await in_step(cluster)
+        slave = cluster.slaves[0]
+        asked = QueryMessageRequestHeader(
+            topic="t", key="K4", max_num=8, begin_timestamp=0, end_timestamp=later_ms + 60_000
+        )
+        answer = await ask(slave, requests.QUERY_MESSAGE.command(asked))
+        assert [record.body for record in decode_records(answer.body)] == [b"4"]
+        place = next(iter(decode_records(answer.body))).physical_offset
+        answer = await ask(
+            slave, requests.VIEW_MESSAGE_BY_ID.command(ViewMessageRequestHeader(offset=place))
+        )
+        assert [record.body for record in decode_records(answer.body)] == [b"4"]
+        by_time = SearchOffsetRequestHeader(topic="t", queue_id=0, timestamp=later_ms)
+        answer = await ask(slave, requests.SEARCH_OFFSET_BY_TIMESTAMP.command(by_time))
+        assert answer.header(OffsetResponseHeader).offset == 3
+        for text, kind, bodies in (
+            ("odd", "TAG", [b"1", b"3", b"5"]),
+            ("size > 3", "SQL92", [b"4", b"5"]),
+        ):
+            answer = await ask(slave, pull(0, expression=text, kind=kind))
+            assert [record.body for record in decode_records(answer.body)] == bodies
+
+    play(story, enablePropertyFilter="true")
 
 
 def test_a_slave_that_lacks_messages_does_not_say_that_there_are_none() -> None:
@@ -291,14 +380,272 @@ def test_offsets_committed_at_a_slave_stay_until_the_master_knows_better() -> No
     play(story)
 
 
-def test_tables_are_copied_again_when_the_master_comes_back_and_one_line_tells() -> None:
+def test_a_lost_master_is_one_line_for_each_kind_of_table(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def story(cluster: Cluster) -> None:
         slave = cluster.slaves[0]
+        await send(cluster, Message("t", b"x"))
         await in_step(cluster)
         cluster.kill("broker-a")
-        await asyncio.sleep(120)
+        await asyncio.sleep(300)
         await cluster.start_broker("broker-a")
         await send(cluster, Message("later", b"x"))
         await until(lambda: slave.topics.get("later") is not None)
+
+    play(story)
+    lines = [record.getMessage() for record in caplog.records]
+    for what in ("tables", "offsets"):
+        assert sum("not copied from the master" in line and what in line for line in lines) == 1
+
+
+def test_expressions_of_consumers_are_copied() -> None:
+    async def story(cluster: Cluster) -> None:
+        master, slave = cluster.brokers[0], cluster.slaves[0]
+        master.parts.filters.manager.register(
+            "readers", [SubscriptionData("t", "a > 5", expression_type="SQL92", sub_version=3)]
+        )
+        manager = slave.parts.filters.manager
+        await until(lambda: manager.get("t", "readers") is not None)
+        data = manager.get("t", "readers")
+        assert data is not None
+        assert (data.expression, data.client_version, data.dead) == ("a > 5", 3, True)
+
+    play(story, enablePropertyFilter="true")
+
+
+# -- promotion --
+
+
+async def promote(cluster: Cluster) -> None:
+    """Switch by hand after the master was lost."""
+    cluster.kill("broker-a")
+    await asyncio.sleep(10)
+    await cluster.promote("broker-a-slave-1")
+
+
+def stop_replication(cluster: Cluster) -> None:
+    """Have the slave get no more of the log; it goes on with the tables."""
+    slave = cluster.slaves[0].copies.slave
+    assert slave is not None
+    slave.follow(None)
+
+
+@pytest.mark.parametrize("with_tables", [True, False])
+def test_a_promoted_slave_delivers_each_delayed_message_once_and_none_early(
+    with_tables: bool,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        clock = current().clock
+        got: list[tuple[bytes, float]] = []
+
+        async def listen(messages: list[MessageExt]) -> ConsumeResult:
+            got.extend((m.body, clock.now_ms() / 1000) for m in messages)
+            return ConsumeResult.SUCCESS
+
+        consumer = PushConsumer("readers", listen, namesrv=cluster.namesrv)
+        consumer.subscribe("t")
+        began_s = clock.now_ms() / 1000
+        due_s: dict[bytes, float] = {}
+        messages = []
+        # 10 s and 1 min; timers of 20 and 90 s.
+        for number, (level, delay_s) in enumerate([(3, 10), (5, 60), (0, 20), (0, 90)] * 3):
+            body = b"%d" % number
+            due_s[body] = began_s + delay_s
+            if level:
+                messages.append(Message("t", body, delay_level=level))
+            else:
+                messages.append(Message("t", body, deliver_at_ms=int(due_s[body] * 1000)))
+        async with consumer:
+            await send(cluster, *messages)
+            await asyncio.sleep(40 if with_tables else 22)
+            if not with_tables:
+                # As a slave that never learned a table from its master: the log must do.
+                slave = cluster.slaves[0]
+                slave.parts.disk.remove(
+                    slave.store_config.store_path_root_dir / "config" / "delayOffset.json"
+                )
+            await promote(cluster)
+            await until(lambda: len(got) >= len(messages), 200)
+            await asyncio.sleep(120)
+        assert sorted(body for body, _ in got) == sorted(due_s)
+        assert all(at_s >= due_s[body] - 1 for body, at_s in got)
+
+    play(story)
+
+
+def as_java_answers(
+    handlers: DelayStateHandlers, _connection: object, _request: object
+) -> RemotingCommand:
+    state = handlers._capture()
+    body = encode_body(DelayOffsetSerializeWrapper(state.data_version, state.offset_table))
+    return response(ResponseCode.SUCCESS, body=body)
+
+
+@pytest.mark.parametrize("of_java", [False, True])
+def test_offsets_of_delays_wait_for_the_log_that_they_speak_of(
+    of_java: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave with the master's new offsets and without its last messages would lose messages."""
+    if of_java:
+        monkeypatch.setattr(DelayStateHandlers, "delay_offsets", as_java_answers)
+
+    async def story(cluster: Cluster) -> None:
+        master, slave = cluster.brokers[0], cluster.slaves[0]
+        await send(cluster, *(Message("t", b"%d" % n, delay_level=5) for n in range(5)))
+        await in_step(cluster)
+        stop_replication(cluster)
+        await asyncio.sleep(120)
+        assert master.store.max_offset("t", 0) == 5
+        assert slave.store.max_offset("t", 0) == 0
+        # Topics and groups do not wait with the offsets.
+        master.topics.put(TopicConfig(topic_name="new"))
+        await until(lambda: slave.topics.get("new") is not None)
+        await promote(cluster)
+        promoted = cluster.slaves[0]
+        await until(lambda: promoted.store.max_offset("t", 0) == 5, 100)
+
+    play(story)
+
+
+def test_a_promoted_slave_asks_for_transactions_that_it_does_not_know_the_end_of() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked: list[bytes] = []
+
+        class Tellers:
+            def execute(self, message: Message, _arg: object) -> LocalTransactionState:
+                known = message.body == b"known"
+                return LocalTransactionState.COMMIT if known else LocalTransactionState.UNKNOWN
+
+            def check(self, message: MessageExt) -> LocalTransactionState:
+                asked.append(message.body)
+                return LocalTransactionState.COMMIT
+
+        producer = TransactionProducer("tellers", Tellers(), namesrv=cluster.namesrv)
+        async with producer:
+            await producer.send_in_transaction(Message("t", b"known"))
+            await producer.send_in_transaction(Message("t", b"open"))
+            await in_step(cluster)
+            await asyncio.sleep(5)
+            await promote(cluster)
+            promoted = cluster.slaves[0]
+            await until(lambda: promoted.store.max_offset("t", 0) == 2, 200)
+            await asyncio.sleep(100)
+            assert promoted.store.max_offset("t", 0) == 2
+        assert asked == [b"open"]
+
+    play(story)
+
+
+def test_a_promoted_slave_asks_for_a_transaction_whose_end_it_lacks() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked: list[bytes] = []
+
+        class Tellers:
+            async def execute(self, _message: Message, _arg: object) -> LocalTransactionState:
+                await in_step(cluster)
+                stop_replication(cluster)
+                return LocalTransactionState.COMMIT
+
+            async def check(self, message: MessageExt) -> LocalTransactionState:
+                asked.append(message.body)
+                return LocalTransactionState.COMMIT
+
+        async with TransactionProducer("tellers", Tellers(), namesrv=cluster.namesrv) as producer:
+            await producer.send_in_transaction(Message("t", b"half"))
+            master, slave = cluster.brokers[0], cluster.slaves[0]
+            # The master has put down that the transaction has ended, and says so in its offsets.
+            await asyncio.sleep(60)
+            assert master.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 1
+            assert slave.store.max_offset("t", 0) == 0
+            await promote(cluster)
+            promoted = cluster.slaves[0]
+            await until(lambda: promoted.store.max_offset("t", 0) == 1, 200)
+        assert asked == [b"half"]
+
+    play(story)
+
+
+# -- mistakes --
+
+
+def test_a_slave_does_not_follow_a_broker_of_another_name() -> None:
+    async def story(cluster: Cluster) -> None:
+        stranger = cluster.brokers[1]
+        wrong, right = cluster.slaves
+        async with Producer("producers", namesrv=cluster.namesrv) as producer:
+            for number in range(4):
+                await producer.send(Message("t", b"%d" % number))
+        await until(lambda: right.store.commit_log.end == stranger.store.commit_log.end > 0)
+        assert wrong.config.broker_name == "broker-a"
+        assert wrong.store.commit_log.end == 0
+        assert wrong.topics.get("t") is None
+        assert wrong.copies.slave is not None
+        assert (
+            f"the broker at {stranger.address} has brokerName=broker-b, this slave "
+            "brokerName=broker-a"
+        ) in (wrong.copies.slave.reason or "")
+
+    with Cluster(
+        brokers=2,
+        slaves=1,
+        clock="virtual",
+        seed=7,
+        properties={**ONE_QUEUE, "haMasterAddress": "10.0.0.4:10912"},
+    ) as cluster:
+        assert cluster.brokers[1].address == "10.0.0.4:10911"
+        cluster.run(story(cluster))
+
+
+def test_a_second_master_of_a_name_does_not_start_beside_the_first() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"x"))
+        await in_step(cluster)
+        with pytest.raises(ConfigError) as raised:
+            await cluster.promote("broker-a-slave-1")
+        master = cluster.brokers[0].address
+        assert (
+            f"brokerName=broker-a with brokerId=0 runs already, at {master} "
+            "(brokerRole=ASYNC_MASTER)"
+        ) in str(raised.value)
+        cluster.kill("broker-a")
+        await cluster.start_broker("broker-a-slave-1")
+        await send(cluster, Message("t", b"y"))
+
+    play(story)
+
+
+def test_a_slave_that_is_given_no_master_says_so_and_goes_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.kill("broker-a")
+        await cluster.restart_broker("broker-a-slave-1")
+        slave = cluster.slaves[0]
+        answer = await ask(slave, SEND)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "No name server knows its master" in (answer.remark or "")
+        await cluster.start_broker("broker-a")
+        await send(cluster, Message("t", b"x"))
+        # It need not wait for its next registration.
+        await until(lambda: slave.store.commit_log.end > 0, 15)
+
+    play(story)
+
+
+def test_a_former_master_with_messages_of_its_own_serves_no_reads_as_a_slave() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"first"))
+        await in_step(cluster)
+        stop_replication(cluster)
+        await send(cluster, Message("t", b"the old master's"))
+        await promote(cluster)
+        await send(cluster, Message("t", b"the new master's"))
+        await cluster.demote("broker-a")
+        former = cluster.brokers[0]
+        await until(lambda: former.copies.divergence is not None)
+        answer = await ask(former, pull(1))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "this slave serves no reads now: the log has diverged" in (answer.remark or "")
+        assert (await commit(former, 2)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await ask(cluster.slaves[0], pull(1))).code == ResponseCode.SUCCESS
 
     play(story)

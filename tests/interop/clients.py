@@ -136,7 +136,10 @@ class RunningClient:
         self._ended = False
         self._idle = _idle.setdefault(tuple(command), [])
         if serves:
-            self._process = self._idle.pop() if self._idle else ClientProcess(command)
+            try:
+                self._process = self._idle.pop()
+            except IndexError:
+                self._process = ClientProcess(command)
             self._process.tell("\t".join(scenario))
         else:
             self._process = ClientProcess([*command, *scenario])

@@ -248,9 +248,14 @@ def _read_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
-def broker_registered(namesrv: str, broker_name: str, tls: ssl.SSLContext | None = None) -> bool:
-    """Whether the cluster info of each name server (`;` between them) lists the broker."""
-    wanted = f'"{broker_name}"'.encode()
+def broker_registered(
+    namesrv: str, broker_name: str, tls: ssl.SSLContext | None = None, *, address: str = ""
+) -> bool:
+    """Whether the cluster info of each name server (`;` between them) lists the broker.
+
+    A master and its slaves share a name, so a broker that may have some is looked for by its address.
+    """
+    wanted = f'"{address or broker_name}"'.encode()
     try:
         answers = [
             ask(address, _GET_BROKER_CLUSTER_INFO, tls=tls) for address in namesrv.split(";")
@@ -563,7 +568,7 @@ class JavaBroker(JavaServer):
         except OSError:
             self._answers_since = None
             return False
-        if broker_registered(self.namesrv, self.broker_name, self.tls):
+        if broker_registered(self.namesrv, self.broker_name, self.tls, address=self.address):
             return True
         now = time.monotonic()
         self._answers_since = self._answers_since or now

@@ -85,6 +85,9 @@ CASES = {
     "CometMQDiskFull": one("cometmq_disk_used_ratio", "0.9x60", "0.86x60"),
     "CometMQFlushBehind": one("rocketmq_storage_flush_behind_bytes", "300000000x60", "90000000x60"),
     "CometMQDispatchBehind": one("rocketmq_storage_dispatch_behind_bytes", "90000000x60", "9x60"),
+    "CometMQSlaveWithoutMaster": one("cometmq_replication_connected", "0x60", "1x60"),
+    "CometMQSlaveDiverged": one("cometmq_replication_diverged", "1x60", "0x60"),
+    "CometMQSlaveBehind": one('cometmq_replication_lag_bytes{slave="s"}', "300000000x60", "9x60"),
     "CometMQLoopLate": Case(
         buckets("cometmq_loop_delay_seconds", "1"), buckets("cometmq_loop_delay_seconds", "0.1")
     ),

@@ -28,12 +28,15 @@ from tests.simulation.__main__ import quiet
 from tests.simulation.run import run
 from tests.simulation.schedule import Schedule, draw
 
+import cometmq.broker.replication.service as replication_service
 import cometmq.filtering.sql92 as conditions
 import cometmq.filtering.sql92_conditions as sql92
 from cometmq.broker.delays.levels import DelayLevels
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.replication.copies import NeededCopies
+from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.retry import RetryHandler
-from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.broker.storage.group_commit import DiskLine
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.bulk.range_pulls import RangePulls
@@ -44,7 +47,10 @@ from cometmq.model import names
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeResult
 from cometmq.model.sysflag import TRANSACTION_COMMIT
+from cometmq.protocol.replication import FrameReader, encode_report
+from cometmq.replication.master_connection import MasterConnection
 from cometmq.store.index.index_file import IndexFile
+from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
 from cometmq.store.store import MessageStore
 from cometmq.testing.virtual.disk import VirtualDisk
@@ -58,7 +64,7 @@ class Canary(NamedTuple):
     """One planted fault. `found_by` are the invariants that have to see it.
 
     `needs` are the workloads (`tests.simulation.schedule.KINDS`), and `after` the faults, of which a
-    schedule must have one to find it; without names any schedule may.
+    schedule must have one to find it; without names any schedule may. `slaves` says that it needs slaves.
     """
 
     name: str
@@ -67,12 +73,15 @@ class Canary(NamedTuple):
     found_by: frozenset[str]
     needs: frozenset[str] = frozenset()
     after: frozenset[str] = frozenset()
+    slaves: bool = False
 
     def can_sing(self, schedule: Schedule) -> bool:
         kinds = {each.kind for each in schedule.workloads}
         faults = {each.name for each in schedule.faults}
         return not (
-            (self.needs and not self.needs & kinds) or (self.after and not self.after & faults)
+            (self.slaves and not schedule.cluster.slaves)
+            or (self.needs and not self.needs & kinds)
+            or (self.after and not self.after & faults)
         )
 
 
@@ -92,17 +101,25 @@ FILTERS: Final = "filtered exactly"
 DELIVERED: Final = "delivered at least once"
 RANGES: Final = "ranges complete"
 FILES: Final = "files agree"
+COPIED: Final = "acknowledged by slaves"
+FOLLOWS: Final = "a slave's log is its master's"
+REFUSES: Final = "slaves refuse writes"
+TABLES: Final = "tables are copied"
 
 
 def canary(
-    what: str, *found_by: str, needs: tuple[str, ...] = (), after: tuple[str, ...] = ()
+    what: str,
+    *found_by: str,
+    needs: tuple[str, ...] = (),
+    after: tuple[str, ...] = (),
+    slaves: bool = False,
 ) -> Callable[[Plant], Plant]:
     """Register a planted fault under the name of the function that plants it."""
 
     def registered(plant: Plant) -> Plant:
         name = plant.__name__.replace("_", "-")
         CANARIES[name] = Canary(
-            name, what, plant, frozenset(found_by), frozenset(needs), frozenset(after)
+            name, what, plant, frozenset(found_by), frozenset(needs), frozenset(after), slaves
         )
         return plant
 
@@ -147,14 +164,13 @@ def skip_an_fsync(rng: Random) -> Any:
 
 @canary("sends with SYNC_FLUSH are answered before the flush", LOST, after=("power_off",))
 def acknowledge_before_the_flush(rng: Random) -> Any:
-    original = GroupCommit.answer_when_flushed
+    original = DiskLine.enter
 
-    def answer(self: GroupCommit, end: int, *args: Any) -> None:
-        original(self, 0, *args)
-        while self._waiting:
-            self._answer_flushed(end)
+    def enter(self: DiskLine, waiting: Any) -> None:
+        original(self, waiting)
+        self._flushed(waiting.end)
 
-    return patch.object(GroupCommit, "answer_when_flushed", answer)
+    return patch.object(DiskLine, "enter", enter)
 
 
 @canary("one send in ten is answered 0.2 s before its append", LOST, OFFSETS)
@@ -324,6 +340,78 @@ def serve_what_is_filtered_out(rng: Random) -> Any:
         conditions._outcome.cache_clear()
 
     return served()
+
+
+# -- masters and slaves --
+
+
+@canary("a synchronous master answers before a slave has the message", COPIED, LOST, slaves=True)
+def acknowledge_before_a_slave_has_it(rng: Random) -> Any:
+    original = NeededCopies.reached
+
+    def reached(self: NeededCopies) -> int:
+        return original(self) + 2000
+
+    return patch.object(NeededCopies, "reached", reached)
+
+
+@canary("a slave reports what it received 0.3 s before it appends it", COPIED, LOST, slaves=True)
+def report_before_the_append(rng: Random) -> Any:
+    original = MasterConnection.data_received
+
+    def data_received(self: MasterConnection, data: bytes) -> None:
+        frames = self.__dict__.setdefault("of_the_canary", FrameReader())
+        ends = [piece.offset + len(piece.data) for piece in frames.feed(bytes(data))]
+        if ends and self._transport is not None:
+            self._transport.write(encode_report(ends[-1]))
+        self._loop.call_later(0.3, original, self, data)
+
+    return patch.object(MasterConnection, "data_received", data_received)
+
+
+@canary(
+    "a slave drops one record in twenty and goes on behind the gap", FOLLOWS, COPIED, slaves=True
+)
+def go_on_after_a_gap(rng: Random) -> Any:
+    original = ReplicaLog._whole
+
+    def whole(log: ReplicaLog) -> int:
+        count = original(log)
+        size = int.from_bytes(log._tail[:4])
+        if 0 < size <= count and rng.random() < 1 / 20:
+            log._tail[:size] = bytes(size)
+        return count
+
+    return patch.object(ReplicaLog, "_whole", whole)
+
+
+@canary(
+    "a slave goes on behind a log that has diverged",
+    FOLLOWS,
+    slaves=True,
+    after=("power_off", "wipe"),
+)
+def go_on_when_diverged(rng: Random) -> Any:
+    async def none(*_args: Any) -> None:
+        return None
+
+    return patch.object(replication_service, "find_divergence", none)
+
+
+@canary("a slave drops what it copies of committed offsets", TABLES, slaves=True)
+def drop_a_table_copy(rng: Random) -> Any:
+    original = MasterTables._take_over
+
+    async def take_over(self: MasterTables, offsets: Any) -> None:
+        none = msgspec.structs.replace(offsets.consumed, offset_table={})
+        await original(self, offsets._replace(consumed=none))
+
+    return patch.object(MasterTables, "_take_over", take_over)
+
+
+@canary("a slave takes sends", REFUSES, FOLLOWS, slaves=True)
+def serve_a_write_on_a_slave(rng: Random) -> Any:
+    return patch.object(replication_service, "bar_writes", lambda *_: None)
 
 
 # -- the clients --

@@ -19,6 +19,8 @@ from tests.simulation.history import (
     Filter,
     GroupConfigured,
     History,
+    LogSeen,
+    MasterChanged,
     OffsetsReset,
     Outgoing,
     Queue,
@@ -36,6 +38,11 @@ KILL: Final = ("kill",)
 WIPE: Final = ("wipe",)
 BAD_DISK: Final = ("fail_disk", "slow_disk", "fill_disk")
 WRONG_CLOCK: Final = ("skew_clock", "drift_clock")
+# A slave becomes the master. It lacks what it had not been sent, so that the end of the log is lost.
+PROMOTE: Final = ("promote",)
+
+# Faults of a slave that last until it may be the master, or that it hands on.
+_LASTING: Final = frozenset((*BAD_DISK, *WRONG_CLOCK, "flip_bit"))
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
@@ -99,6 +106,9 @@ class Stored(NamedTuple):
 class Evidence:
     """Hold what the invariants look at.
 
+    `stores`, `images` and all that is made of them are those of each broker's master at the end, by
+    brokerName; `servers` has the configuration of every server, `copies` the images of slaves.
+
     A bit that was flipped in the log or in a consume queue can make anything of one message: only bodies
     have a CRC, while numbers, offsets, times and properties have none. Nobody outside of the broker
     knows which message it was. So, from the flip on, what the broker gives is judged by "never altered"
@@ -109,8 +119,20 @@ class Evidence:
 
     def __init__(self, history: History, stores: Mapping[str, StoreImage]) -> None:
         self.history = history
-        self.images = dict(stores)
-        self.brokers = {each.broker: each for each in history.of(BrokerConfigured)}
+        self.servers = {each.name: each for each in history.of(BrokerConfigured)}
+        self.brokers = {each.broker: each for each in self.servers.values() if each.role != "SLAVE"}
+        self.switches = [each for each in history.of(MasterChanged) if not each.done]
+        self.promoted = [each for each in history.of(MasterChanged) if each.done]
+        self.images = {
+            self.broker_of(server): image
+            for server, image in stores.items()
+            if self.master_at(self.broker_of(server), math.inf) == server
+        }
+        self.copies = {
+            server: image
+            for server, image in stores.items()
+            if self.master_at(self.broker_of(server), math.inf) != server
+        }
         self.groups = {(each.group, each.topic): each for each in history.of(GroupConfigured)}
         self.sends = {each.send: each for each in history.of(SendStarted)}
         self.acknowledged = {each.send: each for each in history.of(SendAcknowledged)}
@@ -129,7 +151,8 @@ class Evidence:
         self.flipped_s: dict[str, float] = {}
         for flip in self.faults:
             if flip.name == "flip_bit":
-                self.flipped_s.setdefault(str(flip.args["node"]), flip.at_s)
+                # Slaves answer pulls, too, and take what their master has.
+                self.flipped_s.setdefault(self.broker_of(str(flip.args["node"])), flip.at_s)
         self._doubtful = {
             number
             for each in history.of(Delivered)
@@ -164,31 +187,91 @@ class Evidence:
     @cached_property
     def all_stores(self) -> dict[str, Store]:
         """Return the stores with those in which bits were flipped."""
+        return {broker: self._store(image, broker) for broker, image in self.images.items()}
+
+    @cached_property
+    def slave_stores(self) -> dict[str, Store]:
+        """Return the stores of slaves, by server, without those of a broker with flipped bits."""
         return {
-            broker: Store(
-                image.files, self.brokers[broker].index_slots if broker in self.brokers else 500
-            )
-            for broker, image in self.images.items()
+            server: self._store(image, server)
+            for server, image in self.copies.items()
+            if self.broker_of(server) not in self.flipped_s
         }
+
+    def _store(self, image: StoreImage, server: str) -> Store:
+        configured = self.servers.get(server)
+        return Store(image.files, 500 if configured is None else configured.index_slots)
 
     def number(self, properties: Mapping[str, str]) -> int | None:
         """Return the number of the message that has these properties."""
         text = properties.get(MESSAGE, "")
         return int(text) if text.isdecimal() and int(text) in self.outgoing else None
 
+    # -- masters and slaves --
+
+    def broker_of(self, server: str) -> str:
+        """Return the brokerName of a server."""
+        configured = self.servers.get(server)
+        return server if configured is None else configured.broker
+
+    def master_at(self, broker: str, at_s: float) -> str:
+        """Return the server that was a broker's master at a time. Its first one has the broker's name."""
+        changed = [each for each in self.switches if each.broker == broker and each.at_s <= at_s]
+        return changed[-1].server if changed else broker
+
+    def configured_at(self, broker: str, at_s: float) -> BrokerConfigured:
+        """Return the configuration of the server that was a broker's master at a time."""
+        return self.servers[self.master_at(broker, at_s)]
+
+    def slaves_at(self, broker: str, at_s: float) -> list[str]:
+        """Return the servers of a broker that were not its master at a time."""
+        master = self.master_at(broker, at_s)
+        return [
+            name for name, each in self.servers.items() if each.broker == broker and name != master
+        ]
+
+    @cached_property
+    def looks(self) -> dict[str, list[LogSeen]]:
+        """Return the looks at the log of each server, in their order."""
+        found: dict[str, list[LogSeen]] = defaultdict(list)
+        for seen in self.history.of(LogSeen):
+            found[seen.server].append(seen)
+        return found
+
     # -- faults --
 
     def injected(
         self, broker: str, names: tuple[str, ...], since_s: float = 0.0, until_s: float = math.inf
     ) -> list[FaultInjected]:
-        """Return the faults of these names that met a broker, in a time."""
+        """Return the faults of these names that met a broker, in a time.
+
+        What takes something from a disk meets a broker through its master only.
+        """
         return [
             fault
             for fault in self.faults
             if fault.name in names
             and since_s <= fault.at_s <= until_s
-            and fault.args.get("node") == broker
+            and self._meets(broker, fault)
             and fault.args.get("seconds") != 0  # a `slow_disk` that ends another
+        ]
+
+    def _meets(self, broker: str, fault: FaultInjected) -> bool:
+        server = str(fault.args.get("node"))
+        if self.broker_of(server) != broker:
+            return False
+        return fault.name in _LASTING or server == self.master_at(broker, fault.at_s)
+
+    def injected_at(
+        self, server: str, names: tuple[str, ...], since_s: float = 0.0, until_s: float = math.inf
+    ) -> list[FaultInjected]:
+        """Return the faults of these names that met one server, in a time."""
+        return [
+            fault
+            for fault in self.faults
+            if fault.name in names
+            and since_s <= fault.at_s <= until_s
+            and fault.args.get("node") == server
         ]
 
     def damaged(
@@ -204,7 +287,7 @@ class Evidence:
         in_memory = configured is not None and configured.transient_store_pool
         # Recovery, after any stop, ends a log at the first bit that was flipped.
         by_stop = in_memory or bool(self.damaged(broker))
-        return (*POWER_LOSS, *WIPE, *((*KILL, "restart") if by_stop else ()))
+        return (*POWER_LOSS, *WIPE, *PROMOTE, *((*KILL, "restart") if by_stop else ()))
 
     # -- what is in the logs --
 
@@ -301,16 +384,22 @@ class Evidence:
 
         A log that lost its end gives the offsets again that a group may have consumed and committed,
         and what gets such an offset is skipped: Java's brokers do not turn offsets back either. So
-        below what was delivered before the last such fault nothing is owed. Nor is it below where an
+        below what was delivered before the last such fault nothing is owed. (Of a promoted slave one
+        knows with what it began: only what was delivered beyond that counts.) Nor is it below where an
         operator had the group go on; if nobody knows where, since he was told of an error, nothing is.
         """
         first = self.first_offset(group, queue)
         if first is None:
             return None
         faults = self.injected(queue.broker, self.may_forget(queue.broker))
-        forgotten_s = max((each.at_s for each in faults), default=-1.0)
+        forgotten_s = max((each.at_s for each in faults if each.name not in PROMOTE), default=-1.0)
         seen = self.delivered_from[group.group, queue]
         floor = max([first, *(each.offset + 1 for each in seen if each.at_s <= forgotten_s)])
+        for switch in self.promoted:
+            if switch.broker == queue.broker:
+                end = switch.queue_ends.get(str(queue), 0)
+                gone = [each.offset + 1 for each in seen if each.at_s <= switch.at_s]
+                floor = max([floor, *(each for each in gone if each > end)])
         resets = [
             each for each in self.resets if (each.group, each.topic) == (group.group, queue.topic)
         ]

@@ -16,7 +16,9 @@ Who writes what:
   `MemberStopped`; a reader of ranges `RangeRead`
 - whoever asks a broker: `OffsetSeen`, `QueueSeen`
 - whoever administers: `OffsetsReset`
-- the schedule: `FaultInjected` for every fault, heal, kill, restart; `RunEnded` as the last event
+- the schedule: `FaultInjected` for every fault, heal, kill, restart; `MasterChanged` for every switch;
+  `RunEnded` as the last event
+- whoever looks at the disks of masters and slaves: `CopiesSeen`, `LogSeen`, `TableSeen`
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ ORDER_KEY: Final = "simOrderKey"
 ORDER_NUMBER: Final = "simOrderNumber"
 
 Flush = Literal["SYNC_FLUSH", "ASYNC_FLUSH"]
+Role = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
 Status = Literal["SEND_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"]
 Stored = Literal["yes", "no", "unknown"]
 Decision = Literal["commit", "rollback", "unknown"]
@@ -128,6 +131,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class BrokerConfigured(Event, frozen=True, kw_only=True, tag=True):
     """Say how a broker was configured; `broker` is its brokerName.
 
+    `server` is the node that it runs on (without slaves it has the broker's name), `host` the node's
+    address. `role` is that of the beginning; a slave that is promoted gets that of its master.
+    `copies` says how many slaves have a message before a synchronous master answers SEND_OK.
+
     `flushed_within_s` is the promise of asynchronous flush: what was stored so long before the power
     went is on the disk, if the disk is not at fault.
     """
@@ -141,6 +148,15 @@ class BrokerConfigured(Event, frozen=True, kw_only=True, tag=True):
     max_message_size: int = 4 * 1024 * 1024
     file_reserved_hours: float = 72
     index_slots: int = 500  # maxHashSlotNum; a cluster in virtual time has as many
+    server: str = ""
+    host: str = ""
+    role: Role = "ASYNC_MASTER"
+    copies: int = 1
+
+    @property
+    def name(self) -> str:
+        """The name of the node."""
+        return self.server or self.broker
 
 
 class TopicCreated(Event, frozen=True, kw_only=True, tag=True):
@@ -339,6 +355,64 @@ class FaultInjected(Event, frozen=True, kw_only=True, tag=True):
     args: dict[str, Any] = {}
 
 
+class MasterChanged(Event, frozen=True, kw_only=True, tag=True):
+    """An operator made `server` the master of `broker`, because `former` is gone.
+
+    Recorded when it is asked for, and once more with `done` when the server runs again. `queue_ends`
+    then has the next offset of each queue (by the text of it) in the log that the server begins with.
+    """
+
+    broker: str
+    server: str
+    former: str
+    queue_ends: dict[str, int] = {}
+    done: bool = False
+
+
+# -- looks at the disks of masters and slaves --
+
+
+class CopiesSeen(Event, frozen=True, kw_only=True, tag=True):
+    """In the moment in which a producer was told SEND_OK, the logs had this at the message's place.
+
+    `digests` has for each server of the broker a digest of the record, as long as it says that it is,
+    for each message of the send; 0 where the log has nothing.
+    """
+
+    send: int
+    broker: str
+    digests: dict[str, tuple[int, ...]]
+
+
+class LogSeen(Event, frozen=True, kw_only=True, tag=True):
+    """A server's log at one moment, compared byte by byte.
+
+    `is_up` says that its process runs. It has bytes from `begin` to `end`. `same_as_master` is where it first differs from the log of
+    `master` at the same moment, `kept` where it first differs from what itself had at the look before;
+    each is the end of the shorter log if there is no difference, and None without such a log.
+    """
+
+    broker: str
+    server: str
+    is_up: bool = True
+    begin: int
+    end: int
+    master: str | None = None
+    master_begin: int = 0
+    master_end: int = 0
+    same_as_master: int | None = None
+    kept: int | None = None
+    former_end: int | None = None
+
+
+class TableSeen(Event, frozen=True, kw_only=True, tag=True):
+    """A server's file of committed offsets at one moment, by `group@topic/queue id`."""
+
+    broker: str
+    server: str
+    offsets: dict[str, int]
+
+
 class RunEnded(Event, frozen=True, kw_only=True, tag=True):
     """The run ended.
 
@@ -367,6 +441,10 @@ AnyEvent = (
     | QueueSeen
     | OffsetsReset
     | FaultInjected
+    | MasterChanged
+    | CopiesSeen
+    | LogSeen
+    | TableSeen
     | RunEnded
 )
 

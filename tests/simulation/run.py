@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 import traceback
 import warnings
@@ -12,19 +13,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 from tests.simulation import history as h
 from tests.simulation.checker import check
 from tests.simulation.evidence import StoreImage
 from tests.simulation.invariants import INVARIANTS
-from tests.simulation.schedule import SETTLE_S, Schedule
+from tests.simulation.replicas import Replicas
+from tests.simulation.schedule import SETTLE_S, Schedule, generator
+from tests.simulation.switching import Switching
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.workloads.operator import Operator
-from tests.simulation.workloads.stage import OPERATOR, Stage
+from tests.simulation.workloads.stage import BROKER_PORT, OPERATOR, Stage
 from tests.simulation.workloads.workload import Workload
 
 from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
+from cometmq.runtime import tasks
 from cometmq.testing import FAULTS, Cluster, Fault
 from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
@@ -33,6 +38,12 @@ from cometmq.testing.virtual.errors import NodeKilledError
 _CALM_S: Final = 150.0
 # How often a run looks whether everything is done.
 _LOOK_S: Final = 10.0
+# How often it compares the logs of masters and slaves, besides before and after each fault.
+_LOOK_AROUND_S: Final = 30.0
+
+# How often slaves are tried in a run.
+_TRIES: Final = 4
+INTRUDERS: Final = "intruders"
 
 
 class Figures(NamedTuple):
@@ -80,7 +91,12 @@ class Run:
             seed=schedule.seed,
             name_servers=schedule.cluster.name_servers,
             brokers=schedule.cluster.brokers,
+            slaves=schedule.cluster.slaves,
+            master_role=schedule.cluster.master_role,
             properties=schedule.cluster.properties,
+            node_properties=dict.fromkeys(
+                schedule.cluster.all_slave_names(), schedule.cluster.slave_properties
+            ),
         )
         self._ended_s = 0.0
 
@@ -89,7 +105,8 @@ class Run:
         with warnings.catch_warnings():
             # Nobody closes the clients of a node that is killed.
             warnings.simplefilter("ignore", ResourceWarning)
-            self._run()
+            with patch.object(tasks, "log", _TaskLog(self.failures)):
+                self._run()
             gc.collect()
         if self.stores:
             self.failures += map(str, check(self.history, self.stores))
@@ -107,6 +124,8 @@ class Run:
     async def _main(self, directory: Path) -> None:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         stage = Stage(self._cluster, self.history, directory)
+        self._replicas = replicas = Replicas(self._cluster, stage)
+        stage.acknowledged = replicas.look_at_copies
         workloads = [WORKLOADS[plan.kind](plan, stage) for plan in self.schedule.workloads]
         operator = Operator(stage, OPERATOR)
         if self.schedule.store is not None:
@@ -116,11 +135,19 @@ class Run:
             await self._prepare(workload, operator)
             for life in workload.lives:
                 stage.node(life.name)  # faults may name it
+        if self.schedule.cluster.slaves:
+            await operator.insist(operator.make_topic(INTRUDERS, 1))
         stage.began_s = stage.at_s
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._inject(stage))
+        self._switching = Switching(self._cluster, stage, replicas, lambda: self._forget(workloads))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._inject(stage))
+            for switch in self.schedule.switches:
+                group.create_task(self._switching.run(switch))
+            if self.schedule.cluster.slaves:
+                group.create_task(self._look_around(stage))
+                group.create_task(self._try_slaves(stage, operator))
             for workload in workloads:
-                tasks.create_task(workload.run())
+                group.create_task(workload.run())
         await stage.sleep_until(self.schedule.seconds)
         await self._calm(stage)
         is_live = self.schedule.promise == "liveness"
@@ -129,6 +156,7 @@ class Run:
         for workload in workloads:
             await operator.attempt(operator.look(workload.topic, list(workload.filters)))
             await operator.attempt(operator.read(workload.topic))
+        replicas.look_at_all()
         stage.record(h.RunEnded(at_s=stage.at_s, node=OPERATOR, live=is_live))
         self._ended_s = stage.at_s
         self.stores = self._images()
@@ -149,14 +177,23 @@ class Run:
         )
 
     def _tell_brokers(self, stage: Stage) -> None:
-        for name in self._cluster.nodes.brokers:
-            properties = {"brokerIP1": "10.0.0.1", **self.schedule.cluster.properties}
-            broker, store, _ = broker_configs(properties, source="properties")
+        plan = self.schedule.cluster
+        for name in self._cluster.nodes.all_brokers():
+            master = name.partition("-slave-")[0]
+            own = {"brokerRole": plan.master_role}
+            if name != master:
+                own = {"brokerRole": "SLAVE", "brokerId": "1", **plan.slave_properties}
+            properties = {"brokerIP1": "10.0.0.1", **plan.properties, **own}
+            broker, store, replication = broker_configs(properties, source="properties")
             stage.record(
                 h.BrokerConfigured(
                     at_s=stage.at_s,
                     node=OPERATOR,
-                    broker=name,
+                    broker=master,
+                    server=name,
+                    host=self._cluster.node(name).host,
+                    role=replication.broker_role,  # type: ignore[arg-type]  # one of them
+                    copies=max(replication.in_sync_replicas, 2) - 1,
                     flush="SYNC_FLUSH" if store.flush_disk_type == "SYNC_FLUSH" else "ASYNC_FLUSH",
                     transient_store_pool=store.uses_transient_pool,
                     delay_levels_ms=store.delay_levels_ms,
@@ -184,13 +221,20 @@ class Run:
 
     async def _inject(self, stage: Stage) -> None:
         """Have the faults happen. What takes its time, such as a restart, holds up none."""
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as group:
             for fault in self.schedule.faults:
                 await stage.sleep_until(fault.at_s)
-                tasks.create_task(self._inject_one(stage, fault))
+                group.create_task(self._inject_one(stage, fault))
 
     async def _inject_one(self, stage: Stage, fault: Fault) -> None:
         node = str(fault.args.get("node", OPERATOR))
+        if node in self._switching.away:
+            return  # its operator has other plans with it
+        broker = self._replicas.broker_of(node)
+        if broker is not None:
+            self._replicas.look(broker)
+        if fault.name in ("power_off", "wipe"):
+            self._replicas.torn.add(node)
         stage.record(h.FaultInjected(at_s=stage.at_s, node=node, name=fault.name, args=fault.args))
         try:
             await self._cluster.inject(fault)
@@ -204,6 +248,47 @@ class Run:
                     args={**fault.args, "error": f"{type(error).__name__}: {error}"},
                 )
             )
+        else:
+            if fault.name == "restart":
+                self._replicas.runs_again(node)
+            if broker is not None:
+                self._replicas.look(broker)
+
+    async def _look_around(self, stage: Stage) -> None:
+        """Look at logs and tables now and then, as long as there are workloads."""
+        ends_s = max((each.start_s + each.seconds for each in self.schedule.workloads), default=0.0)
+        while stage.elapsed_s < ends_s:
+            self._replicas.look_at_all()
+            await asyncio.sleep(_LOOK_AROUND_S)
+
+    async def _try_slaves(self, stage: Stage, operator: Operator) -> None:
+        """Read at slaves, and send to them what they have to refuse, at times that the seed draws."""
+        rng = generator(self.schedule.seed, "slaves that are tried")
+        spans = [(each.start_s, each.start_s + each.seconds) for each in self.schedule.workloads]
+        for at_s in sorted(rng.uniform(*rng.choice(spans)) for _ in range(_TRIES if spans else 0)):
+            await stage.sleep_until(at_s)
+            broker = rng.choice(sorted(self._replicas.masters))
+            slaves = [
+                each
+                for each in self._replicas.servers[broker]
+                if each != self._replicas.masters[broker]
+            ]
+            address = f"{self._cluster.node(rng.choice(slaves)).host}:{BROKER_PORT}"
+            topic = rng.choice(self.schedule.workloads).name
+            await operator.attempt(operator.intrude(INTRUDERS, broker, address))
+            await operator.attempt(operator.read(topic, slave=(broker, address)))
+
+    def _forget(self, workloads: Sequence[Workload]) -> None:
+        """Have workloads wait for no message that was in the log of a former master only."""
+        present = {
+            int(number)
+            for master in self._replicas.masters.values()
+            for record in self._replicas.store(master).records
+            if (number := record.properties.get(h.MESSAGE, "")).isdecimal()
+        }
+        for workload in workloads:
+            workload.acknowledged &= present | workload.finished
+            workload.delivered &= present | workload.finished
 
     async def _calm(self, stage: Stage) -> None:
         """End all faults, and wait until clients had the time to notice."""
@@ -211,14 +296,17 @@ class Run:
         endings: list[tuple[str, dict[str, Any]]] = [("heal_all", {})]
         for name in nodes.all():
             endings.append(("resume", {"node": name}))
-        for name in nodes.brokers:
+        for name in nodes.all_brokers():
             endings.append(("mend_disk", {"node": name}))
-        for name in (*nodes.name_servers, *nodes.brokers):
+        for name in (*nodes.name_servers, *nodes.all_brokers()):
             if self._cluster.node(name).is_killed:
                 endings.append(("restart", {"node": name}))
         for name, args in endings:
             await self._inject_one(stage, Fault(stage.elapsed_s, name, args))
-        await asyncio.sleep(_CALM_S)
+        # Two looks without a fault between them: what slaves copy now and then has come by the second.
+        await asyncio.sleep(_CALM_S * 0.8)
+        self._replicas.look_at_all()
+        await asyncio.sleep(_CALM_S * 0.2)
 
     async def _settle(self, stage: Stage, workloads: Sequence[Workload]) -> None:
         """Have somebody consume what is left, until nothing is or the time is over.
@@ -229,9 +317,9 @@ class Run:
         began_s = stage.elapsed_s
         until_s = began_s + SETTLE_S
         clients = [workload.settling(until_s) for workload in workloads]
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as group:
             for workload, client in zip(workloads, clients, strict=True):
-                tasks.create_task(workload.stay(client))
+                group.create_task(workload.stay(client))
             while stage.elapsed_s < until_s:
                 await asyncio.sleep(_LOOK_S)
                 stayed_s = stage.elapsed_s - began_s
@@ -244,7 +332,7 @@ class Run:
     def _images(self) -> dict[str, StoreImage]:
         """Take the files of the stores, as the brokers that run see them."""
         images = {}
-        for name in self._cluster.nodes.brokers:
+        for name in self._cluster.nodes.all_brokers():
             node, root = self._cluster.node(name), self._cluster.directory / name
             with node.disk.at_peace():
                 files = {
@@ -271,6 +359,22 @@ class Run:
             len(INVARIANTS),
             Counter(event.name for event in self.history.of(h.FaultInjected) if _strikes(event)),
         )
+
+
+class _TaskLog:
+    """Notes tasks of brokers and clients that ended by an error that nobody expects."""
+
+    def __init__(self, failures: list[str]) -> None:
+        self._failures = failures
+
+    def error(self, event: str, *, task: str, exc_info: BaseException) -> None:
+        if not isinstance(exc_info, (CometMQError, OSError, NodeKilledError)):
+            self._failures.append(f"{event}: {task} {_told(exc_info)}")
+
+    def exception(self, event: str, *, task: str) -> None:
+        error = sys.exception()
+        assert error is not None, "an exception is told where it is caught"
+        self.error(event, task=task, exc_info=error)
 
 
 def _strikes(event: h.FaultInjected) -> bool:

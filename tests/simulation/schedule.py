@@ -39,11 +39,26 @@ SETTLE_S: Final = 6 * HOUR_S
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Holds the cluster of a run. `properties` are those of every broker, by RocketMQ's names."""
+    """Holds the cluster of a run. `properties` are those of every broker, by RocketMQ's names.
+
+    Each of the `brokers` is a master with `slaves` slaves; `slave_properties` are those of all slaves.
+    """
 
     name_servers: int
     brokers: int
     properties: dict[str, str]
+    slaves: int = 0
+    master_role: str = "ASYNC_MASTER"
+    slave_properties: dict[str, str] = {}
+
+    def master_names(self) -> list[str]:
+        return [f"broker-{chr(ord('a') + number)}" for number in range(self.brokers)]
+
+    def slave_names(self, master: str) -> list[str]:
+        return [f"{master}-slave-{number}" for number in range(1, self.slaves + 1)]
+
+    def all_slave_names(self) -> list[str]:
+        return [each for master in self.master_names() for each in self.slave_names(master)]
 
 
 class WorkloadPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +77,21 @@ class WorkloadPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clients: int
 
 
+class SwitchPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds a manual switch: a master ends at `at_s`, and a slave is the master `after_s` later.
+
+    `returns` says what becomes of the former master: "never", or after `returns_after_s` it is a slave,
+    "wiped", "mended" by `cometmq store`, or "as it is".
+    """
+
+    at_s: float
+    broker: str
+    how: Literal["stop", "kill", "power_off"]
+    after_s: float
+    returns: Literal["never", "wiped", "mended", "as it is"]
+    returns_after_s: float
+
+
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Holds all that a run does.
 
@@ -77,6 +107,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workloads: tuple[WorkloadPlan, ...]
     faults: tuple[Fault, ...]
     store: str | None = None
+    switches: tuple[SwitchPlan, ...] = ()
 
     @property
     def name(self) -> str:
@@ -122,6 +153,10 @@ _OF_CLIENTS: Final = frozenset(
     {"cut", "blackhole", "delay", "slow", "reset_connections", "partition", "pause", "skew_clock"}
 )
 
+_OF_LINKS: Final = ("cut", "blackhole", "delay", "slow", "reset_connections")
+# The share of workloads in whose time links between masters and slaves have faults of their own.
+_AT_REPLICATION: Final = 0.7
+
 
 def draw(seed: int, *, hours: float = 0.5, store: str | None = None) -> Schedule:
     """Draw the schedule of `seed`. Two of three are for safety."""
@@ -132,8 +167,10 @@ def draw(seed: int, *, hours: float = 0.5, store: str | None = None) -> Schedule
     workloads = tuple(
         _draw_workload(rng, number, seconds) for number in range(rng.randint(1, 2 + round(hours)))
     )
+    cluster = _draw_slaves(generator(seed, "slaves"), cluster)
     faults = _draw_faults(seed, promise, cluster, workloads)
-    return Schedule(seed, promise, seconds, cluster, workloads, faults, store)
+    switches = _draw_switches(generator(seed, "switches"), promise, cluster, workloads)
+    return Schedule(seed, promise, seconds, cluster, workloads, faults, store, switches)
 
 
 def _draw_cluster(rng: Random) -> ClusterPlan:
@@ -153,6 +190,61 @@ def _draw_cluster(rng: Random) -> ClusterPlan:
     if flush == "ASYNC_FLUSH" and rng.random() < 0.4:
         properties["transientStorePoolEnable"] = "true"
     return ClusterPlan(rng.choice((1, 1, 2)), rng.choice((1, 1, 2, 3)), properties)
+
+
+def _draw_slaves(rng: Random, cluster: ClusterPlan) -> ClusterPlan:
+    """Give the masters of every second cluster slaves: few enough that a run stays short."""
+    slaves = rng.choice((0, 0, 1, 2) if cluster.brokers < 3 else (0, 1))
+    if slaves == 0:
+        return cluster
+    role = rng.choice(("ASYNC_MASTER", "SYNC_MASTER", "SYNC_MASTER"))
+    copied = {
+        "slaveReadEnable": rng.choice(("true", "true", "false")),
+        "haTransferBatchSize": rng.choice(("1024", "4096", "32768")),
+        "slaveTimeout": rng.choice(("500", "3000")),
+        # 0: consumers are sent to a slave whenever it has what they want.
+        "accessMessageInMemoryMaxRatio": rng.choice(("40", "0")),
+    }
+    if role == "SYNC_MASTER":
+        needed = rng.choice((1, 2, 1 + slaves))
+        copied["inSyncReplicas"] = str(needed)
+        copied["minInSyncReplicas"] = str(rng.choice((1, needed)))
+    return msgspec.structs.replace(
+        cluster,
+        properties={**cluster.properties, **copied},
+        slaves=slaves,
+        master_role=role,
+        slave_properties={"flushDiskType": rng.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))},
+    )
+
+
+def _draw_switches(
+    rng: Random, promise: Promise, cluster: ClusterPlan, workloads: tuple[WorkloadPlan, ...]
+) -> tuple[SwitchPlan, ...]:
+    """Draw at most one manual switch for each master with slaves, in the time of a workload."""
+    switches: list[SwitchPlan] = []
+    if cluster.slaves == 0:
+        return ()
+    for broker in cluster.master_names():
+        if rng.random() < 0.5:
+            continue
+        plan = rng.choice(workloads)
+        loses_nothing = promise == "liveness"
+        how = rng.choice(("stop", "kill") if loses_nothing else ("stop", "kill", "power_off"))
+        returns = rng.choice(
+            ("never", "wiped") if loses_nothing else ("never", "wiped", "mended", "as it is")
+        )
+        switches.append(
+            SwitchPlan(
+                at_s=round(plan.start_s + plan.seconds * rng.uniform(0.2, 0.9), 3),
+                broker=broker,
+                how=how,
+                after_s=round(rng.choice((0.1, 5, 60)) * rng.uniform(0.5, 1.5), 3),
+                returns=returns,
+                returns_after_s=round(rng.uniform(5, 120), 3),
+            )
+        )
+    return tuple(sorted(switches, key=lambda each: each.at_s))
 
 
 def _draw_workload(rng: Random, number: int, seconds: float) -> WorkloadPlan:
@@ -180,24 +272,37 @@ def _draw_faults(
         name for name, kind in FAULTS.items() if kind.draw is not None and name not in left_out
     ]
     name_servers = [f"namesrv-{number}" for number in range(cluster.name_servers)]
-    brokers = [f"broker-{chr(ord('a') + number)}" for number in range(cluster.brokers)]
+    brokers, slaves = cluster.master_names(), cluster.all_slave_names()
     faults: list[Fault] = []
     for plan in workloads:
         rng = generator(seed, f"faults of {plan.name}")
         randomness = Randomness(rng.randrange(1 << 32))
         chosen = rng.sample(kinds, rng.randint(1, 6))
         every_s = rng.choice((20, 60, 200))
-        servers = Nodes(name_servers, brokers)
+        servers = Nodes(name_servers, brokers, slaves=slaves)
         drawn = draw_faults(randomness, servers, plan.seconds, kinds=chosen, every_s=every_s)
         if at_clients := [name for name in chosen if name in _OF_CLIENTS]:
             everybody = servers._replace(clients=[life.name for life in lives_of(plan)])
             drawn += draw_faults(
                 randomness, everybody, plan.seconds, kinds=at_clients, every_s=every_s
             )
+        if slaves and rng.random() < _AT_REPLICATION:
+            drawn += _draw_between(rng, randomness, cluster, plan.seconds, every_s)
         faults += [
             msgspec.structs.replace(each, at_s=round(plan.start_s + each.at_s, 3)) for each in drawn
         ]
     return tuple(sorted(faults, key=lambda each: each.at_s))
+
+
+def _draw_between(
+    rng: Random, randomness: Randomness, cluster: ClusterPlan, seconds: float, every_s: float
+) -> list[Fault]:
+    """Draw faults of the links between the servers of one broker."""
+    master = rng.choice(cluster.master_names())
+    # For a draw they are what the links of a broker lead to.
+    pair = Nodes(cluster.slave_names(master), [master])
+    kinds = rng.sample(_OF_LINKS, rng.randint(1, 3))
+    return draw_faults(randomness, pair, seconds, kinds=kinds, every_s=every_s)
 
 
 def read(file: Path) -> Schedule:

@@ -43,6 +43,7 @@ class Shrinker:
         before = self.best
         self._cut_list("workloads", self.best.workloads)
         self._cut_list("faults", self.best.faults)
+        self._cut_list("switches", self.best.switches)
         self._cut_time()
         self._cut_messages()
         return self.best != before
@@ -75,6 +76,7 @@ class Shrinker:
                     if each.start_s < seconds
                 ),
                 faults=tuple(each for each in self.best.faults if each.at_s < seconds),
+                switches=tuple(each for each in self.best.switches if each.at_s < seconds),
             )
             if self._keep(shorter):
                 return

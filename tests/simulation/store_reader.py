@@ -66,6 +66,7 @@ class Record(NamedTuple):
     topic: str
     properties: dict[str, str]
     fault: str | None
+    store_host: str = ""  # as digits with dots, without the port; empty for IPv6
 
     @property
     def is_in_queue(self) -> bool:
@@ -264,6 +265,13 @@ def position_of(offset_msg_id: str) -> int:
     return int(offset_msg_id[-16:], 16)
 
 
+def host_of(offset_msg_id: str) -> str | None:
+    """Return the IPv4 address in an offset message id; None for another kind of address."""
+    if len(offset_msg_id) != 32:
+        return None
+    return ".".join(str(each) for each in bytes.fromhex(offset_msg_id[:8]))
+
+
 def _mapped(files: Mapping[str, bytes], directory: str) -> list[tuple[int, bytes]]:
     """Return the files of a directory that are named by their start, in order."""
     prefix = f"{directory}/"
@@ -323,6 +331,7 @@ def _unpacked(data: bytes, start: int, position: int) -> Record | None:
         return None
     at = start + _FIXED.size + (20 if sys_flag & 16 else 8)
     (store_ms,) = struct.unpack_from(">q", data, at)
+    store_host = "" if sys_flag & 32 else ".".join(str(each) for each in data[at + 8 : at + 12])
     at += 8 + (20 if sys_flag & 32 else 8)
     reconsume_times, prepared, body_size = struct.unpack_from(">iqi", data, at)
     at += 16
@@ -363,6 +372,7 @@ def _unpacked(data: bytes, start: int, position: int) -> Record | None:
         topic.decode(errors="replace"),
         parse_properties(properties),
         fault,
+        store_host,
     )
 
 

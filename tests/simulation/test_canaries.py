@@ -28,8 +28,10 @@ def short(
     messages: int = 40,
     seconds: float = 80.0,
     seed: int = 1,
+    slaves: int = 0,
+    role: str = "SYNC_MASTER",
 ) -> Schedule:
-    """Make a schedule of one broker and one workload."""
+    """Make a schedule of one broker, with its slaves, and one workload."""
     return Schedule(
         seed=seed,
         promise=promise,
@@ -43,6 +45,8 @@ def short(
                 "enablePropertyFilter": "true",
                 "transactionCheckInterval": "5000",
             },
+            slaves,
+            role if slaves else "ASYNC_MASTER",
         ),
         workloads=(
             WorkloadPlan(
@@ -64,6 +68,10 @@ def _power_losses(*at_s: float) -> Iterator[Fault]:
         yield Fault(each, "power_off", {"node": "broker-a"})
         yield Fault(each + 3, "restart", {"node": "broker-a"})
 
+
+_SLOW: Final = Fault(
+    5, "delay", {"a": "broker-a", "b": "broker-a-slave-1", "min_s": 0.2, "max_s": 0.6}
+)
 
 SHORT: Final = {
     "skip-an-fsync": short("normal", *_power_losses(20, 30, 40, 50, 60), messages=150),
@@ -88,6 +96,19 @@ SHORT: Final = {
     "skip-a-retry-level": short("retries"),
     "give-up-early": short("retries"),
     "lose-a-dead-letter": short("retries", promise="liveness"),
+    "acknowledge-before-a-slave-has-it": short("normal", _SLOW, slaves=1),
+    "report-before-the-append": short("normal", slaves=1),
+    "go-on-after-a-gap": short("normal", slaves=1),
+    "go-on-when-diverged": short(
+        "normal",
+        *_power_losses(20, 30, 40, 50, 60),
+        flush="ASYNC_FLUSH",
+        messages=150,
+        slaves=1,
+        role="ASYNC_MASTER",
+    ),
+    "drop-a-table-copy": short("normal", seconds=200, slaves=1),
+    "serve-a-write-on-a-slave": short("normal", slaves=1),
 }
 
 

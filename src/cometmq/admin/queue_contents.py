@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cometmq.admin.reading import TOOLS_GROUP, MessageReader, check_queue
 from cometmq.admin.room import Room
-from cometmq.admin.servers import master_of
+from cometmq.admin.servers import reader_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import check_group
@@ -105,7 +105,7 @@ class QueueContents(Room):
             count=count,
             consumer_group=group,
         )
-        address = master_of(route, queue.topic, queue.broker_name)
+        address = reader_of(route, queue.topic, queue.broker_name)
         check_queue(route, queue)
         what = f"the units of {queue} from {offset} on"
         answer = await self._servers.ask(address, requests.QUERY_CONSUME_QUEUE, header, what=what)

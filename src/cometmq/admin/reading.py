@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from cometmq.admin.servers import Servers, master_of
+from cometmq.admin.servers import Servers, reader_of
 from cometmq.errors import IllegalArgumentError, ProtocolError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -61,7 +61,7 @@ class MessageReader:
         """
         route = await self._servers.route(topic)
         for queue in route.subscribe_queues(topic):
-            address = master_of(route, topic, queue.broker_name)
+            address = reader_of(route, topic, queue.broker_name)
             async for message in self._of_queue(address, queue, 0, begin_ms, end_ms, tags):
                 yield message
 
@@ -87,7 +87,7 @@ class MessageReader:
     async def _address(self, queue: MessageQueue) -> str:
         """Return where a queue is read. Raises RouteNotFoundError if its topic has no such queue."""
         route = await self._servers.route(queue.topic)
-        address = master_of(route, queue.topic, queue.broker_name)
+        address = reader_of(route, queue.topic, queue.broker_name)
         check_queue(route, queue)
         return address
 

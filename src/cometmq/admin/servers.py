@@ -305,6 +305,16 @@ def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
     return master
 
 
+def reader_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
+    """Return where a queue is read: at the broker's master, or at a slave if there is no master.
+
+    Raises RouteNotFoundError when the route names neither.
+    """
+    broker = route.broker(broker_name)
+    address = broker.any_address() if broker is not None else None
+    return address or master_of(route, topic, broker_name)
+
+
 def masters_of(route: TopicRouteData, topic: str) -> dict[str, str]:
     """Return the masters of a topic by broker name."""
     names = sorted({data.broker_name for data in route.queue_datas})

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_RW
@@ -215,7 +216,9 @@ def broker_configs(
 def _obey_role(
     config: BrokerConfig, store_config: StoreConfig, replication: ReplicationConfig, source: str
 ) -> None:
-    """Change what depends on the role (Java: BrokerStartup). Raises ConfigError for a wrong id."""
+    """Change what depends on the role (Java: BrokerStartup). Raises ConfigError for a wrong id, and
+    for a haMasterAddress that is no address.
+    """
     if not replication.is_slave:
         config.broker_id = MASTER_ID
         return
@@ -224,6 +227,7 @@ def _obey_role(
             f"{source}: brokerRole=SLAVE needs a brokerId of 1 or more that no other slave of "
             f"brokerName={config.broker_name} has: brokerId={MASTER_ID} is the master's"
         )
+    KnownMaster(replication.ha_master_address)
     # Java switches it off for a slave, too: what a master sends goes straight to the log's files.
     store_config.transient_store_pool_enable = False
     # A slave calls less of the log recent than its master does, which sends it the slow readers.

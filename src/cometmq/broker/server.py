@@ -7,7 +7,6 @@ capability of the broker, with a `service.py` that puts it together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -32,10 +31,8 @@ from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
-from cometmq.broker.replication.known_master import KnownMaster
-from cometmq.broker.replication.role import bar_writes, serve_reads_while
+from cometmq.broker.replication.master_check import check_alone
 from cometmq.broker.replication.service import Replication
-from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.flushing import CommitLogFlusher
@@ -135,9 +132,8 @@ class Broker:
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
         self._monitoring = self._new_monitoring() if is_monitored else None
-        self._master = KnownMaster(self.replication.ha_master_address)
-        self._master_tables: MasterTables | None = None
         self._ha_port: int | None = None
+        self._copies: Replication | None = None
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
@@ -217,6 +213,12 @@ class Broker:
         return self._clients
 
     @property
+    def copies(self) -> Replication:
+        """The part that serves slaves, or copies from a master."""
+        assert self._copies is not None, "the broker is not started"
+        return self._copies
+
+    @property
     def predicates(self) -> FilterPredicates:
         return self.parts.predicates
 
@@ -258,15 +260,10 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
+        # Before the store is touched.
+        await check_alone(self.config, self.address, self._network)
         tables = await self._open_parts()
-        if self.replication.is_slave:
-            self._master_tables = MasterTables(self.parts, tables, self._master, self._network)
-        copies = self._copies = Replication(
-            self.parts,
-            self._network,
-            self._master,
-            None if self._master_tables is None else self._master_tables.check,
-        )
+        copies = self._copies = Replication(self.parts, self._network, tables)
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -277,14 +274,14 @@ class Broker:
             ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
-            master=self._master if self.replication.is_slave else None,
+            master=copies.known_master,
             on_connect=self._address_warnings.met,
         )
         await self._open_services(tables)
         if self._closed:
             raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
-        closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(copies.stop_copying)
+        closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
         closing.push_async_callback(self._remoting.close)
@@ -299,12 +296,9 @@ class Broker:
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
-        is_slave = self.replication.is_slave
-        if (master_tables := self._master_tables) is not None:
-            bar_writes(self._handlers, self.config, lambda: self._master.address)
-            serve_reads_while(self._handlers, lambda: master_tables.divergence)
-        await self._opened(self._copies)
+        copies = await self._opened(self.copies)
         delays = await self._opened(Delays(parts))
+        copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(
@@ -318,6 +312,7 @@ class Broker:
                 self.transactions.prepare,
                 retries.handler,
                 self._registration.announced,
+                copies.needed,
             )
         )
         parts.topics.on_change.append(self._registration.topics_changed)
@@ -337,16 +332,11 @@ class Broker:
                     self.transactions,
                     traffic,
                     lambda: sends.waiting_count,
+                    copies,
                 )
             )
-        if master_tables is not None:
-            master_tables.on_delays.append(delays.show)
-            await self._opened(master_tables)
-            self._closing.push_async_callback(master_tables.end)
         # A slave's log gets the copies that its master makes.
-        rolls: list[Callable[[int], int]] = (
-            [] if is_slave else [delays.roll, self.transactions.roll]
-        )
+        rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
         storage = await self._opened(Storage(parts, rolls))
         topics = await self._opened(
             Topics(parts, tables, self._registration.announced, storage.work_off)

@@ -1,4 +1,4 @@
-"""Defines `cometmq store check|dump|stats|repair|slice|explain`, tools for a store whose broker is down.
+"""Defines `cometmq store check|dump|stats|repair|slice|explain|rejoin`, tools for a store whose broker is down.
 
 They work on stores of the Java broker, too; `explain` also works while the broker runs. The exit
 status is 0 if all is well, 1 if something is damaged, 2 if the directory cannot be used.
@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.help import Command, Group
+from cometmq.cli.store_options import (
+    CommitLogDirectory,
+    Directory,
+    Form,
+    Output,
+    Settings,
+    config_of,
+)
+from cometmq.cli.store_rejoin import rejoin
 
 if TYPE_CHECKING:
     from cometmq.protocol.record import StoredRecord
-    from cometmq.store.config import StoreConfig
     from cometmq.store.offline.store import Damage
 
 app = typer.Typer(
@@ -27,44 +35,10 @@ app = typer.Typer(
 )
 
 
-class Form(Enum):
-    TABLE = "table"
-    JSON = "json"
-
-
 class DumpForm(Enum):
     JSON = "json"
 
 
-# typer does not check the directory (`readable`): the store's errors say better what is wrong and
-# what to do.
-Directory = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR", help="What storePathRootDir names.", show_default=False, readable=False
-    ),
-]
-Settings = Annotated[
-    Path | None,
-    typer.Option(
-        "-c",
-        "--configFile",
-        metavar="FILE",
-        help="The broker's settings. Sizes of files are found without them, except unusual ones "
-        "of the index.",
-        show_default=False,
-    ),
-]
-CommitLogDirectory = Annotated[
-    Path | None,
-    typer.Option(
-        "--commitlog",
-        metavar="DIR",
-        help="The commit log, where it is elsewhere (storePathCommitLog).",
-        show_default=False,
-        readable=False,
-    ),
-]
 QueueId = Annotated[int | None, typer.Option("-i", "--queueId", min=0, show_default=False)]
 BeginTime = Annotated[
     str | None,
@@ -79,7 +53,6 @@ EndTime = Annotated[
     str | None,
     typer.Option("-e", "--endTime", help="Time to stop before.", show_default=False),
 ]
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to show it.")]
 
 
 @app.command("check", cls=Command)
@@ -93,7 +66,7 @@ def check(
     from cometmq.cli import store_screen as screen
     from cometmq.store.offline.repair import check as check_store
 
-    config = _config(directory, settings, commit_log)
+    config = config_of(directory, settings, commit_log)
     with screen.progress() as progress:
         store, report = check_store(config, progress=progress)
     if output is Form.JSON:
@@ -118,7 +91,7 @@ def stats(
     from cometmq.store.offline.store import open_offline
 
     with (
-        open_offline(_config(directory, settings, commit_log)) as store,
+        open_offline(config_of(directory, settings, commit_log)) as store,
         screen.progress() as progress,
     ):
         found = collect(store, progress("commit log"))
@@ -177,7 +150,7 @@ def dump(
     # On a terminal, a bar would run through the messages.
     quiet = sys.stdout.isatty()
     with (
-        open_offline(_config(directory, settings, commit_log)) as store,
+        open_offline(config_of(directory, settings, commit_log)) as store,
         screen.progress(quiet=quiet) as progress,
     ):
         messages = dump_store(
@@ -217,7 +190,7 @@ def repair(
 
     # The rebuilding starts a store, whose log lines would repeat what the screen shows.
     configure_logging("error")
-    config = _config(directory, settings, commit_log)
+    config = config_of(directory, settings, commit_log)
     with screen.progress() as progress:
         store, report = tool.check(config, progress=progress)
         plan = tool.plan_repair(store, report)
@@ -285,7 +258,7 @@ def slice_(
         end_ms=None if end is None else screen.time_ms("--endTime", end),
     )
     with (
-        open_offline(_config(directory, settings, commit_log)) as store,
+        open_offline(config_of(directory, settings, commit_log)) as store,
         screen.progress() as progress,
     ):
         made = make_slice(store, target, selection, clock=SYSTEM_CLOCK, progress=progress)
@@ -309,23 +282,12 @@ def explain(
     from cometmq.store.cleaner import plan_for
     from cometmq.store.offline.store import open_offline
 
-    with open_offline(_config(directory, settings, commit_log), lock=False) as store:
+    with open_offline(config_of(directory, settings, commit_log), lock=False) as store:
         plan = plan_for(store.log_files, store.config, store.disk, SYSTEM_CLOCK.now_ms())
     if output is Form.JSON:
         screen.print_json(screen.plan_json(plan, store))
     else:
         screen.print_plan(plan, store, limit=None if every else 20)
-
-
-def _config(directory: Path, settings: Path | None, commit_log: Path | None) -> StoreConfig:
-    from cometmq.runtime.config import from_properties, load_properties
-    from cometmq.store.config import StoreConfig
-
-    properties = load_properties(settings) if settings is not None else {}
-    properties["storePathRootDir"] = str(directory)
-    if commit_log is not None:
-        properties["storePathCommitLog"] = str(commit_log)
-    return from_properties(StoreConfig, properties, str(settings))
 
 
 def _stored_body(record: StoredRecord) -> bytes:
@@ -336,3 +298,6 @@ def _original_body(record: StoredRecord) -> bytes:
     from cometmq.protocol.compression import decompress
 
     return decompress(record.body, record.sys_flag, max_length=256 * 1024 * 1024)
+
+
+app.command("rejoin", cls=Command)(rejoin)

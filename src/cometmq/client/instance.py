@@ -26,7 +26,6 @@ from cometmq.errors import (
     CometMQError,
     ConnectError,
     ConnectionLostError,
-    RemotingError,
     RequestTimeoutError,
     RouteNotFoundError,
 )
@@ -199,10 +198,9 @@ class ClientInstance:
         """Renew the route and reach for the broker again, after a call for `topic` failed."""
         if error.refresh_route:
             self.routes.refresh_soon(topic)
-        if address is None or not isinstance(error, RemotingError):
-            return
-        silent = isinstance(error, RequestTimeoutError) and self.remoting.connected(address) is None
-        if silent or isinstance(error, (ConnectError, ConnectionLostError)):
+        if address is not None and isinstance(
+            error, (ConnectError, ConnectionLostError, RequestTimeoutError)
+        ):
             self.heartbeats.miss(address)
 
     def need_master(self, broker_name: str, topic: str) -> str:

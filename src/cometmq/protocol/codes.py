@@ -177,6 +177,7 @@ class OwnRequestCode(IntEnum):
     """
 
     REDRIVE_DEAD_LETTERS = 30001
+    GET_ALL_CONSUMER_FILTERS = 30002
 
 
 class ResponseCode(IntEnum):

@@ -109,7 +109,6 @@ REFUSED: Final[Mapping[Code, str]] = {
             Code.POP_ROLLBACK,
             Code.QUERY_ASSIGNMENT,
             Code.SET_MESSAGE_REQUEST_MODE,
-            Code.GET_ALL_MESSAGE_REQUEST_MODE,
         ),
         _POP,
     ),

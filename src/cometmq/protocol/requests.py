@@ -305,6 +305,12 @@ GET_ALL_DELAY_OFFSET: Final = RequestType(
 # Java's TimerCheckpoint, as in the file config/timercheck.
 GET_TIMER_CHECK_POINT: Final = RequestType(
     Code.GET_TIMER_CHECK_POINT, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+# What the file consumerFilter.json has, for slaves. Java has no request for it.
+GET_ALL_CONSUMER_FILTERS: Final = RequestType(
+    OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+# For slaves. There are no pop consumers here, so the table is empty.
+GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
+    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
 CLEAN_EXPIRED_CONSUMEQUEUE: Final = RequestType(
     Code.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 CLEAN_UNUSED_TOPIC: Final = RequestType(

@@ -12,10 +12,10 @@ all its messages in front of it, also of those that the slave does not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.errors import ProtocolError
 from cometmq.model.names import SELF_TEST_TOPIC
@@ -30,8 +30,16 @@ from cometmq.remoting.credentials import refused
 from cometmq.store.log.scan import ScannedRecord, check_record
 from cometmq.store.store import MessageStore
 
+if TYPE_CHECKING:
+    # Loads numpy, which a broker can do without.
+    from cometmq.store.files.mapped_file import MappedFile
+    from cometmq.store.offline.rejoin import OwnLog
+
 # How both lines of RocketMQ and this broker begin their answer when no message begins at an offset.
 _NOT_FOUND: Final = "can not find message by the offset"
+
+# Files and records of a file are far fewer than 2**20 and 2**24.
+_MOST_QUESTIONS: Final = 44
 
 
 class Bounds(NamedTuple):
@@ -209,27 +217,72 @@ def topic_of(record: memoryview, offset: int) -> str:
     return found.topic if isinstance(found, ScannedRecord) else SELF_TEST_TOPIC
 
 
-async def find_common_end(
-    starts: Callable[[int], tuple[int, memoryview]],
-    count: int,
+class Common(NamedTuple):
+    """Says how much of a log its master has, too: all up to the record at `offset`, -1 for nothing.
+
+    With `whole` that is all there is, and the log can go on where it ends.
+    """
+
+    offset: int
+    whole: bool
+    master: Bounds
+
+
+async def find_common(
+    log: OwnLog,
     master: MasterLog,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> int:
-    """Return how many of a log's records the master has, too: they are the first ones.
+) -> Common:
+    """Find the last record of a stopped store that its master has, too.
 
-    `starts(index)` returns the offset and the bytes of a record. Searches by halves, so it asks
-    for the logarithm of `count` records.
+    Searches by halves, first the files, then the records of one file. So it asks 40 times at most.
+    Raises what `MasterLog` raises.
     """
-    low, high = 0, count
     asked = 0
+
+    async def is_common(file: MappedFile, offset: int) -> bool:
+        nonlocal asked
+        own = log.record(file, offset)
+        theirs = await master.bytes_at(offset, topic_of(own, offset))
+        asked += 1
+        progress(min(asked, _MOST_QUESTIONS), _MOST_QUESTIONS)
+        # Nothing less than all bytes: what is cut off too early, the master sends again.
+        return theirs is not None and own == theirs
+
+    async def begins_alike(file: MappedFile) -> bool:
+        first = log.first(file)
+        return first >= 0 and await is_common(file, first)
+
+    bounds = await master.bounds()
+    if log.last < 0:
+        return Common(-1, True, bounds)
+    if log.end == bounds.begin:
+        # The master has deleted what could be compared, and has all that follows.
+        return Common(log.last, True, bounds)
+    files = [file for file in log.files if file.base >= bounds.begin]
+    count = await _count(len(files), lambda index: begins_alike(files[index]))
+    if not count:
+        return Common(-1, False, bounds)
+    file = files[count - 1]
+    starts = log.starts(file)
+    number = await _count(len(starts), lambda index: is_common(file, int(starts[index])))
+    offset = int(starts[number - 1])
+    if offset != log.last:
+        return Common(offset, False, bounds)
+    if log.blank < 0:
+        return Common(offset, True, bounds)
+    behind = await master.bytes_at(log.blank, topic_of(log.record(file, offset), offset))
+    is_whole = (behind is None or is_blank(behind)) and bounds.end >= log.end
+    return Common(offset, is_whole, bounds)
+
+
+async def _count(count: int, is_common: Callable[[int], Awaitable[bool]]) -> int:
+    """Return how many of the first items are common, if those behind the first other are none."""
+    low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        offset, own = starts(middle)
-        theirs = await master.bytes_at(offset, topic_of(own, offset))
-        if theirs is not None and is_same(own, theirs, offset):
+        if await is_common(middle):
             low = middle + 1
         else:
             high = middle
-        asked += 1
-        progress(asked, max(asked, count.bit_length()))
     return low

@@ -51,7 +51,7 @@ class MasterConnection(asyncio.Protocol):
         self._step_due = False
         self._congested = False
         self._reported = -1
-        self._last_read_s = self._last_write_s = self._loop.time()
+        self._last_read_s = self._last_write_s = self._look_due_s = self._loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
@@ -219,18 +219,18 @@ class MasterConnection(asyncio.Protocol):
     def _look_for_silence(self) -> None:
         """Close the connection when nothing came for haHousekeepingInterval."""
         now_s = self._loop.time()
-        timer = self._timers.get("silence")
-        late = timer is not None and now_s - timer.when() > _LATE_S
-        if late or (self._transport is not None and not self._transport.is_reading()):
+        if now_s - self._look_due_s > _LATE_S or (
+            self._transport is not None and not self._transport.is_reading()
+        ):
             # What the master sent meanwhile is not read yet.
             self._last_read_s = now_s
         limit_s = self._config.ha_housekeeping_interval / 1000
-        if now_s - self._last_read_s >= limit_s:
+        self._look_due_s = self._last_read_s + limit_s
+        # A timer may be due a rounding error before its time.
+        if now_s >= self._look_due_s - 0.001:
             self.close(f"nothing came from the master for haHousekeepingInterval={limit_s:g} s")
             return
-        self._timers["silence"] = self._loop.call_at(
-            self._last_read_s + limit_s, self._look_for_silence
-        )
+        self._timers["silence"] = self._loop.call_at(self._look_due_s, self._look_for_silence)
 
     def _end(self, reason: str) -> None:
         if self.closed:

@@ -7,6 +7,7 @@ from typing import Final
 _WINDOW_S: Final = 1.0
 # What may be sent at once after a pause, as a part of a second's bytes.
 _BURST_S: Final = 0.1
+_LEAST_WAIT_S: Final = 0.001
 
 
 class Speed:
@@ -59,7 +60,8 @@ class Allowance:
         self._left = min(self._left + (now_s - self._seen_s) * bytes_per_s, most)
         self._seen_s = now_s
         missing = min(size, most) - self._left
-        return missing / bytes_per_s if missing > 0 else 0.0
+        # Not for parts of a byte: a timer that short may find that no time has passed.
+        return max(missing / bytes_per_s, _LEAST_WAIT_S) if missing >= 1 else 0.0
 
     def take(self, size: int) -> None:
         """Count bytes that are sent now."""

@@ -16,6 +16,7 @@ import structlog
 from cometmq.errors import CometMQError
 from cometmq.remoting.client import split_address
 from cometmq.replication.config import ReplicationConfig
+from cometmq.replication.divergence import Divergence
 from cometmq.replication.master_connection import MasterConnection
 from cometmq.replication.pace import Speed
 from cometmq.runtime.clock import Clock
@@ -27,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 # As in Java.
 _RETRY_S: Final = 5.0
+# Only operators can mend a log that has diverged.
+_DIVERGED_RETRY_S: Final = 30.0
 _CONNECT_TIMEOUT_S: Final = 3.0
 # The same reason is logged again after this time.
 _SAY_AGAIN_S: Final = 60.0
@@ -35,8 +38,9 @@ _SAY_AGAIN_S: Final = 60.0
 class ReplicationSlave:
     """Follows one master at a time. For the loop's thread only.
 
-    `check` is called before each connection with the address that is about to be asked; what it
-    raises as CometMQError is the reason not to follow that master now.
+    `compare` is called before each connection with the address that is about to be asked. What it
+    returns is kept as `divergence`: nothing is copied then, and the master is asked again later. What
+    it raises as CometMQError is the reason not to connect now.
     """
 
     def __init__(
@@ -46,19 +50,22 @@ class ReplicationSlave:
         *,
         clock: Clock,
         network: Network,
-        check: Callable[[str], Awaitable[None]] | None = None,
+        compare: Callable[[str], Awaitable[Divergence | None]] | None = None,
     ) -> None:
         self.store = store
         self.config = config
         self.clock = clock
         self._network = network
-        self._check = check
+        self._compare = compare
         self._loop = asyncio.get_running_loop()
         self._owner = TaskOwner("replication-slave")
         self._address: str | None = None
         self._changed = asyncio.Event()
         self._connection: MasterConnection | None = None
         self._reason: str | None = None
+        # How this log differs from the master's; None when it was found to continue it, and before
+        # the first look.
+        self.divergence: Divergence | None = None
         # What was logged last, and when.
         self._said: str | None = None
         self._said_s = -_SAY_AGAIN_S
@@ -89,7 +96,7 @@ class ReplicationSlave:
         if address == self._address:
             return
         self._address = address
-        self._reason = self._said = None
+        self._reason = self._said = self.divergence = None
         self._changed.set()
         if self._connection is not None:
             self._connection.close("another master is to be followed")
@@ -118,8 +125,9 @@ class ReplicationSlave:
                 reason = str(error) or "no answer in time"
             if address == self._address:
                 self._say(address, reason)
+            pause_s = _RETRY_S if self.divergence is None else _DIVERGED_RETRY_S
             try:
-                await asyncio.wait_for(self._changed.wait(), _RETRY_S)
+                await asyncio.wait_for(self._changed.wait(), pause_s)
             except TimeoutError:
                 continue
 
@@ -128,8 +136,10 @@ class ReplicationSlave:
         host, port = split_address(address)
         # The rest of a record that this master, or another, had not finished.
         self.store.forget_partial_record()
-        if self._check is not None:
-            await self._check(address)
+        if self._compare is not None:
+            self.divergence = await self._compare(address)
+            if self.divergence is not None:
+                return str(self.divergence)
         connection = MasterConnection(self)
         try:
             await asyncio.wait_for(
@@ -156,6 +166,5 @@ class ReplicationSlave:
                 master=address,
                 reason=reason,
                 own_end=self.store.replicated_end,
-                next_try=f"in {_RETRY_S:g} s",
             )
         self._reason = reason

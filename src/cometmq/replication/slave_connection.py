@@ -64,8 +64,13 @@ class SlaveConnection(asyncio.Protocol):
         self._busy = False
         # Whether the bytes at `start` were seen to be the beginning of a record.
         self._start_checked = False
-        self._last_read_s = self._last_write_s = self.made_s
+        self._last_read_s = self._last_write_s = self._look_due_s = self.made_s
         self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes wait because the slave does not read them."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # -- asyncio.Protocol --
 
@@ -302,18 +307,16 @@ class SlaveConnection(asyncio.Protocol):
     def _look_for_silence(self) -> None:
         """Close the connection when nothing came for haHousekeepingInterval."""
         now_s = self._loop.time()
-        timer = self._timers.get("silence")
-        if timer is not None and now_s - timer.when() > _LATE_S:
+        if now_s - self._look_due_s > _LATE_S:
             # What the slave sent meanwhile is not read yet.
             self._last_read_s = now_s
         limit_s = self._config.ha_housekeeping_interval / 1000
-        silent_s = now_s - self._last_read_s
-        if silent_s >= limit_s:
+        self._look_due_s = self._last_read_s + limit_s
+        # A timer may be due a rounding error before its time.
+        if now_s >= self._look_due_s - 0.001:
             self.close(f"nothing came from it for haHousekeepingInterval={limit_s:g} s")
             return
-        self._timers["silence"] = self._loop.call_at(
-            self._last_read_s + limit_s, self._look_for_silence
-        )
+        self._timers["silence"] = self._loop.call_at(self._look_due_s, self._look_for_silence)
 
     def _end(self, reason: str) -> None:
         """Note that nothing is sent or read any more."""

@@ -369,6 +369,34 @@ MESSAGES_LOST: Final = _declare(
     "Messages that readers pass over because their records are damaged.",
 )  # fmt: skip
 
+# -- copies on other brokers --
+
+REPLICATION_SLAVES: Final = _declare(
+    "cometmq_replication_slaves", _G, "slaves",
+    "Slaves that are connected: in_step, or behind by haMaxGapNotInSync bytes or more.", "state",
+)  # fmt: skip
+REPLICATION_LAG: Final = _declare(
+    "cometmq_replication_lag_bytes", _G, "bytes",
+    "Bytes of the commit log that a connected slave lacks; of several at one address, of the one "
+    "that lacks most.", "slave",
+)  # fmt: skip
+REPLICATION_SENT: Final = _declare(
+    "cometmq_replication_sent_bytes_total", _C, "bytes", "Bytes of the log sent to slaves."
+)
+REPLICATION_RECEIVED: Final = _declare(
+    "cometmq_replication_received_bytes_total", _C, "bytes", "Bytes that a slave got of its master."
+)
+REPLICATION_CONNECTED: Final = _declare(
+    "cometmq_replication_connected",
+    _G,
+    "state",
+    "Whether a slave is connected to its master, 1 or 0.",
+)
+REPLICATION_DIVERGED: Final = _declare(
+    "cometmq_replication_diverged", _G, "state",
+    "1 if the log of a slave is no beginning of its master's, so that nothing is copied.",
+)  # fmt: skip
+
 # -- the name server --
 
 REGISTERED_BROKERS: Final = _declare(

@@ -6,15 +6,20 @@ Servers and clients take a `Network` as a parameter, so a test can pass one that
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from cometmq.runtime.addresses import bare_host, own_address, resolve
 
+# How long one address of a name may take before the next one is tried, too (RFC 8305).
+_NEXT_ADDRESS_S: Final = 0.25
+
 P = TypeVar("P", bound=asyncio.Protocol)
+Attempt = Callable[[], Coroutine[Any, Any, tuple[asyncio.Transport, P]]]
 
 
 class Listener(Protocol):
@@ -93,8 +98,21 @@ class TcpNetwork:
     async def connect(
         self, new_protocol: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None
     ) -> P:
+        """Connect to the first address of a name that answers, or to an IP address."""
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(new_protocol, host, port, ssl=tls)
+
+        async def attempt(address: str) -> tuple[asyncio.Transport, P]:
+            name = host if tls is not None else None
+            return await loop.create_connection(
+                new_protocol, address, port, ssl=tls, server_hostname=name
+            )
+
+        host = bare_host(host)
+        addresses = await _addresses_of(host)
+        if len(addresses) == 1:
+            _, protocol = await attempt(addresses[0])
+        else:
+            _, protocol = await _first_of([partial(attempt, address) for address in addresses])
         return protocol
 
     async def listen(
@@ -121,6 +139,56 @@ class TcpNetwork:
         else:
             server = await create(host=host, port=port)
         return _TcpListener(server)
+
+
+async def _look_up(host: str) -> list[Any]:
+    loop = asyncio.get_running_loop()
+    return list(await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+
+
+async def _addresses_of(host: str) -> list[str]:
+    try:
+        return [str(ipaddress.ip_address(host))]
+    except ValueError:  # a name, or an address with a zone
+        found = await _look_up(host)
+        return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+async def _first_of(attempts: list[Attempt[P]]) -> tuple[asyncio.Transport, P]:
+    """Return what the attempt returns that succeeds first; begin the next after a failure,
+    and also when one takes long: IPv6 may lead nowhere on a network where IPv4 works (RFC 8305).
+    """
+    waiting = iter(attempts)
+    running: set[asyncio.Future[tuple[asyncio.Transport, P]]] = set()
+    failure: BaseException | None = None
+    try:
+        while True:
+            attempt = next(waiting, None)
+            if attempt is not None:
+                running.add(asyncio.ensure_future(attempt()))
+            elif not running:
+                assert failure is not None, "there is at least one attempt"
+                raise failure
+            pause_s = _NEXT_ADDRESS_S if attempt is not None else None
+            done, running = await asyncio.wait(
+                running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                failure = each.exception()
+                if failure is None:
+                    done.discard(each)
+                    running |= done  # of two that came together one is too many
+                    return each.result()
+    finally:
+        for each in running:
+            each.add_done_callback(_drop)
+            each.cancel()
+
+
+def _drop(attempt: asyncio.Future[tuple[asyncio.Transport, Any]]) -> None:
+    """Close a connection that came although another one had come before."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result()[0].abort()
 
 
 def _bound_to_both_families(port: int) -> socket.socket:

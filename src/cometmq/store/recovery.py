@@ -22,7 +22,7 @@ from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.scan import find_record, read_record
-from cometmq.store.queues.dispatch import QueueBehindError
+from cometmq.store.queues.dispatch import BegunAnew, QueueBehindError
 from cometmq.store.queues.queue_ledger import QueueLedger
 from cometmq.store.queues.queue_table import QueueTable
 
@@ -60,6 +60,7 @@ class Recoverer:
         clean: bool,
         ledger: QueueLedger,
         rebuild_queues: bool = False,
+        begun_anew: BegunAnew | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._log = commit_log
@@ -70,6 +71,9 @@ class Recoverer:
         self._clean = clean
         self._ledger = ledger
         self._rebuild_queues = rebuild_queues
+        # Not for a log of our own: its deletions are noted, and a damaged queue offset that looks
+        # like a new beginning must not remove a queue.
+        self._begun_anew = begun_anew if ledger.is_replica else None
         self._progress = progress
         self._last_timestamp = 0
         # Whether a StoreCorruptError leaves the store just as a clean stop left it.
@@ -208,8 +212,9 @@ class Recoverer:
             self._queues.get,
             self._delay_levels_ms,
             fill_gaps=fill_gaps,
-            log_min_offset=self._log.min_offset,
+            log_min_offset=lambda: self._log.min_offset,
             deleted=self._ledger.deleted,
+            begun_anew=self._begun_anew,
         )
         total = self._log.files.end - start
         last_timestamp = self._last_timestamp

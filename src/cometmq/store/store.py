@@ -236,6 +236,7 @@ class MessageStore:
             clean=clean,
             ledger=self._ledger,
             rebuild_queues=not intact,
+            begun_anew=self._begin_anew,
             progress=progress,
         )
         try:
@@ -256,6 +257,7 @@ class MessageStore:
             self._ledger.take(self.queues, known)
             self._ledger.save()
         self._filler = QueueFiller(self._pool, self._dispatcher) if self._pool else None
+        self._replica = None
         log.info(
             "store recovered",
             path=str(self.config.store_path_root_dir),
@@ -643,16 +645,24 @@ class MessageStore:
                 "a slave writes to its commit log without the transient store pool: set "
                 "transientStorePoolEnable to false"
             )
+        if not self._ledger.is_replica:
+            # Before the first record: a recovery treats a copied log in another way.
+            self._ledger.is_replica = True
+            self._ledger.save()
         self.commit_log.fill_queues_later()
         dispatcher = Dispatcher(
             self.queues.get,
             self.config.delay_levels_ms,
             fill_gaps=True,
+            log_min_offset=self._log_begins,
             on_arrival=self._on_arrival,
             begun_anew=self._begin_anew,
         )
         self._filler = QueueFiller(self.commit_log, dispatcher, self._make_batches)
         return ReplicaLog(self.commit_log, self.config.max_message_size)
+
+    def _log_begins(self) -> int:
+        return self.commit_log.min_offset
 
     def _make_batches(self) -> BatchTarget:
         from cometmq.store.queues.batch_dispatch import BatchDispatcher
@@ -661,25 +671,37 @@ class MessageStore:
             self.queues.get,
             self.config.delay_levels_ms,
             fill_gaps=True,
-            log_min_offset=0,
+            log_min_offset=self._log_begins,
             on_arrival=self._on_arrival,
             is_awaited=self._is_awaited,
             begun_anew=self._begin_anew,
         )
 
-    def _begin_anew(self, topic: str, queue_id: int, end: int) -> None:
-        """Remove a queue whose topic the master deleted and made again (see decision 117).
+    def _begin_anew(self, topic: str, _queue_id: int, end: int) -> None:
+        """Remove the queues of a topic that the master deleted and made again (see decision 117).
 
-        Waits for the disk, which an exchange of topics on the master does, too.
+        One of them ended at `end`, so the deletion came later. Each queue that began before that
+        belongs to the former topic, up to its own end; what began later may belong to the new one.
+        Waits for the disk, as little as the deletion itself.
         """
-        log.warning(
-            "a queue begins anew, its topic was deleted on the master",
-            topic=topic,
-            queue_id=queue_id,
-        )
-        # Old messages of other queues may lie behind `end`, new ones of none lie in front of it.
-        self._ledger.delete([topic], max(end, self._ledger.deleted.get(topic, 0)))
-        self.queues.remove_queue(topic, queue_id)
+        log.warning("a topic begins anew, it was deleted on the master", topic=topic)
+        queues = [queue for queue in self.queues if queue.topic == topic]
+        end = max(end, self._ledger.deleted.get(topic, 0))
+        former: list[ConsumeQueue] = []
+        while found := [
+            queue for queue in queues if queue not in former and queue.began_before(end)
+        ]:
+            former += found
+            lasts = [last for queue in found if (last := queue.last_message()) is not None]
+            end = max([end, *(last.physical_offset + last.size for last in lasts)])
+        self._ledger.delete([topic], end)
+        for queue in former:
+            self.queues.remove_queue(topic, queue.queue_id)
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store has copied a master's log since it was opened."""
+        return self._replica is not None
 
     @property
     def queues_lack_records(self) -> bool:

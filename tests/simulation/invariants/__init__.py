@@ -11,6 +11,7 @@ from tests.simulation.evidence import Evidence, Violation
 from tests.simulation.invariants import (
     acknowledged_not_lost,
     commits_behind,
+    copied_first,
     dead_letters,
     delays,
     delivered_at_least_once,
@@ -22,6 +23,9 @@ from tests.simulation.invariants import (
     range_reads,
     refused_not_stored,
     retries_counted,
+    slaves_follow,
+    slaves_refuse,
+    tables_copied,
     transactions,
 )
 
@@ -44,5 +48,9 @@ INVARIANTS: Final[dict[str, Judge]] = {
         delivered_at_least_once,
         range_reads,
         files_agree,
+        copied_first,
+        slaves_follow,
+        slaves_refuse,
+        tables_copied,
     )
 }

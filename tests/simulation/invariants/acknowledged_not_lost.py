@@ -8,6 +8,10 @@ CommitLog.GroupCommitService, FlushRealTimeService, PutMessageStatus).
 - ASYNC_FLUSH may lose, by a loss of power, what was stored less than `flushed_within_s` before, and
   only from the tail of the log: never a message with another behind it that survived.
 
+- A manual switch takes from an asynchronous master at most what the promoted slave lacked when the master
+  ended. What a synchronous master answered SEND_OK is on the promoted slave, if that one had it then
+  and has not lost its power or its disk since.
+
 Leniencies, and why:
 
 - A wiped disk takes all messages of a broker without a slave. With a flipped bit in the log, recovery
@@ -28,13 +32,14 @@ from tests.simulation.evidence import (
     BAD_DISK,
     KILL,
     POWER_LOSS,
+    PROMOTE,
     WIPE,
     WRONG_CLOCK,
     Evidence,
     Stored,
     Violation,
 )
-from tests.simulation.history import BrokerConfigured, FaultInjected
+from tests.simulation.history import BrokerConfigured, CopiesSeen, FaultInjected, MasterChanged
 
 NAME: Final = "acknowledged and not lost"
 
@@ -44,15 +49,14 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
     for stored in evidence.stored:
         by_broker[stored.broker].append(stored)
     for broker, all_stored in by_broker.items():
-        yield from _judge_broker(evidence, evidence.brokers[broker], all_stored)
+        yield from _judge_broker(evidence, broker, all_stored)
 
 
-def _judge_broker(
-    evidence: Evidence, configured: BrokerConfigured, all_stored: list[Stored]
-) -> Iterator[Violation]:
-    unreadable = len(evidence.damaged(configured.broker))
+def _judge_broker(evidence: Evidence, broker: str, all_stored: list[Stored]) -> Iterator[Violation]:
+    unreadable = len(evidence.damaged(broker))
     survivors = [each for each in all_stored if each.record is not None]
     for lost in all_stored:
+        configured = evidence.configured_at(broker, lost.acknowledged.at_s)
         if lost.record is not None or _excused(evidence, configured, lost):
             continue
         crash = _taken_by(evidence, configured, lost)
@@ -99,6 +103,9 @@ def _taken_by(
         crashes = evidence.injected(broker, (*KILL, *POWER_LOSS), lost.started.at_s)
     else:
         crashes = evidence.injected(broker, POWER_LOSS, lost.started.at_s)
+    switch = _switched_away(evidence, lost)
+    if switch is not None:
+        return switch
     is_synced = (
         configured.flush == "SYNC_FLUSH"
         and acknowledged.status == "SEND_OK"
@@ -112,6 +119,46 @@ def _taken_by(
         if unbounded or crash.at_s - acknowledged.at_s <= within_s:
             return crash
     return None
+
+
+def _switched_away(evidence: Evidence, lost: Stored) -> FaultInjected | None:
+    """Return the switch that was allowed to take a message: the promoted slave lacked it."""
+    for switch in evidence.switches:
+        if switch.broker != lost.broker or switch.at_s < lost.started.at_s:
+            continue
+        looks = [
+            each
+            for each in evidence.looks.get(switch.server, ())
+            if each.master == switch.former and each.at_s <= switch.at_s
+        ]
+        same_until = (looks[-1].same_as_master or 0) if looks else 0
+        is_there = lost.position is not None and lost.position < same_until
+        if not is_there and (not _is_copied(lost, evidence) or _may_lack(evidence, switch, lost)):
+            at_switch = evidence.injected(lost.broker, PROMOTE, switch.at_s, switch.at_s)
+            return at_switch[0] if at_switch else None
+    return None
+
+
+def _is_copied(lost: Stored, evidence: Evidence) -> bool:
+    """Say whether a message was acknowledged because slaves have it."""
+    return (
+        evidence.brokers[lost.broker].role == "SYNC_MASTER"
+        and lost.acknowledged.status == "SEND_OK"
+        and all(message.wait_store_ok for message in lost.started.messages)
+    )
+
+
+def _may_lack(evidence: Evidence, switch: MasterChanged, lost: Stored) -> bool:
+    """Say whether the promoted slave may lack a message that slaves had: another one had it, or it has
+    lost its disk's content since.
+    """
+    if evidence.injected_at(switch.server, (*POWER_LOSS, *WIPE), lost.started.at_s, switch.at_s):
+        return True
+    return any(
+        not any(seen.digests.get(switch.server, ()))
+        for seen in evidence.history.of(CopiesSeen)
+        if seen.send == lost.started.send
+    )
 
 
 def _is_behind(survivor: Stored, lost: Stored, crash: FaultInjected) -> bool:

@@ -4,6 +4,7 @@
 - Every unit of a consume queue points to a record of this queue with this queue offset and size; its
   tags code is the hash of the tag, in SCHEDULE_TOPIC_XXXX the time of delivery.
 - The units of a queue have no hole, and every record of the log that belongs into a queue has one.
+- A slave's queues and log agree in the same way.
 - The index finds every record by its keys and its unique id: in a closed store each record, in that of a
   running broker, which builds its index behind, what was acknowledged INDEXED_S seconds ago.
 
@@ -36,6 +37,8 @@ INDEXED_S: Final = 60.0
 
 
 def judge(evidence: Evidence) -> Iterator[Violation]:
+    for server, store in evidence.slave_stores.items():
+        yield from _slave(evidence, server, store)
     for broker, store in evidence.stores.items():
         if evidence.damaged(broker, ""):
             continue
@@ -44,7 +47,7 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
             yield _violation(broker, f"bytes {gap.start} to {gap.end} of the log are no record")
         if image.state == "dead":
             continue
-        configured = evidence.brokers.get(broker)
+        configured = evidence.servers.get(evidence.master_at(broker, evidence.end_s))
         is_ahead = configured is not None and configured.transient_store_pool
         end = store.end if is_ahead and image.state == "running" else None
         for what in _units(store, configured, end):
@@ -56,6 +59,15 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
         due = None if image.state == "closed" else _acknowledged_before(evidence, broker)
         for what in _indexed(store, due):
             yield _violation(broker, what)
+
+
+def _slave(evidence: Evidence, server: str, store: Store) -> Iterator[Violation]:
+    """Judge a slave's log and queues. Its index is built behind, and nobody knows from when on."""
+    for gap in store.gaps:
+        yield _violation(server, f"bytes {gap.start} to {gap.end} of the log are no record")
+    if evidence.copies[server].state != "dead":
+        for what in (*_units(store, evidence.servers[server], None), *_dispatched(store)):
+            yield _violation(server, what)
 
 
 def _acknowledged_before(evidence: Evidence, broker: str) -> set[int | None]:

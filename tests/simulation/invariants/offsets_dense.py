@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from tests.simulation.evidence import WIPE, Evidence, Violation
+from tests.simulation.evidence import PROMOTE, WIPE, Evidence, Violation
 from tests.simulation.history import (
     AnyEvent,
     Delivered,
+    FaultInjected,
     Queue,
     QueueSeen,
     RangeRead,
@@ -77,7 +78,8 @@ def _never_reused(evidence: Evidence) -> Iterator[Violation]:
         # One message was there before the fault, and the other came after it. Which one may not follow
         # from when they were sent: a transaction comes with its commit.
         until_s = max(seen.event.at_s, event.at_s)
-        if not evidence.injected(queue.broker, forgets, min(seen.sent_s, sent_s), until_s):
+        faults = evidence.injected(queue.broker, forgets, min(seen.sent_s, sent_s), until_s)
+        if not faults or (_only_switched(faults) and _has(evidence, queue, offset, seen.number)):
             what = f"offset {offset} of {queue} is that of messages {seen.number} and {number}"
             yield Violation(invariant=NAME, what=what, events=(seen.event, event))
     for (queue, offset), seen in owners.items():
@@ -91,8 +93,18 @@ def _never_reused(evidence: Evidence) -> Iterator[Violation]:
             yield Violation(invariant=NAME, what=what, events=(seen.event,))
 
 
+def _only_switched(faults: list[FaultInjected]) -> bool:
+    return all(fault.name in PROMOTE for fault in faults)
+
+
+def _has(evidence: Evidence, queue: Queue, offset: int, number: int) -> bool:
+    """Say whether a message still has its offset: then no switch gave it free."""
+    record = evidence.contents.get(queue, {}).get(offset)
+    return record is not None and evidence.number(record.properties) == number
+
+
 def _dense(evidence: Evidence) -> Iterator[Violation]:
-    for broker, store in evidence.stores.items():
+    for broker, store in (*evidence.stores.items(), *evidence.slave_stores.items()):
         if store.gaps:
             continue  # "files agree" judges the gap
         ends: dict[tuple[str, int], int] = {}
@@ -117,7 +129,13 @@ def _never_back(evidence: Evidence) -> Iterator[Violation]:
     for queue, all_seen in seen.items():
         for earlier, later in pairwise(all_seen):
             forgets = (*evidence.may_forget(queue.broker), *WIPE)
-            if evidence.injected(queue.broker, forgets, 0.0, later.at_s):
+            faults = evidence.injected(queue.broker, forgets, 0.0, later.at_s)
+            kept = [
+                each.queue_ends.get(str(queue), 0)
+                for each in evidence.promoted
+                if each.broker == queue.broker and earlier.at_s <= each.at_s <= later.at_s
+            ]
+            if faults and not (_only_switched(faults) and later.max_offset < min(kept, default=0)):
                 continue
             if later.max_offset < earlier.max_offset or later.min_offset < earlier.min_offset:
                 what = f"{queue} went back"

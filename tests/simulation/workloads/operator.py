@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Coroutine
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from tests.simulation import history as h
-from tests.simulation.workloads.recording import queue_of
+from tests.simulation.workloads.recording import Sends, queue_of
 from tests.simulation.workloads.stage import Stage
 
-from cometmq.aio import AdminClient
+from cometmq.aio import AdminClient, Producer
 from cometmq.bulk.range_reader import RangeReader
 from cometmq.client.pulling.received import MAX_BODY_BYTES
 from cometmq.errors import CometMQError, ProtocolError
@@ -97,15 +98,54 @@ class Operator:
                         )
                     )
 
-    async def read(self, topic: str, rng: Random | None = None) -> None:
-        """Read all of a topic, or of each queue a range that `rng` draws."""
+    async def read(
+        self, topic: str, rng: Random | None = None, slave: tuple[str, str] | None = None
+    ) -> None:
+        """Read all of a topic, or of each queue a range that `rng` draws.
+
+        With a `slave` (a brokerName and an address) what that broker has is read there.
+        """
         async with RangeReader(
             namesrv=self._stage.namesrv, instance_name=self._name, patience_ms=20_000
         ) as reader:
+            if slave is not None:
+                await self._read_at(reader, topic, slave)
+                return
             bounds = await reader.offsets(await reader.queues(topic))
             for queue, whole in bounds.items():
                 span = whole if rng is None else sorted(rng.randint(*whole) for _ in range(2))
                 await self._read_range(reader, queue, *span)
+
+    async def _read_at(self, reader: RangeReader, topic: str, slave: tuple[str, str]) -> None:
+        """Read the queues of one broker as if its route named this server only."""
+        broker, address = slave
+        queues = [each for each in await reader.queues(topic) if each.broker_name == broker]
+        routes = reader._running().routes
+        with (
+            patch.object(routes, "read_addresses", lambda *_: [address]),
+            patch.object(routes, "master_address", lambda *_: None),
+        ):
+            for queue, (low, high) in (await reader.offsets(queues)).items():
+                await self._read_range(reader, queue, low, high)
+
+    async def intrude(self, topic: str, broker: str, address: str) -> None:
+        """Send to the server at an address as if it were a broker's master: as a client may whose route
+        is old, or that means no good.
+        """
+        producer = Producer(
+            "intruders",
+            namesrv=self._stage.namesrv,
+            instance_name=f"{self._name}-intruder",
+            retry_times=0,
+        )
+        async with producer:
+            queue = MessageQueue(topic, broker, 0)
+            number = self._stage.next_message()
+            outgoing = h.Outgoing(number=number, body=f"intruder {number}".encode())
+            routes = producer._running().routes
+            with patch.object(routes, "master_address", lambda *_: address):
+                sends = Sends(self._stage, self._name, set())
+                await sends.send(producer, topic, outgoing, queue=queue)
 
     async def _read_range(
         self, reader: RangeReader, queue: MessageQueue, low: int, high: int

@@ -12,6 +12,7 @@ from tests.simulation.workloads.stage import Stage
 
 from cometmq.aio import Producer
 from cometmq.errors import CometMQError
+from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
@@ -156,8 +157,13 @@ class Listener:
 
     def _delivered(self, message: MessageExt) -> int:
         stage, number = self._stage, self._stage.next_delivery()
-        # A concurrent consumer's later tries come from the group's own topic; an orderly one's stay.
-        is_retry = message.reconsume_times > 0 and not self._is_orderly
+        # A concurrent consumer's later tries come from the group's own topic; an orderly one's stay, and
+        # so does a message that no broker took back: the client tries it again, 5 s later.
+        is_retry = (
+            message.reconsume_times > 0
+            and not self._is_orderly
+            and p.RETRY_TOPIC in message.properties
+        )
         topic = retry_topic(self._group) if is_retry else message.topic
         stage.record(
             h.Delivered(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.simulation.history import AnyEvent, History
+from tests.simulation.history import AnyEvent, History, SendAcknowledged
 
 from cometmq.testing.cluster import Cluster
 from cometmq.testing.virtual.clock import EPOCH_MS
@@ -15,6 +16,8 @@ from cometmq.testing.virtual.node import Node
 from cometmq.testing.virtual.world import World
 
 OPERATOR: Final = "operator"
+# Where brokers of a cluster in virtual time listen.
+BROKER_PORT: Final = 10911
 
 
 class Stage:
@@ -26,6 +29,8 @@ class Stage:
         self._directory = directory
         self._world = World.current()
         self.began_s = self.at_s
+        # Is told of each acknowledgement in the moment in which its producer is.
+        self.acknowledged: Callable[[SendAcknowledged], None] = lambda _: None
         self._messages = itertools.count()
         self._sends = itertools.count()
         self._deliveries = itertools.count()
@@ -67,6 +72,8 @@ class Stage:
 
     def record(self, event: AnyEvent) -> None:
         self.history.record(event)
+        if isinstance(event, SendAcknowledged):
+            self.acknowledged(event)
 
     def next_message(self) -> int:
         return next(self._messages)

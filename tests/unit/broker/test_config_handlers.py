@@ -172,7 +172,10 @@ async def test_what_is_in_force_already_is_no_change(desk: Desk, conf: Path) -> 
         ({"deleteWhen": "25"}, "deleteWhen=25: must be hours of the day"),
         ({"fileReservedTime": 5, "brokerName": "b"}, "brokerName cannot be changed while"),
         ({"fileReservedTime": 5, "maxGroups": "many"}, "maxGroups=many does not fit"),
-        ({"fileReservedTime": 5, "brokerRole": "SLAVE"}, "brokerRole=SLAVE does not fit"),
+        (
+            {"fileReservedTime": 5, "brokerRole": "SLAVE"},
+            "brokerRole cannot be changed while the broker runs",
+        ),
         # A broker does not start with this, so it must not get into the file.
         ({"namesrvAddr": "127.0.0.1:9876;nowhere"}, "127.0.0.1:9876;nowhere does not fit, it must"),
     ],

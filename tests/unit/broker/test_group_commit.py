@@ -1,4 +1,4 @@
-"""SYNC_FLUSH: a send is answered when the disk has its message, refused, or answered overdue."""
+"""SYNC_FLUSH and SYNC_MASTER: a send is answered when its message is safe, refused, or overdue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 from tests.unit.broker.broker_box import turns
 from tests.unit.remoting.line import ECHO, EchoHeader, Line
+from tests.waits import until
 
-from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.broker.storage.group_commit import DiskLine, GroupCommit, SlaveLine
 from cometmq.errors import ANSWER_MEANINGS, Stored, StoreError, StoreStarvedError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import FLAG_ONEWAY, Request
@@ -20,6 +21,8 @@ from cometmq.testing import virtual
 
 OK = ResponseCode.SUCCESS
 LATE = ResponseCode.FLUSH_DISK_TIMEOUT
+SLAVE_LATE = ResponseCode.FLUSH_SLAVE_TIMEOUT
+NO_SLAVE = ResponseCode.SLAVE_NOT_AVAILABLE
 FAILED = ResponseCode.SYSTEM_ERROR
 TIMEOUT_S = 5.0
 
@@ -44,7 +47,8 @@ class Sends:
         self.timeout_s = TIMEOUT_S
         self.tasks = TaskOwner("test")
         self.line = Line()
-        self.commit = GroupCommit(cast("Any", self.disk), lambda: self.timeout_s, self.tasks)
+        disk = DiskLine(cast("Any", self.disk), lambda: self.timeout_s, self.tasks)
+        self.commit = GroupCommit(disk, None)
 
     def send(self, opaque: int, end: int, *, oneway: bool = False) -> None:
         """Have a send wait whose message ends at `end` in the log."""
@@ -56,7 +60,7 @@ class Sends:
             frame=Frame(0, b"", b""),
         )
         ext_json = b'"queueOffset":"%d"' % opaque
-        self.commit.answer_when_flushed(end, self.line.connection, request, ext_json)
+        self.commit.answer_when_safe(end, self.line.connection, request, ext_json)
 
     async def synced(self, number: int, end: int | Exception) -> None:
         """End the sync of that number, and let the answers go out."""
@@ -245,3 +249,157 @@ def test_a_one_way_send_is_not_answered_whatever_becomes_of_it(end: int | Except
         assert [opaque for opaque, _ in sends.answers] == [2]
 
     scene(play)
+
+
+class HeldCopies:
+    """Slaves that report when the test says so."""
+
+    def __init__(self) -> None:
+        self.on_change: list[Callable[[], None]] = []
+        self.available = True
+        self.at = 0
+        self.limit_s = 3.0
+
+    def is_available(self, end: int) -> bool:
+        return self.available
+
+    def reached(self) -> int:
+        return self.at
+
+    def timeout_s(self) -> float:
+        return self.limit_s
+
+    def report(self, offset: int) -> None:
+        self.at = offset
+        for callback in self.on_change:
+            callback()
+
+
+class CopiedSends(Sends):
+    """One producer whose sends wait for slaves, with `flushed` for the disk, too."""
+
+    def __init__(self, *, flushed: bool) -> None:
+        super().__init__()
+        self.copies = HeldCopies()
+        disk = DiskLine(cast("Any", self.disk), lambda: self.timeout_s, self.tasks)
+        self.commit = GroupCommit(disk if flushed else None, SlaveLine(self.copies))
+
+
+CopiedScene = Callable[[CopiedSends], Coroutine[Any, Any, None]]
+
+
+def copied_scene(play: CopiedScene, *, flushed: bool = True) -> None:
+    async def run() -> None:
+        sends = CopiedSends(flushed=flushed)
+        await play(sends)
+        await sends.tasks.close()
+        assert sends.commit.waiting_count == 0
+
+    virtual.run(run())
+
+
+def test_one_report_answers_all_sends_that_it_covers_in_log_order() -> None:
+    async def play(sends: CopiedSends) -> None:
+        for number in range(1, 51):
+            sends.send(number, end=number * 10)
+        await turns(5)
+        assert sends.answers == []
+        assert sends.commit.waiting_count == 50
+        sends.copies.report(205)
+        await turns(5)
+        assert sends.answers == [(number, OK) for number in range(1, 21)]
+        sends.copies.report(500)
+        await turns(5)
+        assert sends.answers == [(number, OK) for number in range(1, 51)]
+        assert not sends.disk.syncs
+
+    copied_scene(play, flushed=False)
+
+
+@pytest.mark.parametrize("disk_first", [True, False])
+def test_a_send_waits_for_the_disk_and_for_slaves_at_once(disk_first: bool) -> None:
+    async def play(sends: CopiedSends) -> None:
+        sends.send(1, end=100)
+        await turns(5)
+        assert len(sends.disk.syncs) == 1, "the sync does not wait for the slaves"
+        if disk_first:
+            await sends.synced(0, 100)
+        else:
+            sends.copies.report(100)
+            await turns(5)
+        assert sends.answers == []
+        if disk_first:
+            sends.copies.report(100)
+            await turns(5)
+        else:
+            await sends.synced(0, 100)
+        assert sends.answers == [(1, OK)]
+
+    copied_scene(play)
+
+
+def test_slaves_that_do_not_report_make_a_send_overdue_after_slave_timeout() -> None:
+    async def play(sends: CopiedSends) -> None:
+        loop = asyncio.get_running_loop()
+        sends.send(1, end=100)
+        await turns(5)
+        await sends.synced(0, 100)
+        await until(lambda: bool(sends.answers), pause_s=0.01)
+        assert sends.answers == [(1, SLAVE_LATE)]
+        assert loop.time() == pytest.approx(3.0, abs=0.1)
+        # A shorter time-out counts for those that wait already, within a second.
+        sends.send(2, end=200)
+        await turns(5)
+        await sends.synced(1, 200)
+        sends.copies.limit_s = 0.5
+        began_s = loop.time()
+        await until(lambda: len(sends.answers) == 2, pause_s=0.01)
+        assert loop.time() - began_s == pytest.approx(1.0, abs=0.1)
+
+    copied_scene(play)
+
+
+def test_both_overdue_is_told_as_the_slaves() -> None:
+    async def play(sends: CopiedSends) -> None:
+        sends.send(1, end=100)
+        await asyncio.sleep(4)
+        assert sends.answers == [], "the disk has time until five seconds"
+        await asyncio.sleep(2)
+        assert sends.answers == [(1, SLAVE_LATE)]
+
+    copied_scene(play)
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_without_slaves_a_send_still_waits_for_the_disk(flushed: bool) -> None:
+    async def play(sends: CopiedSends) -> None:
+        sends.copies.available = False
+        sends.send(1, end=100)
+        await turns(5)
+        assert sends.answers == ([] if flushed else [(1, NO_SLAVE)])
+        if flushed:
+            await sends.synced(0, 100)
+        assert sends.answers == [(1, NO_SLAVE)]
+        # Slaves that are there again do not change the order of others.
+        sends.copies.available = True
+        sends.send(2, end=200)
+        sends.copies.report(200)
+        await turns(5)
+        if flushed:
+            await sends.synced(1, 200)
+        assert sends.answers == [(1, NO_SLAVE), (2, OK)]
+
+    copied_scene(play, flushed=flushed)
+
+
+def test_a_disk_that_fails_refuses_at_once_what_waits_for_slaves_too() -> None:
+    async def play(sends: CopiedSends) -> None:
+        sends.send(1, end=100)
+        await turns(5)
+        await sends.synced(0, StoreError("commitlog/0: Input/output error"))
+        assert sends.answers == [(1, FAILED)]
+        sends.copies.report(100)
+        await asyncio.sleep(5)
+        assert sends.answers == [(1, FAILED)], "it is answered once"
+
+    copied_scene(play)

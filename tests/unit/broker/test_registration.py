@@ -48,6 +48,9 @@ class NetworkedLoop(VirtualLoop):
         super().__init__()
         self.network = MemoryNetwork()
 
+    async def getaddrinfo(self, host: Any, *_: Any, **__: Any) -> Any:
+        return [(None, None, None, None, (host, 0))]
+
     async def create_connection(  # type: ignore[override]  # what a `TcpNetwork` asks for
         self, new_protocol: Callable[[], asyncio.Protocol], host: str, port: int, **_: object
     ) -> tuple[None, asyncio.Protocol]:

@@ -215,7 +215,11 @@ def assert_same_units(
                 before.dispatch(record)
         one_by_one = Dispatcher(singly.table.get, DELAYS, fill_gaps=fill_gaps, deleted=deleted)
         at_once = BatchDispatcher(
-            batched.table.get, DELAYS, fill_gaps=fill_gaps, log_min_offset=0, deleted=deleted
+            batched.table.get,
+            DELAYS,
+            fill_gaps=fill_gaps,
+            log_min_offset=lambda: 0,
+            deleted=deleted,
         )
         try:
             for record in records:

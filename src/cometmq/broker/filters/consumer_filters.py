@@ -8,7 +8,7 @@ and kept for a while, so that the group can use the bit maps written meanwhile w
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import structlog
@@ -147,6 +147,26 @@ class ConsumerFilterManager:
                 self._register(group, subscription)
         if group in self._topics_of:
             self._die(group, self._topics_of[group] - topics)
+
+    def copy(self, master: ConsumerFilterTable) -> Iterator[None]:
+        """Take over what a slave's master knows, in steps of one expression each.
+
+        What a consumer has said here stays, unless the master knows it later. The bits of messages
+        that are here already were set without an expression that is new here. It counts as dead
+        until a heartbeat of its group comes.
+        """
+        now_ms = self._clock.now_ms()
+        for topic, by_topic in master.filter_data_by_topic.items():
+            for group, data in by_topic.group_filter_data.items():
+                known = self.get(topic, group)
+                if known is None or (known.dead and known.client_version < data.client_version):
+                    data.topic, data.consumer_group = topic, group
+                    data.bloom_filter_data = self.bloom_data(group, topic)
+                    data.born_time = now_ms
+                    data.die(now_ms)
+                    if self._put_if_sound(data):
+                        self.changed = True
+                yield
 
     def unregister(self, group: str) -> None:
         """Mark the data of a group as dead, because its last member left."""
@@ -290,9 +310,15 @@ class ConsumerFilterManager:
                     data.bloom_filter_data = self.bloom_data(group, topic)
                     data.born_time = now_ms
                 data.die(data.dead_time or now_ms - _DEAD_BEFORE_RESTART_MS)
-                try:
-                    compile_expression(data.expression, data.expression_type)
-                except FilterExpressionError as error:
-                    log.warning("filter dropped", group=group, topic=topic, reason=str(error))
-                    continue
-                self._put(data)
+                self._put_if_sound(data)
+
+    def _put_if_sound(self, data: ConsumerFilterData) -> bool:
+        try:
+            compile_expression(data.expression, data.expression_type)
+        except FilterExpressionError as error:
+            log.warning(
+                "filter dropped", group=data.consumer_group, topic=data.topic, reason=str(error)
+            )
+            return False
+        self._put(data)
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cometmq.broker.filters.table_handlers import FilterTableHandlers
 from cometmq.broker.parts import Parts, Service
 
 
@@ -21,6 +22,7 @@ class Filters(Service):
         parts.filters.watch(parts.clients, release_topic)
         parts.filters.register(parts.handlers)
         parts.predicates.register(parts.handlers)
+        FilterTableHandlers(parts).register(parts.handlers)
 
     def start(self) -> None:
         self._parts.filters.start(self._parts.tasks)

@@ -16,6 +16,7 @@ from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.model.names import is_retry_topic
+from cometmq.model.topic import DataVersion
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -63,7 +64,8 @@ class OffsetAdmin:
                 if queues is not None:  # removed meanwhile
                     await answer.add(key, queues)
         body = b'{"dataVersion":%b,"offsetTable":%b}' % (
-            encode_body(table.data_version),
+            # Java 5.3's slaves keep no offsets without one: they fail over a null.
+            encode_body(table.data_version or DataVersion()),
             answer.entries(),
         )
         return response(ResponseCode.SUCCESS, body=body)

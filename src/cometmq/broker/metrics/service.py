@@ -10,6 +10,8 @@ from cometmq.broker.metrics.messages import GroupLags, GroupMessages, TopicMessa
 from cometmq.broker.metrics.series import PairSlots
 from cometmq.broker.metrics.state import BrokerState
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.replication.metrics import collect_replication
+from cometmq.broker.replication.service import Replication
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.model.sysflag import PERM_WRITE
@@ -21,7 +23,7 @@ from cometmq.runtime.exposition import Exposition
 class Metrics(Service):
     """Adds the broker's figures and the lag of groups to the pages of `monitoring`.
 
-    `waiting_sends` says how many sends wait for the disk.
+    `waiting_sends` says how many sends wait for the disk or for slaves.
     """
 
     def __init__(
@@ -32,8 +34,10 @@ class Metrics(Service):
         transactions: TransactionService,
         traffic: Traffic,
         waiting_sends: Callable[[], int],
+        copies: Replication,
     ) -> None:
         self._parts = parts
+        self._copies = copies
         self._monitoring = monitoring
         self._pairs = pairs = PairSlots()
         self._state = BrokerState(parts, delayed, transactions, traffic, waiting_sends, pairs)
@@ -61,6 +65,7 @@ class Metrics(Service):
         limit = self._parts.config.metrics_max_pairs
         self._pairs.begin(limit)
         yield from self._state.collect(out)
+        collect_replication(self._copies, out)
         yield from self._topics.collect(out)
         yield from self._groups.collect(out)
         taken_left_out = self._pairs.left_out

@@ -33,7 +33,7 @@ from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.network import TCP_NETWORK, Network
-from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tasks import TaskOwner, quiet_if
 
 log = structlog.get_logger(__name__)
 
@@ -107,14 +107,13 @@ class Registration:
         await asyncio.wait([first], timeout=_FIRST_REGISTRATION_WAIT_S)
         # Java registers again after 10 s, whatever the period is.
         self._tasks.every(self._config.registration_period_s, self.remind, "register", first_s=10.0)
-        if self._master is not None:
-            self._tasks.every(_NO_MASTER_PERIOD_S, self._look_for_master, "look-for-master")
-
-    async def _look_for_master(self) -> None:
-        """Ask again who the master is, as long as none is known."""
-        assert self._master is not None
-        if not self._master.is_told:
-            await self.remind()
+        if (master := self._master) is not None:
+            self._tasks.every(
+                _NO_MASTER_PERIOD_S,
+                lambda: None if master.is_told else self.remind(),
+                "look-for-master",
+                quiet_s=lambda: quiet_if(master.is_told),
+            )
 
     async def close(self) -> None:
         """Tell the name servers that the broker stops."""

@@ -53,7 +53,9 @@ class KnownMaster:
         return list(dict.fromkeys(a for a in (self._beside, self._told_address) if a))
 
     def told(self, name_server: str, address: str | None, ha_address: str | None) -> None:
-        """Take in what a name server answered to a registration."""
+        """Take in what a name server answered to a registration: None if it knows no master, or
+        does not answer.
+        """
         if not address:
             self._told.pop(name_server, None)
             return

@@ -1,7 +1,10 @@
-"""Ask the broker that shall be a slave's master who it is, before anything is taken from it."""
+"""Ask other brokers who they are: the one that shall be a slave's master, before anything is taken
+from it; and one that has our name and id already, before we start beside it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
@@ -11,8 +14,10 @@ from cometmq.protocol import requests
 from cometmq.protocol.header import NoHeader
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.config import parse_properties
+from cometmq.runtime.network import Network
 
 _TIMEOUT_S: Final = 3.0
+_ALONE_TIMEOUT_S: Final = 1.0
 
 
 class WrongMasterError(CometMQError):
@@ -41,6 +46,56 @@ async def check_master(client: RemotingClient, config: BrokerConfig, address: st
             f"the broker at {address} is no master, it has brokerRole={told.get('brokerRole')} and "
             f"brokerId={told.get('brokerId')}: let haMasterAddress lead to the master"
         )
+
+
+async def check_alone(config: BrokerConfig, own_address: str, network: Network) -> None:
+    """Raise ConfigError if a broker that runs elsewhere has this broker's name and id.
+
+    A name server would hand out now the one address and now the other, and two masters would give
+    the same offsets to different messages. Java's brokers do not ask. An address that does not
+    answer is one that the broker had before, or one whose broker is gone: so this notices mistakes,
+    and is no lock. It takes a name server's time-out at most, and that of a broker.
+    """
+    client = RemotingClient(network=network)
+    try:
+        found = await asyncio.gather(
+            *(_holder(client, config, server) for server in config.name_servers())
+        )
+        for address in dict.fromkeys(found):
+            if address is not None and address != own_address:
+                await _refuse_twin(client, config, address)
+    finally:
+        await client.close()
+
+
+async def _refuse_twin(client: RemotingClient, config: BrokerConfig, address: str) -> None:
+    try:
+        told = await ask_configuration(client, address, _ALONE_TIMEOUT_S)
+    except CometMQError:
+        return
+    own = config.broker_name, str(config.broker_id)
+    if (told.get("brokerName"), told.get("brokerId")) == own:
+        raise ConfigError(
+            f"brokerName={config.broker_name} with brokerId={config.broker_id} runs already, at "
+            f"{address} (brokerRole={told.get('brokerRole')}): stop that one first, or give this "
+            "one another brokerName, or as a slave another brokerId"
+        )
+
+
+async def _holder(client: RemotingClient, config: BrokerConfig, server: str) -> str | None:
+    """Return the address that a name server has for this broker's name and id, if any."""
+    try:
+        answer = await client.ask(
+            server,
+            requests.GET_BROKER_CLUSTER_INFO,
+            NoHeader(),
+            what="the question for the brokers",
+            timeout_s=_ALONE_TIMEOUT_S,
+        )
+        broker = answer.body.broker_addr_table.get(config.broker_name)
+    except CometMQError:  # the registration logs it
+        return None
+    return None if broker is None else broker.broker_addrs.get(config.broker_id)
 
 
 async def ask_configuration(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from cometmq.broker.delays.state import DelayState
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.status import StatusHandlers
+from cometmq.broker.replication.tables import MasterTables
+from cometmq.broker.tables import BrokerTables
 from cometmq.errors import ConfigError
+from cometmq.remoting.client import RemotingClient
+from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
 from cometmq.runtime.network import Network
@@ -24,28 +31,34 @@ _DRAIN_S: Final = 3.0
 class Replication(Service):
     """Makes the master's side of the replication or the slave's, as the role says.
 
-    `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave` is None
-    on masters. A slave calls `check` before each connection, see `ReplicationSlave`.
+    `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave`,
+    `known_master` and `tables` are None on masters. Before each connection a slave finds out who the
+    master is, and compares the end of its log with that master's. `broker_tables` get what the
+    master's tables say. Open this before services register handlers: see `bar_writes`.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        network: Network,
-        known_master: KnownMaster,
-        check: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts, network: Network, broker_tables: BrokerTables) -> None:
         self._parts = parts
-        self._known_master = known_master
+        self._client = RemotingClient(network=network)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
+        self.known_master: KnownMaster | None = None
+        self.tables: MasterTables | None = None
         if parts.replication.is_slave:
+            self.known_master = KnownMaster(parts.replication.ha_master_address)
+            self.tables = MasterTables(
+                parts,
+                broker_tables,
+                self.known_master,
+                self._client,
+                lambda: self.divergence is not None,
+            )
             self.slave = ReplicationSlave(
                 parts.store,
                 parts.replication,
                 clock=parts.clock,
                 network=network,
-                check=check,
+                compare=self._compare,
             )
         else:
             self.master = ReplicationMaster(
@@ -85,26 +98,67 @@ class Replication(Service):
                 return None
         return master.port
 
+    @property
+    def needed(self) -> NeededCopies | None:
+        """What sends of a SYNC_MASTER wait for; None in other roles. Known after `bind`."""
+        config = self._parts.replication
+        if self.master is None or config.broker_role != "SYNC_MASTER":
+            return None
+        return NeededCopies(self.master, config)
+
     async def open(self) -> None:
-        StatusHandlers(self._parts, self).register(self._parts.handlers)
+        parts = self._parts
+        if self.tables is not None and (known := self.known_master) is not None:
+            bar_writes(parts.handlers, parts.config, lambda: known.address)
+            serve_reads_while(parts.handlers, lambda: self.divergence)
+            self.tables.open()
+        StatusHandlers(parts, self).register(parts.handlers)
+
+    def show_delays(self, show: Callable[[DelayState], None]) -> None:
+        """Have `show` called with the progress of a master's delayed messages; see `MasterTables`."""
+        if self.tables is not None:
+            self.tables.show_delays(show)
+
+    def start(self) -> None:
+        if self.tables is not None:
+            self.tables.start()
 
     async def listen(self) -> None:
         """Begin to serve slaves, or to copy from the master."""
         if self.master is not None:
             await self.master.start()
-        if self.slave is not None:
-            self._known_master.on_change.append(self._follow)
+        if self.slave is not None and self.known_master is not None:
+            if not self.known_master.candidates() and not self._parts.config.name_servers():
+                log.error(
+                    "this slave has no way to find its master: set namesrvAddr or haMasterAddress"
+                )
+            self.known_master.on_change.append(self._follow)
             self._follow()
             self.slave.start()
 
     def _follow(self) -> None:
-        if self.slave is not None:
-            self.slave.follow(self._known_master.ha_address)
+        if self.slave is not None and self.known_master is not None:
+            self.slave.follow(self.known_master.ha_address)
+
+    async def _compare(self, _ha_address: str) -> Divergence | None:
+        """Return how the own log differs from that of the master. Raises CometMQError if the master
+        is not the right one, or does not answer.
+        """
+        assert self.tables is not None, "a slave has them"
+        address = await self.tables.check()
+        return await find_divergence(self._parts.store, MasterLog(self._client, address))
+
+    @property
+    def divergence(self) -> str | None:
+        """How a slave's log differs from its master's, as far as is known."""
+        found = None if self.slave is None else self.slave.divergence
+        return None if found is None else str(found)
 
     async def stop_copying(self) -> None:
         """End the connection of a slave; call it before what it uses is closed."""
         if self.slave is not None:
             await self.slave.close()
+        await self._client.close()
 
     async def stop_serving(self) -> None:
         """Give slaves in step the end of the log, then close; call it when nothing is appended."""

@@ -19,19 +19,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import structlog
 
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
-from cometmq.broker.parts import Parts, Service
+from cometmq.broker.filters.consumer_filters import ConsumerFilterTable
+from cometmq.broker.parts import Parts
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.master_check import WrongMasterError, check_master
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model import names
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
@@ -39,9 +43,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.request_type import RequestType
 from cometmq.remoting.client import RemotingClient
-from cometmq.replication.divergence import MasterLog, find_divergence
 from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.network import Network
 from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
@@ -55,6 +57,17 @@ _LONGEST_PAUSE_S: Final = 5.0
 # Our log is looked at so often for what a copy of offsets waits for.
 _COVERED_PERIOD_S: Final = 0.5
 _TIMEOUT_S: Final = 10.0
+# By request code: the type of a table's entries, and the table's name in the answer and here.
+_ENTRIES_OF: Final[Mapping[int, tuple[Any, str, str]]] = {
+    requests.GET_ALL_TOPIC_CONFIG.code: (TopicConfig, "topicConfigTable", "topic_config_table"),
+    requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG.code: (
+        SubscriptionGroupConfig,
+        "subscriptionGroupTable",
+        "subscription_group_table",
+    ),
+}
+# Stands for a digest: a broker of Java's does not serve the request.
+_NOT_SERVED: Final = b""
 _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
@@ -67,11 +80,11 @@ class _Offsets(NamedTuple):
     log_end: int
 
 
-class MasterTables(Service):
+class MasterTables:
     """Finds out that a master is the right one, and copies its tables.
 
-    Nothing is copied before `check` has found the master to be right. Those in
-    `on_delays` are called with the progress of delayed messages that was taken over. For the loop's thread only.
+    Nothing is copied before `check` has found the master to be right, nor while `is_diverged` says
+    that our log differs from the master's. For the loop's thread only.
     """
 
     def __init__(
@@ -79,41 +92,48 @@ class MasterTables(Service):
         parts: Parts,
         tables: BrokerTables,
         master: KnownMaster,
-        network: Network,
+        client: RemotingClient,
+        is_diverged: Callable[[], bool],
     ) -> None:
         self._parts = parts
         self._tables = tables
         self._master = master
-        self.on_delays: list[Callable[[DelayState], None]] = []
-        self._client = RemotingClient(network=network)
+        self._client = client
+        self._is_diverged = is_diverged
+        self._show_delays: Callable[[DelayState], None] = lambda _: None
         config_directory = parts.store.config.store_path_root_dir / "config"
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
         self._timer_check_path = config_directory / "timercheck"
         self._delays = DelayState()
-        # How our log has diverged from the master's, as far as is known.
-        self.divergence: str | None = None
+        self._timer_check = b""
         # The address of the broker that was found to be the master.
         self._checked: str | None = None
-        self._fails = False
+        self._failing: set[str] = set()
         self._is_copying = False
+        self._offsets_copy: asyncio.Task[None] | None = None
+        # How often a master was found right: for each connection to it. Offsets that were asked for
+        # before the last one may speak of messages that the master has lost since, by a power cut.
+        self._checks = 0
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
 
-    async def open(self) -> None:
+    def open(self) -> None:
+        """Begin to be a slave: the tables here are those of a master from now on."""
         parts = self._parts
         parts.topics.is_copy = parts.groups.is_copy = parts.offsets.is_copy = True
         state = self._delay_file.read(lambda text: decode_body(text.encode(), DelayState))
-        if state is not None:
-            self._set_delays(state)
+        self._delays = state or DelayState()
         DelayStateHandlers(parts.config, lambda: self._delays).register(parts.handlers)
         self._master.on_change.append(self._master_changed)
 
-    def start(self) -> None:
-        self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
+    def show_delays(self, show: Callable[[DelayState], None]) -> None:
+        """Have `show` called with the progress of delayed messages, now and when it is copied."""
+        self._show_delays = show
+        show(self._delays)
 
-    async def end(self) -> None:
-        """Close the connection to the master."""
-        await self._client.close()
+    def start(self) -> None:
+        """Copy from time to time."""
+        self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
 
     # -- who the master is --
 
@@ -122,13 +142,12 @@ class MasterTables(Service):
         self._checked = None
         self._known.clear()
 
-    async def check(self, _ha_address: str) -> None:
-        """Raise CometMQError unless the broker that sends the log is the right master, and our log
-        the beginning of its.
+    async def check(self) -> str:
+        """Return the address of the broker that sends the log. Raises CometMQError unless it is the
+        right master.
 
         Call this before each connection to the master's HA address: another broker may have started
-        there, or a former master which has other messages. The tables are copied soon after the
-        first time that all was right.
+        there. The tables are copied soon after the first time that the master was found right.
         """
         unreached: CometMQError | None = None
         for address in self._master.candidates():
@@ -139,48 +158,54 @@ class MasterTables(Service):
                 )
             try:
                 await check_master(self._client, self._parts.config, address)
-                await self._compare_logs(address)
             except WrongMasterError:
                 self._checked = None
                 raise
             except CometMQError as error:
                 unreached = unreached or error
                 continue
+            self._checks += 1
             if self._checked != address:
                 self._checked = address
                 self._parts.tasks.spawn(self.copy(), "copy-tables-first")
-            return
+            return address
         assert unreached is not None, "a master that is followed has an address"
         raise unreached
-
-    async def _compare_logs(self, address: str) -> None:
-        found = await find_divergence(self._parts.store, MasterLog(self._client, address))
-        self.divergence = None if found is None else str(found)
-        if self.divergence is not None:
-            self._parts.long_polling.release_all()
-            raise WrongMasterError(self.divergence)
 
     # -- tables --
 
     async def copy(self) -> None:
-        """Copy all tables once, if the master is known and no copy is under way."""
+        """Copy all tables once, if the master is known and no copy is under way.
+
+        Offsets may wait long for a log that is far behind; topics and groups do not wait with them.
+        """
         address = self._checked
-        if address is None or self._is_copying:
+        if address is None or self._is_diverged():
             return
-        self._is_copying = True
+        if not self._is_copying:
+            self._is_copying = True
+            try:
+                await self._logged("tables", address, self._copy_from(address))
+            finally:
+                self._is_copying = False
+        if self._offsets_copy is None or self._offsets_copy.done():
+            copy = self._logged("offsets", address, self._copy_offsets(address))
+            self._offsets_copy = self._parts.tasks.spawn(copy, "copy-offsets")
+
+    async def _logged(self, what: str, address: str, copying: Coroutine[Any, Any, None]) -> None:
+        """Await a copy, and log when copies begin to fail, and when they succeed again."""
         try:
-            await self._copy_from(address)
+            await copying
         except CometMQError as error:
-            # Once, not at each attempt.
-            if not self._fails:
-                self._fails = True
-                log.warning("the master's tables are not copied", master=address, reason=str(error))
+            if what not in self._failing:
+                self._failing.add(what)
+                log.warning(
+                    "not copied from the master", what=what, master=address, reason=str(error)
+                )
         else:
-            if self._fails:
-                self._fails = False
-                log.info("the master's tables are copied again", master=address)
-        finally:
-            self._is_copying = False
+            if what in self._failing:
+                self._failing.remove(what)
+                log.info("copied from the master again", what=what, master=address)
 
     async def _copy_from(self, address: str) -> None:
         parts = self._parts
@@ -193,8 +218,16 @@ class MasterTables(Service):
             lambda: parts.groups.table.data_version,
             parts.groups,
         )
+        await self._copy_filters(address)
+
+    async def _copy_offsets(self, address: str) -> None:
+        checks = self._checks
         offsets = await self._offsets(address)
-        if await self._is_covered(address, offsets.log_end):
+        while self._parts.store.flushed_offset < offsets.log_end:
+            await asyncio.sleep(_COVERED_PERIOD_S)
+            if self._checks != checks:
+                return
+        if self._checks == checks and self._checked == address and not self._is_diverged():
             await self._take_over(offsets)
 
     async def _copy_versioned(
@@ -209,10 +242,53 @@ class MasterTables(Service):
         digest = hashlib.blake2b(body).digest()
         if self._known.get(request_type.code) == digest:
             return
-        table = await _in_thread(lambda: request_type.answer_body.decode(body))
+        table = await self._decoded(body, request_type)
         if table.data_version != version() and address == self._checked:
             await run_slices(manager.copy(table))
         self._known[request_type.code] = digest
+
+    async def _decoded(self, body: bytes, request_type: RequestType[Any, Any, Any, Any]) -> Any:
+        """Return the table in an answer.
+
+        The decoder keeps the interpreter to itself until it is done, also in another thread. So the
+        entries of a table of megabytes are decoded one by one, in slices.
+        """
+        type_, field, attribute = _ENTRIES_OF[request_type.code]
+        rough: dict[str, msgspec.Raw]
+        try:
+            rough = await _in_thread(lambda: msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+            entries = await _in_thread(
+                lambda: msgspec.json.decode(rough.pop(field), type=dict[str, msgspec.Raw])
+            )
+            table = request_type.answer_body.decode(msgspec.json.encode(rough))
+        except (msgspec.DecodeError, KeyError):
+            # In Java's dialect, which is taken apart in Python, and so lets the loop go on.
+            return await _in_thread(lambda: request_type.answer_body.decode(body))
+        whole = getattr(table, attribute)
+
+        def decode() -> Iterator[None]:
+            for key, raw in entries.items():
+                whole[key] = decode_body(bytes(raw), type_)
+                yield
+
+        await run_slices(decode())
+        return table
+
+    async def _copy_filters(self, address: str) -> None:
+        code = requests.GET_ALL_CONSUMER_FILTERS.code
+        if self._known.get(code) == _NOT_SERVED:
+            return
+        body = await self._ask(
+            address,
+            requests.GET_ALL_CONSUMER_FILTERS,
+            also=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
+        )
+        digest = hashlib.blake2b(body).digest() if body else _NOT_SERVED
+        if self._known.get(code) != digest:
+            if body:
+                table = await _in_thread(lambda: decode_body(body, ConsumerFilterTable))
+                await run_slices(self._parts.filters.manager.copy(table))
+            self._known[code] = digest
 
     async def _offsets(self, address: str) -> _Offsets:
         consumed = await self._ask(address, requests.GET_ALL_CONSUMER_OFFSET)
@@ -237,29 +313,18 @@ class MasterTables(Service):
             int(end),
         )
 
-    async def _is_covered(self, address: str, log_end: int) -> bool:
-        """Wait until our disk has the log up to there; return False if the master changes first."""
-        while self._parts.store.flushed_offset < log_end:
-            await asyncio.sleep(_COVERED_PERIOD_S)
-            if self._checked != address:
-                return False
-        return True
-
     async def _take_over(self, offsets: _Offsets) -> None:
         parts = self._parts
         await run_slices(parts.offsets.merge(offsets.consumed))
         self._tables.save_offsets()
         if offsets.delays != self._delays:
-            delays = offsets.delays
+            delays = self._delays = offsets.delays
             parts.state.soon(self._delay_file, lambda: pretty_pieces(delays))
-            self._set_delays(delays)
-        if offsets.timer_check and parts.store.max_offset(names.TIMER_TOPIC, 0):
+            self._show_delays(delays)
+        is_new = offsets.timer_check not in (b"", self._timer_check)
+        if is_new and parts.store.max_offset(names.TIMER_TOPIC, 0):
             await _in_thread(lambda: self._write_timer_check(offsets.timer_check))
-
-    def _set_delays(self, state: DelayState) -> None:
-        self._delays = state
-        for listener in self.on_delays:
-            listener(state)
+            self._timer_check = offsets.timer_check
 
     def _write_timer_check(self, data: bytes) -> None:
         disk = self._parts.disk

@@ -100,7 +100,8 @@ class SendHandler:
     """Serves the sends of one broker. For the loop's thread only.
 
     `put_half` stores the half message of a transaction, as `MessagePut.put` stores others. With
-    `group_commit` the answer waits until the disk has the message, unless its sender does not wait.
+    `group_commit` the answer waits until the message is safe, unless its sender does not wait;
+    `check` then raises Refused while messages cannot become safe.
     A message whose topic is new waits until the disk has the topic and `announced` has returned:
     see `FirstSends`.
     """
@@ -113,6 +114,7 @@ class SendHandler:
         retry: RetryHandler,
         announced: Callable[[], Awaitable[None]],
         group_commit: GroupCommit | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         config = parts.config
         self._config = config
@@ -125,10 +127,13 @@ class SendHandler:
         self._retry = retry
         self._put_half = put_half
         self._group_commit = group_commit
+        self._check = check
+        serve = self.send if check is None else self._check_and_send
+        self._serve: Callable[[Connection, SendRequest], None] = serve
         self._targets: dict[str, _Target] = {}
         self._announced = announced
         self._first_sends = FirstSends(
-            self._open_target, self._ready, self.send, self._is_there, parts.tasks
+            self._open_target, self._ready, self._serve, self._is_there, parts.tasks
         )
         self._unique_ids = UniqueIdGenerator(
             parts.packed_host[:-4],
@@ -164,9 +169,9 @@ class SendHandler:
         self._answer = answer_template(self._ext_json)
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(requests.SEND_MESSAGE, self.send)
-        handlers.register(requests.SEND_MESSAGE_V2, self.send)
-        handlers.register(requests.SEND_BATCH_MESSAGE, self.send)
+        handlers.register(requests.SEND_MESSAGE, self._serve)
+        handlers.register(requests.SEND_MESSAGE_V2, self._serve)
+        handlers.register(requests.SEND_BATCH_MESSAGE, self._serve)
 
     def topic_changed(self, topic: str) -> None:
         """Forget what was computed for `topic`."""
@@ -180,10 +185,15 @@ class SendHandler:
             await self._topics.written()
         return target.queue_for(header.queue_id)
 
+    def _check_and_send(self, connection: Connection, request: SendRequest) -> None:
+        if self._check is not None and _WAIT_NOT not in (request.header.properties or ""):
+            self._check()
+        self.send(connection, request)
+
     def send(self, connection: Connection, request: SendRequest) -> None:
         """Store one message, or a batch of them, and answer where it lies.
 
-        The answer may wait for the disk, and the message for its topic.
+        The answer may wait for the disk and for slaves, and the message for its topic.
         """
         header = request.header
         target = self._targets.get(header.topic)
@@ -269,7 +279,7 @@ class SendHandler:
             if answered is not None:
                 answered()
             return
-        self._group_commit.answer_when_flushed(
+        self._group_commit.answer_when_safe(
             self._store.commit_log.end, connection, request, ext_json, answered
         )
 

@@ -7,17 +7,19 @@ from collections.abc import Awaitable, Callable
 from cometmq.broker.delays.put import MessagePut
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.sends.reply import ReplyHandler
 from cometmq.broker.sends.send import SendHandler
-from cometmq.broker.storage.group_commit import GroupCommit
+from cometmq.broker.storage.group_commit import DiskLine, GroupCommit, SlaveLine
 from cometmq.model.topic import TopicConfig
 
 
 class Sends(Service):
     """Serves sends and replies.
 
-    `put_half` stores half messages; `announced` returns when name servers know all topics.
+    `put_half` stores half messages; `announced` returns when name servers know all topics. With
+    `copies` sends wait for slaves.
     """
 
     runs_on_slave = False
@@ -29,14 +31,23 @@ class Sends(Service):
         put_half: Callable[[IncomingMessage], tuple[int, int]],
         retry: RetryHandler,
         announced: Callable[[], Awaitable[None]],
+        copies: NeededCopies | None = None,
     ) -> None:
         self._parts = parts
-        self._group_commit = _group_commit(parts)
-        self._handler = SendHandler(parts, put, put_half, retry, announced, self._group_commit)
+        self._group_commit = _group_commit(parts, copies)
+        self._handler = SendHandler(
+            parts,
+            put,
+            put_half,
+            retry,
+            announced,
+            self._group_commit,
+            None if copies is None else copies.check,
+        )
 
     @property
     def waiting_count(self) -> int:
-        """How many sends wait for the disk."""
+        """How many sends wait for the disk or for slaves."""
         return 0 if self._group_commit is None else self._group_commit.waiting_count
 
     async def open(self) -> None:
@@ -51,8 +62,11 @@ class Sends(Service):
             self._handler.topic_changed(topic.topic_name)
 
 
-def _group_commit(parts: Parts) -> GroupCommit | None:
+def _group_commit(parts: Parts, copies: NeededCopies | None) -> GroupCommit | None:
     config = parts.store.config
-    if config.flush_disk_type != "SYNC_FLUSH":
-        return None
-    return GroupCommit(parts.flusher, lambda: config.sync_flush_timeout / 1000, parts.tasks)
+    disk = slaves = None
+    if config.flush_disk_type == "SYNC_FLUSH":
+        disk = DiskLine(parts.flusher, lambda: config.sync_flush_timeout / 1000, parts.tasks)
+    if copies is not None:
+        slaves = SlaveLine(copies)
+    return None if disk is None and slaves is None else GroupCommit(disk, slaves)

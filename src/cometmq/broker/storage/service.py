@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.storage.cleaning import CleaningHandlers, CleaningTimer
@@ -21,7 +21,7 @@ class Storage(Service):
     would expire with its commit-log file; see `Cleaner.on_expiring`.
     """
 
-    def __init__(self, parts: Parts, rolls: list[Callable[[int], int]]) -> None:
+    def __init__(self, parts: Parts, rolls: Sequence[Callable[[int], int]]) -> None:
         self._parts = parts
         self._rolls = rolls
         self._indexing = Indexing(parts.store, parts.tasks, parts.workers)

@@ -55,7 +55,7 @@ class QueueBuilder:
             lambda _topic, _queue_id: self._queue,
             work.config.delay_levels_ms,
             fill_gaps=True,
-            log_min_offset=work.min_offset,
+            log_min_offset=lambda: work.min_offset,
             deleted=work.deleted,
         )
 

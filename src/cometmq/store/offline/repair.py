@@ -144,7 +144,7 @@ def repair(
             disk.remove_tree(path)
     finally:
         lock.release()
-    _rebuild(config, disk, clock, progress("consume queues and index"))
+    rebuild(config, disk, clock, progress("consume queues and index"))
 
 
 def _make_blank(disk: Disk, path: Path, size: int) -> None:
@@ -198,7 +198,7 @@ def _give_up(store: OfflineStore, damage: Damage, kept: Path, timestamp: int) ->
     disk.sync(damage.path)
 
 
-def _rebuild(config: StoreConfig, disk: Disk, clock: Clock, progress: Progress | None) -> None:
+def rebuild(config: StoreConfig, disk: Disk, clock: Clock, progress: Progress | None) -> None:
     """Open the store as after a crash, without a checkpoint, complete the index, and close it."""
     store = MessageStore(config, clock=clock, store_host=_HOST, disk=disk)
     store.open(progress)

@@ -35,7 +35,7 @@ from cometmq.store.reading.units import UNIT_DTYPE, Units, is_message
 from cometmq.store.store import MessageStore
 
 _LOST: Final = LOST_TOPIC.encode()
-_LEAST_FILLER: Final = MIN_RECORD_SIZE + len(_LOST)
+LEAST_FILLER: Final = MIN_RECORD_SIZE + len(_LOST)
 _FILLER: Final = 1 << 20
 _CHUNK: Final = 1 << 16
 _ZEROS: Final = bytes(_CHUNK)
@@ -174,7 +174,7 @@ def _find(store: OfflineStore, selection: Selection, progress: Progress | None) 
         files = [file for file in files if file.base < end]
     _check_whole(files)
     # In front of the first record there is nothing, or room for a filler.
-    least = (first - first % size) + _LEAST_FILLER
+    least = (first - first % size) + LEAST_FILLER
     found = Slice(store.config, first, first)
     part = OfflineStore(store.config, store.disk)
     part.log_files = files
@@ -292,7 +292,7 @@ def _copy_log(store: OfflineStore, made: Slice, disk: Disk, progress: Progress |
         disk.allocate(path, size, reserved=1)
         start = max(made.first_offset - file.base, 0)
         stop = min(made.end_offset - file.base, size)
-        for at, data in _fillers(file.base, start, made.first_timestamp):
+        for at, data in fillers(file.base, start, made.first_timestamp):
             disk.write_at(path, at, memoryview(data))
         for at in range(start, stop, _CHUNK):
             end = min(at + _CHUNK, stop)
@@ -305,7 +305,7 @@ def _copy_log(store: OfflineStore, made: Slice, disk: Disk, progress: Progress |
     disk.sync_directory(directory)
 
 
-def _fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]]:
+def fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]]:
     """Yield what is not zero of records that fill the first `size` bytes of a file."""
     at = 0
     while at < size:
@@ -313,7 +313,7 @@ def _fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]
         length = left if left < 2 * _FILLER else _FILLER
         record = encode_record(
             topic=_LOST,
-            body=bytes(length - _LEAST_FILLER),
+            body=bytes(length - LEAST_FILLER),
             properties=b"",
             queue_id=0,
             queue_offset=0,
@@ -324,7 +324,7 @@ def _fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]
             store_timestamp=timestamp,
             store_host=_HOST,
         )
-        tail = len(record) - (length - _LEAST_FILLER) - BODY_AT
+        tail = len(record) - (length - LEAST_FILLER) - BODY_AT
         yield at, record[:BODY_AT]
         yield at + len(record) - tail, record[len(record) - tail :]
         at += length

@@ -54,7 +54,7 @@ class BatchDispatcher:
         delay_levels_ms: Sequence[int],
         *,
         fill_gaps: bool,
-        log_min_offset: int,
+        log_min_offset: Callable[[], int],
         deleted: Mapping[str, int] | None = None,
         on_arrival: Arrival | None = None,
         is_awaited: Callable[[str, int], bool] = lambda _topic, _queue_id: True,

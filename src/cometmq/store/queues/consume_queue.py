@@ -285,6 +285,14 @@ class ConsumeQueue:
         unit = self.unit(self.next_offset - 1)
         return unit if unit is not None and unit.size != PLACEHOLDER_SIZE else None
 
+    def began_before(self, physical_offset: int) -> bool:
+        """Say whether the queue's first message lies, or lay, in front of a commit-log offset."""
+        for queue_offset in (self.first_offset, self.min_offset):
+            unit = self.unit(queue_offset)
+            if unit is not None and unit.size != PLACEHOLDER_SIZE:
+                return unit.physical_offset < physical_offset
+        return False
+
     def flush(self, least_pages: int) -> bool:
         """Sync if at least `least_pages` pages wait; see MappedFileQueue.flush."""
         return self.files.flush(self.next_offset * UNIT_SIZE, least_pages)

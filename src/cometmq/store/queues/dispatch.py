@@ -39,7 +39,7 @@ class Dispatcher:
     If units are missing before a record, `dispatch` fills the gap with `fill_gaps`, and raises
     QueueBehindError without. `on_arrival` is called for each record, as an append would call it.
     Records below the commit-log offset that `deleted` has for their topic get no unit (see
-    `QueueLedger`). `begun_anew(topic, queue_id, offset)` is called when the first message of a queue
+    `QueueLedger`). `log_min_offset` returns where the log begins. `begun_anew(topic, queue_id, offset)` is called when the first message of a queue
     comes behind others: its topic was deleted, by a master, and made again. It must remove the
     queue, whose last record ended at `offset`.
     """
@@ -50,7 +50,7 @@ class Dispatcher:
         delay_levels_ms: Sequence[int],
         *,
         fill_gaps: bool,
-        log_min_offset: int = 0,
+        log_min_offset: Callable[[], int] = lambda: 0,
         on_arrival: Arrival | None = None,
         deleted: Mapping[str, int] | None = None,
         begun_anew: BegunAnew | None = None,
@@ -118,7 +118,7 @@ class Dispatcher:
         message of the queue, the unit is NO_MESSAGE.
         """
         last = queue.last_message()
-        if last is None or last.physical_offset < self._log_min_offset:
+        if last is None or last.physical_offset < self._log_min_offset():
             return NO_MESSAGE
         return Unit(record.offset, record.size, tags_code_of(record, self._delay_levels_ms))
 

@@ -12,6 +12,8 @@ queues   how far each queue was at a start or stop: its first and its next queue
          only shrinks with the log at the other. So a queue that is shorter than noted was removed,
          cut or replaced by hand
 index    commit-log offset of the last message that an index file has an entry for
+replica  true if the log, or a part of it, is a copy of a master's. Then a queue whose first message
+         comes again was deleted by the master; a master notes its deletions above
 
 Java has no counterpart. A store without the file, such as Java leaves, is used as Java would use
 it.
@@ -57,18 +59,21 @@ class QueueLedger:
         self.deleted: dict[str, int] = {}
         self.queues: dict[QueueKey, KnownQueue] = {}
         self.index: dict[str, int] = {}
+        self.is_replica = False
 
     # -- the file --
 
     def load(self) -> None:
         """Read the file; a file with invalid contents counts as none."""
         self.deleted, self.queues, self.index = {}, {}, {}
+        self.is_replica = False
         if self._disk.size(self.path) is None:
             return
         try:
             found = json.loads(self._disk.read(self.path))
             deleted = _offsets(found["deleted"])
             index = _offsets(found["index"])
+            is_replica = bool(found.get("replica"))
             queues = {
                 (topic, int(queue_id)): _known(values)
                 for topic, ids in found["queues"].items()
@@ -82,13 +87,19 @@ class QueueLedger:
             )
             return
         self.deleted, self.queues, self.index = deleted, queues, index
+        self.is_replica = is_replica
 
     def save(self) -> None:
         """Replace the file as a whole, durably. Raises StoreError; the file is then as before."""
         by_topic: dict[str, dict[str, KnownQueue]] = {}
         for (topic, queue_id), known in self.queues.items():
             by_topic.setdefault(topic, {})[str(queue_id)] = known
-        text = json.dumps({"deleted": self.deleted, "queues": by_topic, "index": self.index})
+        contents: dict[str, object] = {
+            "deleted": self.deleted, "queues": by_topic, "index": self.index,
+        }  # fmt: skip
+        if self.is_replica:
+            contents["replica"] = True
+        text = json.dumps(contents)
         temporary = self.path.with_name(self.path.name + ".tmp")
         self._disk.write(temporary, text.encode())
         self._disk.rename(temporary, self.path)

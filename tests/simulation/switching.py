@@ -1,0 +1,155 @@
+"""Switches between masters and slaves by hand, as an operator does in a run, and brings masters back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tests.simulation import history as h
+from tests.simulation.replicas import Replicas
+from tests.simulation.schedule import SwitchPlan
+from tests.simulation.workloads.stage import BROKER_PORT, OPERATOR, Stage
+
+from cometmq.broker.config import broker_configs
+from cometmq.errors import CometMQError
+from cometmq.remoting.client import RemotingClient
+from cometmq.replication.divergence import MasterLog, find_common
+from cometmq.runtime.surroundings import current
+from cometmq.store.config import StoreConfig
+from cometmq.store.files.disk import Disk
+from cometmq.store.offline.rejoin import OwnLog, plan_rejoin, rejoin
+from cometmq.store.offline.store import open_offline
+from cometmq.testing.cluster import Cluster
+from cometmq.testing.virtual.errors import NodeKilledError
+
+Step = Callable[[str], Any]
+
+
+class Switching:
+    """Does what switches say. A former master is `away` until it is a slave: no fault may start it, since
+    it would be a second master.
+    """
+
+    def __init__(
+        self, cluster: Cluster, stage: Stage, replicas: Replicas, forgotten: Callable[[], None]
+    ) -> None:
+        self.away: set[str] = set()
+        self._cluster = cluster
+        self._stage = stage
+        self._replicas = replicas
+        # Is called when what a former master had alone is gone.
+        self._forgotten = forgotten
+
+    async def run(self, plan: SwitchPlan) -> None:
+        """End a master, promote a slave, and bring the former master back as a slave, if it is to."""
+        stage, replicas = self._stage, self._replicas
+        await stage.sleep_until(plan.at_s)
+        former = replicas.masters[plan.broker]
+        if former in self.away or self._cluster.node(former).is_killed:
+            return  # a fault was quicker, and will start it again
+        self.away.add(former)
+        replicas.look(plan.broker)
+        await self._end(plan, former)
+        replicas.look(plan.broker)
+        await asyncio.sleep(plan.after_s)
+        successor = replicas.successor(plan.broker)
+        if successor is None:
+            self.away.discard(former)
+            await self._step("restart", former, self._cluster.restart)
+            replicas.runs_again(former)
+            return
+        await self._promote(plan.broker, former, successor)
+        await asyncio.sleep(plan.returns_after_s)
+        await self._return(plan, former)
+
+    async def _end(self, plan: SwitchPlan, former: str) -> None:
+        self._replicas.down.add(former)
+        if plan.how == "stop":
+            await self._step("stop", former, self._cluster.stop_broker)
+        elif plan.how == "kill":
+            await self._step("kill", former, self._cluster.kill)
+        else:
+            self._replicas.torn.add(former)
+            await self._step("power_off", former, self._cluster.power_off)
+
+    async def _promote(self, broker: str, former: str, successor: str) -> None:
+        stage, replicas = self._stage, self._replicas
+        replicas.look(broker)
+        ends = replicas.queue_ends(successor)
+        changed = h.MasterChanged(
+            at_s=stage.at_s, node=successor, broker=broker, server=successor, former=former
+        )
+        stage.record(changed)
+        replicas.masters[broker] = successor
+        self._forgotten()
+        await self._step("promote", successor, self._cluster.promote)
+        stage.record(
+            h.MasterChanged(
+                at_s=stage.at_s,
+                node=successor,
+                broker=broker,
+                server=successor,
+                former=former,
+                queue_ends=ends,
+                done=True,
+            )
+        )
+        replicas.look(broker)
+
+    async def _return(self, plan: SwitchPlan, former: str) -> None:
+        if plan.returns == "never":
+            return
+        if plan.returns == "wiped":
+            await self._step("wipe", former, self._cluster.wipe)
+        elif plan.returns == "mended" and not await self._step("mend_store", former, self._mend):
+            return
+        self.away.discard(former)
+        if await self._step("demote", former, self._cluster.demote):
+            self._replicas.runs_again(former)
+
+    async def _mend(self, former: str) -> None:
+        """Cut off what the former master has and the new one has not, as `cometmq store rejoin` does."""
+        broker = self._replicas.broker_of(former) or former
+        master = self._cluster.node(self._replicas.masters[broker])
+        node = self._cluster.node(former)
+        _, config, _ = broker_configs(
+            {"storePathRootDir": str(self._cluster.directory / former), "brokerIP1": node.host},
+            source="properties",
+        )
+        await self._stage.node(OPERATOR).run_in(
+            _rejoin(config, node.disk, f"{master.host}:{BROKER_PORT}")
+        )
+
+    async def _step(self, name: str, node: str, step: Step) -> bool:
+        """Do one thing to a node; return whether it came to its end. Disks and faults may be against it."""
+        stage = self._stage
+        stage.record(h.FaultInjected(at_s=stage.at_s, node=node, name=name, args={"node": node}))
+        try:
+            done = step(node)
+            if isinstance(done, Awaitable):
+                await done
+        except (CometMQError, NodeKilledError) as error:
+            stage.record(
+                h.FaultInjected(
+                    at_s=stage.at_s,
+                    node=node,
+                    name=f"{name}-failed",
+                    args={"node": node, "error": f"{type(error).__name__}: {error}"},
+                )
+            )
+            return False
+        return True
+
+
+async def _rejoin(config: StoreConfig, disk: Disk, master: str) -> None:
+    remoting = RemotingClient()
+    try:
+        with open_offline(config, disk) as store:
+            log = OwnLog(store)
+            common = await find_common(log, MasterLog(remoting, master), lambda *_: None)
+            plan = plan_rejoin(store, log, common.offset, whole=common.whole)
+        if not plan.is_empty:
+            rejoin(plan, disk, clock=current().clock, master=master, progress=lambda _: None)
+    finally:
+        await remoting.close()
