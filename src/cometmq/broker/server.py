@@ -172,8 +172,8 @@ class Broker:
 
     @property
     def slave(self) -> ReplicationSlave | None:
-        """What copies the log of the master, once the broker is started; None on a master."""
-        return self._copies.slave
+        """What copies the log of the master; None on a master, and before the start."""
+        return None if self._copies is None else self._copies.slave
 
     @property
     def metrics_address(self) -> str | None:
@@ -342,7 +342,7 @@ class Broker:
             Topics(parts, tables, self._registration.announced, storage.work_off)
         )
         # A slave has the tables of its master.
-        if self._shared_tables is not None and not is_slave:
+        if self._shared_tables is not None and not self.replication.is_slave:
             from cometmq.broker.siblings.service import Siblings
 
             await self._opened(Siblings(parts, tables, self._shared_tables, topics.delete))
