@@ -531,3 +531,19 @@ def test_the_node_of_the_test_has_faults_of_links_and_clocks_and_cannot_be_stopp
                 assert "main" not in cluster.nodes.all()  # what is drawn would stop the test
 
         cluster.run(main())
+
+
+def test_a_fault_that_nobody_knows_is_named_with_its_line_and_what_may_be_meant() -> None:
+    async def main(cluster: Any) -> None:
+        with pytest.raises(AttributeError) as caught:
+            cluster.blackhol("main", "broker-a")
+        told = str(caught.value)
+        assert "no fault or method blackhol, asked for at " in told
+        assert "test_virtual_faults.py:" in told
+        assert told.endswith("did you mean blackhole?")
+        with pytest.raises(AttributeError, match=r"explode, asked for at .*; its faults are "):
+            cluster.explode()
+        assert not hasattr(cluster, "_explode")
+
+    with Cluster(clock="virtual") as cluster:
+        cluster.run(main(cluster))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +51,7 @@ def limited(what: str, limit_s: float, *, grace_s: float = GRACE_S) -> Iterator[
     before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, limit_s, grace_s)
     # For a run that hangs where no signal is served, in a regular expression for example.
-    faulthandler.dump_traceback_later(limit_s + 2 * grace_s, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(limit_s + 2 * grace_s, exit=True, file=2)
     try:
         yield
     finally:

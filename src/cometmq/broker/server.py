@@ -172,8 +172,8 @@ class Broker:
 
     @property
     def slave(self) -> ReplicationSlave | None:
-        """What copies the log of the master, once the broker is started; None on a master."""
-        return self.copies.slave
+        """What copies the log of the master; None on a master, and before the start."""
+        return None if self._copies is None else self._copies.slave
 
     @property
     def metrics_address(self) -> str | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 
 from cometmq.runtime.randomness import Randomness
-from cometmq.testing.faults import NodeName, NodeNames, Nodes, fault
+from cometmq.runtime.spelling import did_you_mean
+from cometmq.testing.faults import FAULTS, NodeName, NodeNames, Nodes, fault
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.servers import VirtualServers
@@ -80,6 +81,23 @@ class ClusterFaults:
     FaultError. All but `restart` happen at once and are plain methods. A fault that has happened
     already, such as a kill of a node that is down, changes nothing.
     """
+
+    # Not for type checkers, which would then take any name for a method.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say at once that no fault has this name, where it was asked for and what may be meant."""
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            # Imported here because clusters in real time do without all that.
+            from cometmq.testing.virtual.origins import calling_line
+
+            line, _ = calling_line()
+            meant = did_you_mean(name, [each for each in dir(type(self)) if each[0] != "_"])
+            raise AttributeError(
+                f"a cluster has no fault or method {name}, asked for at {line}"
+                + (meant or f"; its faults are {', '.join(sorted(FAULTS))}")
+            )
 
     @property
     @abstractmethod

@@ -295,6 +295,20 @@ def test_damage_in_the_part_is_named_and_damage_elsewhere_does_no_harm(sliced: S
     sliced.verify(made, after).close()
 
 
+def test_a_missing_file_in_the_part_is_named_and_one_elsewhere_does_no_harm(
+    sliced: Sliced,
+) -> None:
+    size = 4 * 4096
+    base = 2 * size
+    sliced.disk.remove(SOURCE / "commitlog" / f"{base:020d}")
+    said = rf"no file for the offsets from {base} to {base + size}, .* --to {base} or --from {base + size}"
+    with pytest.raises(StoreUnusableError, match=said):
+        sliced.slice(Selection())
+    after = [record for record in sliced.sent if record.physical_offset >= base + size]
+    made = sliced.slice(Selection(first_offset=base + size))
+    sliced.verify(made, after).close()
+
+
 @pytest.mark.parametrize(
     "operation", ["allocate", "write_at", "sync", "sync_directory", "overwrite"]
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Coroutine
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -620,3 +622,20 @@ def test_local_times_are_utc_in_virtual_time_only(monkeypatch: pytest.MonkeyPatc
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_a_ctrl_c_names_the_line_of_the_users_where_the_run_was() -> None:
+    async def wait_for_ever() -> None:
+        await asyncio.sleep(1e9)  # interrupted here
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(1, signal.raise_signal, signal.SIGINT)
+        await wait_for_ever()
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(main())
+    line = line_of("interrupted here")
+    assert line in str(caught.value)
+    innermost = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert (Path(innermost.filename).name, innermost.name) == (HERE, "wait_for_ever")
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None

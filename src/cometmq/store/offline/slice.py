@@ -13,6 +13,7 @@ import dataclasses
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -171,6 +172,7 @@ def _find(store: OfflineStore, selection: Selection, progress: Progress | None) 
     files = [file for file in store.log_files if file.end > first]
     if end is not None:
         files = [file for file in files if file.base < end]
+    _check_whole(files)
     # In front of the first record there is nothing, or room for a filler.
     least = (first - first % size) + LEAST_FILLER
     found = Slice(store.config, first, first)
@@ -195,6 +197,17 @@ def _find(store: OfflineStore, selection: Selection, progress: Progress | None) 
             f"files have the offsets from {store.min_offset} to {log_end}"
         )
     return found
+
+
+def _check_whole(files: list[MappedFile]) -> None:
+    """Raise StoreUnusableError if a file of the log is missing between others of the part."""
+    for before, after in pairwise(files):
+        if before.end != after.base:
+            raise StoreUnusableError(
+                f"the log has no file for the offsets from {before.end} to {after.base}, behind "
+                f"{before.path}: bring the file back, or choose a part on one side of the gap, with "
+                f"--to {before.end} or --from {after.base}"
+            )
 
 
 def _of_queues(store: OfflineStore, selection: Selection) -> tuple[int, int]:

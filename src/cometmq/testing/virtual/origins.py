@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Final, NamedTuple
 
 import cometmq
@@ -52,6 +52,18 @@ def is_users(line: Line) -> bool:
 
 def _line(code: CodeType, number: int | None) -> Line:
     return Line(code.co_filename, number or code.co_firstlineno, code.co_qualname)
+
+
+def innermost_of_users(error: BaseException | None) -> tuple[Line, TracebackType] | None:
+    """Return the innermost line of the user's that an error came by, and a traceback of it alone."""
+    found = None
+    entry = None if error is None else error.__traceback__
+    while entry is not None:
+        line = _line(entry.tb_frame.f_code, entry.tb_lineno)
+        if is_users(line):
+            found = line, TracebackType(None, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        entry = entry.tb_next
+    return found
 
 
 def calling_line() -> tuple[Line | None, bool]:

@@ -12,6 +12,7 @@ from cometmq.testing.virtual.errors import LeftBehindError
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
 from cometmq.testing.virtual.node import Node
+from cometmq.testing.virtual.origins import innermost_of_users
 
 T = TypeVar("T")
 
@@ -119,8 +120,23 @@ class World:
             )
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` on the node `main` and return its result. May be called again."""
-        return self._runner.run(main, context=self.node(MAIN).context())
+        """Run `main` on the node `main` and return its result. May be called again.
+
+        A Ctrl-C raises KeyboardInterrupt at the line of the user's where `main` was.
+        """
+        try:
+            return self._runner.run(main, context=self.node(MAIN).context())
+        except KeyboardInterrupt as error:
+            # The runner raises a new one, behind the cancellation of `main`, at a line of its own.
+            before = error.__context__
+            is_runners = type(error) is KeyboardInterrupt and isinstance(
+                before, asyncio.CancelledError
+            )
+            interrupted = innermost_of_users(before) if is_runners else None
+            if interrupted is None:
+                raise
+        line, traceback = interrupted
+        raise KeyboardInterrupt(f"at {line}").with_traceback(traceback)
 
     def _left_behind(self) -> list[str]:
         tasks, timers = self.loop.tasks(), self.loop.timers()
