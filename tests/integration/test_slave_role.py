@@ -23,12 +23,17 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.headers import (
     EndTransactionRequestHeader,
+    OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
+    QueryMessageRequestHeader,
+    SearchOffsetRequestHeader,
     SendMessageRequestHeader,
     UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader,
 )
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
@@ -78,18 +83,26 @@ async def ask(broker: Broker, command: RemotingCommand) -> RemotingCommand:
         await client.close()
 
 
-def pull(offset: int, *, group: str = "g", topic: str = "t", wait_ms: int = 0) -> RemotingCommand:
+def pull(
+    offset: int,
+    *,
+    group: str = "g",
+    wait_ms: int = 0,
+    expression: str = "*",
+    kind: str = "TAG",
+) -> RemotingCommand:
     return requests.PULL_MESSAGE.command(
         PullMessageRequestHeader(
             consumer_group=group,
-            topic=topic,
+            topic="t",
             queue_id=0,
             queue_offset=offset,
             max_msg_nums=32,
             sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms else 0),
             commit_offset=0,
             suspend_timeout_millis=wait_ms,
-            subscription="*",
+            subscription=expression,
+            expression_type=kind,
             sub_version=1,
         )
     )
@@ -178,6 +191,31 @@ def test_a_slave_is_registered_beside_its_master_and_changes_no_route() -> None:
     play(story)
 
 
+def test_name_servers_lead_to_the_slave_while_the_master_is_gone() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"x"))
+        await in_step(cluster)
+        slave = cluster.slaves[0]
+
+        async def reached() -> dict[int, str]:
+            async with AdminClient(namesrv=cluster.namesrv) as admin:
+                route = await admin.topics.route("t")
+            assert [queue.perm for queue in route.queue_datas] == [6]
+            return route.broker_datas[0].broker_addrs
+
+        cluster.kill("broker-a")
+        await asyncio.sleep(1)
+        assert await reached() == {1: slave.address}
+        # One that has forgotten all learns the topics from the slave.
+        await cluster.restart_name_server()
+        await asyncio.sleep(5)
+        assert await reached() == {1: slave.address}
+        await cluster.start_broker("broker-a")
+        assert await reached() == {0: cluster.brokers[0].address, 1: slave.address}
+
+    play(story)
+
+
 # -- reading --
 
 
@@ -196,6 +234,48 @@ def test_a_pull_at_a_slave_waits_for_a_replicated_message() -> None:
         assert answer.header(PullMessageResponseHeader).suggest_which_broker_id == 0
 
     play(story)
+
+
+def test_a_slave_finds_messages_by_key_id_and_time_and_by_what_they_say() -> None:
+    async def story(cluster: Cluster) -> None:
+        clock = current().clock
+        messages = [
+            Message(
+                "t",
+                b"%d" % n,
+                keys=[f"K{n}"],
+                tags="even" if n % 2 == 0 else "odd",
+                properties={"size": str(n)},
+            )
+            for n in range(6)
+        ]
+        await send(cluster, *messages[:3])
+        await asyncio.sleep(5)
+        later_ms = clock.now_ms()
+        await send(cluster, *messages[3:])
+        await in_step(cluster)
+        slave = cluster.slaves[0]
+        asked = QueryMessageRequestHeader(
+            topic="t", key="K4", max_num=8, begin_timestamp=0, end_timestamp=later_ms + 60_000
+        )
+        answer = await ask(slave, requests.QUERY_MESSAGE.command(asked))
+        assert [record.body for record in decode_records(answer.body)] == [b"4"]
+        place = next(iter(decode_records(answer.body))).physical_offset
+        answer = await ask(
+            slave, requests.VIEW_MESSAGE_BY_ID.command(ViewMessageRequestHeader(offset=place))
+        )
+        assert [record.body for record in decode_records(answer.body)] == [b"4"]
+        by_time = SearchOffsetRequestHeader(topic="t", queue_id=0, timestamp=later_ms)
+        answer = await ask(slave, requests.SEARCH_OFFSET_BY_TIMESTAMP.command(by_time))
+        assert answer.header(OffsetResponseHeader).offset == 3
+        for text, kind, bodies in (
+            ("odd", "TAG", [b"1", b"3", b"5"]),
+            ("size > 3", "SQL92", [b"4", b"5"]),
+        ):
+            answer = await ask(slave, pull(0, expression=text, kind=kind))
+            assert [record.body for record in decode_records(answer.body)] == bodies
+
+    play(story, enablePropertyFilter="true")
 
 
 def test_a_slave_that_lacks_messages_does_not_say_that_there_are_none() -> None:

@@ -128,6 +128,10 @@ class Replication(Service):
         if self.master is not None:
             await self.master.start()
         if self.slave is not None and self.known_master is not None:
+            if not self.known_master.candidates() and not self._parts.config.name_servers():
+                log.error(
+                    "this slave has no way to find its master: set namesrvAddr or haMasterAddress"
+                )
             self.known_master.on_change.append(self._follow)
             self._follow()
             self.slave.start()
