@@ -50,7 +50,8 @@ def rejoin(
     """Cut off what the master's log does not have, and keep it aside, so that a slave can go on.
 
     Asks the master for some records of this log, and finds the last one that both have. What
-    follows goes to a directory beside the commit log, which `cometmq store dump` shows.
+    follows goes to a directory beside the commit log, which `cometmq store dump` shows. The exit
+    status is 1 if there is something to do that was not done.
     """
     from cometmq.cli import store_screen as screen
     from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -83,6 +84,8 @@ def rejoin(
         screen.print_json(_json(plan, common, done=done))
     else:
         _print(plan, common, master, done=done)
+    if not (done or plan.is_empty):
+        raise typer.Exit(1)
 
 
 async def _compare(

@@ -699,6 +699,11 @@ class MessageStore:
             self.queues.remove_queue(topic, queue.queue_id)
 
     @property
+    def is_replica(self) -> bool:
+        """Whether the store has copied a master's log since it was opened."""
+        return self._replica is not None
+
+    @property
     def queues_lack_records(self) -> bool:
         """Whether the log has records that `publish` has to put into their queues."""
         return self._filler is not None and self._filler.waits

@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 _CHECKPOINT_PERIOD_S: Final = 1.0
 _NEXT_FILE_PERIOD_S: Final = 0.5
 _PUBLISH_PERIOD_S: Final = 0.5
+# Java: GroupCommitService looks for unflushed messages so often, on a slave with SYNC_FLUSH, too.
+_SYNC_SLAVE_MS: Final = 10
 # Also with a long osPageCacheBusyTimeOutMills, so that a shorter one is soon obeyed.
 _MAX_WATCH_PERIOD_S: Final = 1.0
 # Records published before the loop serves others.
@@ -85,10 +87,10 @@ class FlushTimers:
     def start(self) -> None:
         config, commit_log = self._store.config, self._store.commit_log
         self._every(
-            lambda: config.flush_interval_commit_log,
+            lambda: _SYNC_SLAVE_MS if self._is_sync_slave else config.flush_interval_commit_log,
             self._flusher.flush,
-            lambda: config.flush_commit_log_least_pages,
-            lambda: config.flush_commit_log_thorough_interval,
+            lambda: 0 if self._is_sync_slave else config.flush_commit_log_least_pages,
+            lambda: 0 if self._is_sync_slave else config.flush_commit_log_thorough_interval,
             lambda: commit_log.readable_end,
             "flush-commit-log",
         )
@@ -133,6 +135,11 @@ class FlushTimers:
             "watch-page-cache",
             quiet_s=lambda: quiet_if(self._store.page_cache_is_idle),
         )
+
+    @property
+    def _is_sync_slave(self) -> bool:
+        """Whether no send waits for the flush, and everything has to be on disk soon all the same."""
+        return self._store.is_replica and self._store.config.flush_disk_type == "SYNC_FLUSH"
 
     def close(self) -> None:
         """Wait for the work under way; the timers end with their tasks."""
