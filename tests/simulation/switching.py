@@ -143,7 +143,7 @@ class Switching:
 
 
 async def _rejoin(config: StoreConfig, disk: Disk, master: str) -> None:
-    remoting = RemotingClient()
+    remoting = RemotingClient(network=current().network)
     try:
         with open_offline(config, disk) as store:
             log = OwnLog(store)
