@@ -8,6 +8,8 @@ of docs/reliability.md.
 
 Patches are in modules that are interpreted in production, too, so that canaries also sing in compiled
 form (`cometmq._compiled`). Each strikes at random, by a generator of its own: one call of some.
+
+Longer than 500 lines: a list of small planted faults, which are read one by one.
 """
 
 from __future__ import annotations

@@ -163,6 +163,23 @@ class Replicas:
         with disk.at_peace():
             return {"config/consumerOffset.json": disk.read(path)} if disk.size(path) else {}
 
+    def refusing(self) -> list[str]:
+        """Return the slaves that run and whose logs had diverged from their masters' at the last look."""
+        found = []
+        for broker, servers in self.servers.items():
+            for server in servers:
+                seen = self._told.get(server)
+                if (
+                    seen is not None
+                    and seen.master == self.masters[broker]
+                    and seen.same_as_master is not None
+                    and seen.same_as_master < min(seen.end, seen.master_end)
+                    and self._is_up(server)
+                    and self._is_up(self.masters[broker])
+                ):
+                    found.append(server)
+        return found
+
     # -- records --
 
     def look_at_copies(self, acknowledged: SendAcknowledged) -> None:

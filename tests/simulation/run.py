@@ -255,10 +255,18 @@ class Run:
                 self._replicas.look(broker)
 
     async def _look_around(self, stage: Stage) -> None:
-        """Look at logs and tables now and then, as long as there are workloads."""
+        """Look at logs and tables now and then, as long as there are workloads.
+
+        In some runs an operator then mends slaves that refuse.
+        """
+        rng = generator(self.schedule.seed, "slaves that are mended")
+        chance = rng.choice((0.0, 0.1, 0.5))
         ends_s = max((each.start_s + each.seconds for each in self.schedule.workloads), default=0.0)
         while stage.elapsed_s < ends_s:
             self._replicas.look_at_all()
+            for slave in self._replicas.refusing():
+                if rng.random() < chance:
+                    await self._switching.mend_slave(slave)
             await asyncio.sleep(_LOOK_AROUND_S)
 
     async def _try_slaves(self, stage: Stage, operator: Operator) -> None:

@@ -16,6 +16,8 @@ from cometmq.runtime.randomness import Randomness
 from cometmq.testing.faults import FAULTS, Fault, Nodes, draw_faults
 
 Promise = Literal["safety", "liveness"]
+How = Literal["stop", "kill", "power_off"]
+Returns = Literal["never", "wiped", "mended", "as it is"]
 
 # The names of the workloads; `tests.simulation.workloads` has them.
 KINDS: Final = (
@@ -86,9 +88,9 @@ class SwitchPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     at_s: float
     broker: str
-    how: Literal["stop", "kill", "power_off"]
+    how: How
     after_s: float
-    returns: Literal["never", "wiped", "mended", "as it is"]
+    returns: Returns
     returns_after_s: float
 
 
@@ -167,7 +169,7 @@ def draw(seed: int, *, hours: float = 0.5, store: str | None = None) -> Schedule
     workloads = tuple(
         _draw_workload(rng, number, seconds) for number in range(rng.randint(1, 2 + round(hours)))
     )
-    cluster = _draw_slaves(generator(seed, "slaves"), cluster)
+    cluster = _draw_slaves(generator(seed, "slaves"), promise, cluster)
     faults = _draw_faults(seed, promise, cluster, workloads)
     switches = _draw_switches(generator(seed, "switches"), promise, cluster, workloads)
     return Schedule(seed, promise, seconds, cluster, workloads, faults, store, switches)
@@ -192,11 +194,16 @@ def _draw_cluster(rng: Random) -> ClusterPlan:
     return ClusterPlan(rng.choice((1, 2, 3)), rng.choice((1, 1, 2, 3)), properties)
 
 
-def _draw_slaves(rng: Random, cluster: ClusterPlan) -> ClusterPlan:
-    """Give the masters of every second cluster slaves: few enough that a run stays short."""
+def _draw_slaves(rng: Random, promise: Promise, cluster: ClusterPlan) -> ClusterPlan:
+    """Give the masters of every second cluster slaves: few enough that a run stays short.
+
+    An idle hour of a slave takes a second of one core, and a run for liveness may last for hours.
+    """
     slaves = rng.choice((0, 0, 1, 2) if cluster.brokers < 3 else (0, 1))
     if slaves == 0:
         return cluster
+    if promise == "liveness":
+        slaves = 1
     role = rng.choice(("ASYNC_MASTER", "SYNC_MASTER", "SYNC_MASTER"))
     copied = {
         "slaveReadEnable": rng.choice(("true", "true", "false")),
@@ -230,8 +237,8 @@ def _draw_switches(
             continue
         plan = rng.choice(workloads)
         loses_nothing = promise == "liveness"
-        how = rng.choice(("stop", "kill") if loses_nothing else ("stop", "kill", "power_off"))
-        returns = rng.choice(
+        how: How = rng.choice(("stop", "kill") if loses_nothing else ("stop", "kill", "power_off"))
+        returns: Returns = rng.choice(
             ("never", "wiped") if loses_nothing else ("never", "wiped", "mended", "as it is")
         )
         switches.append(

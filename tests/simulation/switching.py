@@ -108,6 +108,18 @@ class Switching:
         if await self._step("demote", former, self._cluster.demote):
             self._replicas.runs_again(former)
 
+    async def mend_slave(self, slave: str) -> None:
+        """Mend a slave that refuses its master's log: stop it, cut its log, start it."""
+        if slave in self.away or self._cluster.node(slave).is_killed:
+            return
+        self.away.add(slave)
+        self._replicas.down.add(slave)
+        await self._step("stop", slave, self._cluster.stop_broker)
+        await self._step("mend_store", slave, self._mend)
+        self.away.discard(slave)
+        if await self._step("restart", slave, self._cluster.restart):
+            self._replicas.runs_again(slave)
+
     async def _mend(self, former: str) -> None:
         """Cut off what the former master has and the new one has not, as `cometmq store rejoin` does."""
         broker = self._replicas.broker_of(former) or former
@@ -143,7 +155,7 @@ class Switching:
 
 
 async def _rejoin(config: StoreConfig, disk: Disk, master: str) -> None:
-    remoting = RemotingClient()
+    remoting = RemotingClient(network=current().network)
     try:
         with open_offline(config, disk) as store:
             log = OwnLog(store)
