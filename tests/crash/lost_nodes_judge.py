@@ -38,28 +38,49 @@ class History:
         default_factory=lambda: {"push": [], "pull": []}
     )
 
+    # How much of the file is read.
+    position: int = 0
+
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what is there by now. The last line may be on its way."""
-        text = path.read_text()
-        return cls.of(text[: text.rfind("\n") + 1].splitlines())
+        history = cls()
+        history.go_on(path)
+        return history
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> Self:
         history = cls()
+        history.take(lines)
+        return history
+
+    @classmethod
+    def from_now(cls, path: Path) -> Self:
+        """A history that takes only what is written from now on."""
+        return cls(position=path.stat().st_size)
+
+    def go_on(self, path: Path) -> None:
+        """Read what has been written since. The last line may be on its way."""
+        with path.open("rb") as file:
+            file.seek(self.position)
+            data = file.read()
+        data = data[: data.rfind(b"\n") + 1]
+        self.position += len(data)
+        # A history that begins in the middle of a line has nothing of that line.
+        self.take(line for line in data.decode().splitlines() if line[:2] in ("A ", "F ", "R "))
+
+    def take(self, lines: Iterable[str]) -> None:
         for line in lines:
             kind, *words = line.split(" ")
             if kind == "A":
                 number, sender, status, group, queue, offset = words
                 place = (group, int(queue), int(offset))
-                history.acknowledged.append((int(number), int(sender), status, place))
+                self.acknowledged.append((int(number), int(sender), status, place))
             elif kind == "F":
-                history.failed.add(int(words[0]))
+                self.failed.add(int(words[0]))
             elif kind == "R":
                 consumer, group, queue, offset, number = words
                 place = (group, int(queue), int(offset))
-                history.received[consumer].append((place, int(number)))
-        return history
+                self.received[consumer].append((place, int(number)))
 
     def sure(self) -> dict[Place, int]:
         """What a SYNC_MASTER acknowledged as being on its slave: number by place."""

@@ -100,42 +100,38 @@ def change_master(cluster: Cluster, group: str, history: Path) -> tuple[int, boo
 
 def wait_in_step(history: Path) -> None:
     """Wait until each group acknowledges again that messages are on its slave."""
-    sent = len(History.read(history).acknowledged)
-
-    def waiting() -> set[str]:
-        acknowledged = History.read(history).acknowledged[sent:]
-        sure = {place[0] for _, _, status, place in acknowledged if status == "SEND_OK"}
-        return set(GROUPS) - sure
-
-    eventually(waiting, lambda left: not left, wait_s=DEADLINE_S, pause_s=0.1)
+    _wait_for_each_group(history, {"SEND_OK"})
 
 
 def wait_sent(history: Path) -> None:
     """Wait until each group acknowledges messages, be they on a slave or not."""
-    sent = len(History.read(history).acknowledged)
+    _wait_for_each_group(history, {"SEND_OK", "SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"})
+
+
+def _wait_for_each_group(path: Path, statuses: set[str]) -> None:
+    new = History.from_now(path)
 
     def waiting() -> set[str]:
-        acknowledged = History.read(history).acknowledged[sent:]
-        return set(GROUPS) - {place[0] for _, _, _, place in acknowledged}
+        new.go_on(path)
+        return set(GROUPS) - {place[0] for _, _, got, place in new.acknowledged if got in statuses}
 
     eventually(waiting, lambda left: not left, wait_s=DEADLINE_S, pause_s=0.1)
 
 
 def wait_received(path: Path) -> int:
     """Wait until both consumers have all that they must have; return how many are excused."""
+    history = History()
 
     def left() -> int:
-        history = History.read(path)
-        excused = 0
+        history.go_on(path)
         for consumer in history.received:
             try:
-                excused += check_received(history, consumer)
+                check_received(history, consumer)
             except AssertionError:
                 return len(missed(history, consumer))
         return -1
 
     eventually(left, lambda count: count < 0, wait_s=DEADLINE_S, pause_s=0.2)
-    history = History.read(path)
     return sum(check_received(history, consumer) for consumer in history.received)
 
 
