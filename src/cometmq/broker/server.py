@@ -2,6 +2,8 @@
 
 Java: BrokerController. Nothing here serves a request: each package beside this module has a
 capability of the broker, with a `service.py` that puts it together.
+
+Longer than 500 lines: the order in which all parts open, start and close is decided in one place.
 """
 
 from __future__ import annotations
