@@ -1,7 +1,7 @@
 """A TCP link between a slave and its master that records what passes, and can be cut anywhere.
 
 `Tap(target)` listens on a free loopback port, forwards both ways and keeps every chunk with its time.
-It speaks no replication: `frames_of` and `reports_of` read what was recorded, from the description of
+It speaks no replication: the readers below it read what was recorded, from the description of
 the protocol and not by `cometmq.protocol`, so that a mistake there cannot hide itself.
 """
 
