@@ -180,9 +180,13 @@ def check_single(root: Path, broker_name: str) -> None:
 def _mark_of(directory: Path) -> str:
     """Return by what a directory is known to be the store of one broker, "" if it is none.
 
-    A commit log that lies elsewhere may have the logs of several brokers beneath `commitlog`.
+    A commit log that lies elsewhere may have the logs of several brokers beneath `commitlog`. Of a
+    directory of another user nothing is known; a broker that opens it says so with the remedy.
     """
     log = directory / "commitlog"
-    if log.is_dir() and any(_LOG_FILE.fullmatch(path.name) for path in log.iterdir()):
-        return log.name
-    return "checkpoint" if (directory / "checkpoint").exists() else ""
+    try:
+        if log.is_dir() and any(_LOG_FILE.fullmatch(path.name) for path in log.iterdir()):
+            return log.name
+        return "checkpoint" if (directory / "checkpoint").exists() else ""
+    except PermissionError:
+        return ""
