@@ -130,10 +130,14 @@ class MasterTables:
         # what the new ones have in front of it.
         offsets = parts.offsets
         parts.topics.on_removed.append(
-            lambda topic: self._remove_offsets(lambda: offsets.remove_topic(topic, copies_only=True))
+            lambda topic: self._remove_offsets(
+                lambda: offsets.remove_topic(topic, copies_only=True)
+            )
         )
         parts.groups.on_remove.append(
-            lambda group: self._remove_offsets(lambda: offsets.remove_group(group, copies_only=True))
+            lambda group: self._remove_offsets(
+                lambda: offsets.remove_group(group, copies_only=True)
+            )
         )
         parts.store.on_begin_anew.append(
             lambda topic: self._remove_offsets(lambda: offsets.remove_topic(topic))
