@@ -658,6 +658,27 @@ def test_a_second_master_of_a_name_does_not_start_beside_the_first() -> None:
     play(story)
 
 
+def test_a_name_server_that_is_lost_with_the_master_does_not_hide_the_next_master() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"x"))
+
+        def end(node: str) -> int:
+            return cluster.broker(node).store.commit_log.end
+
+        promoted, other = "broker-a-slave-1", "broker-a-slave-2"
+        await until(lambda: end("broker-a") == end(promoted) == end(other) > 0)
+        cluster.kill("broker-a")
+        cluster.kill("namesrv-0")
+        await cluster.promote(promoted)
+        await send(cluster, Message("t", b"y"))
+        await until(lambda: end(other) == end(promoted), 120)
+
+    with Cluster(
+        name_servers=2, slaves=2, clock="virtual", seed=7, properties=ONE_QUEUE
+    ) as cluster:
+        cluster.run(story(cluster))
+
+
 def test_a_slave_that_is_given_no_master_says_so_and_goes_on() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.kill("broker-a")

@@ -334,16 +334,15 @@ class MasterTables:
             )
         info = await self._ask(address, requests.GET_BROKER_RUNTIME_INFO)
         table = requests.GET_BROKER_RUNTIME_INFO.answer_body.decode(info).table
-        end = table.get("commitLogMaxOffset", "")
-        if not end.isdecimal():
-            raise RemoteError(
-                f"{address} does not say where its log ends: commitLogMaxOffset={end!r}"
-            )
+        try:
+            end = int(table["commitLogMaxOffset"])
+        except (KeyError, ValueError) as error:
+            raise RemoteError(f"{address} does not say where its log ends") from error
         return _Offsets(
             await _in_thread(lambda: requests.GET_ALL_CONSUMER_OFFSET.answer_body.decode(consumed)),
             decode_body(delays, DelayState),
             timer_check,
-            int(end),
+            end,
         )
 
     async def _take_over(self, offsets: _Offsets) -> None:
