@@ -318,6 +318,8 @@ class QueuePuller:
             await asyncio.sleep(BROKER_FLOW_CONTROL_PAUSE_S)
             return
         log.info("pull refused", queue=str(self._queue), code=error.code, reason=str(error))
+        # A slave may refuse what its master serves, for as long as an operator takes to mend it.
+        self._broker_id = MASTER_ID
         if error.code in _FORGOTTEN and error.address is not None:
             try:
                 await self._instance.heartbeats.beat(error.address)
