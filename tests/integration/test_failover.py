@@ -27,6 +27,7 @@ from cometmq.aio import (
     PushConsumer,
     TransactionProducer,
 )
+from cometmq.bulk.range_reader import RangeReader
 from cometmq.client.hooks import SendContext, SendMessageHook
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.testing import Cluster
@@ -343,6 +344,33 @@ def test_broadcasting_goes_on_at_the_slave(tmp_path: Any) -> None:
         return rig.repeated()
 
     assert play(story) == {}
+
+
+def test_messages_that_a_slave_lacks_are_not_gone_for_range_readers() -> None:
+    async def story(rig: Rig) -> None:
+        queue = MessageQueue(TOPIC, MASTER, 0)
+        async with rig.producer() as producer:
+            await rig.send(producer, 5, queue=queue)
+            await rig.in_step()
+            rig.cluster.cut(MASTER, SLAVE)
+            await rig.send(producer, 5, queue=queue)
+        rig.cluster.kill(MASTER)
+        with rig.node:
+            reader = RangeReader(namesrv=rig.cluster.namesrv)
+        async with reader:
+            assert await reader.queues(TOPIC) == [queue]
+            # A stream that has read the ten would take the queue for one that was made again.
+            failure = (await reader.offsets_or_failures([queue], {queue: 10}))[queue]
+            assert isinstance(failure, RouteNotFoundError)
+            assert (await reader.offsets_or_failures([queue], {queue: 5}))[queue] == (0, 5)
+            await rig.cluster.restart(MASTER)
+            found: Any = None
+            for _ in range(30):
+                found = (await reader.offsets_or_failures([queue], {queue: 10}))[queue]
+                await asyncio.sleep(1)
+            assert found == (0, 10)
+
+    play(story, queues=1)
 
 
 def test_lite_pull_reads_searches_and_commits_at_the_slave() -> None:
