@@ -402,6 +402,14 @@ def test_lite_pull_reads_searches_and_commits_at_the_slave() -> None:
             assert [message.queue_offset for message in pulled.messages] == [8, 9]
             await consumer.commit({queue: 7})
             assert await consumer.committed(queue) == 7
+            await asyncio.sleep(30)  # the route names the slave only
+            # A name server may be lost together with the master.
+            rig.cluster.kill("namesrv-0")
+            assert (await consumer.pull(queue, 8)).next_begin_offset == 10
+            await consumer.seek(queue, 3)
+            assert await consumer.max_offset(queue) == 10
+            await rig.cluster.restart("namesrv-0")
+            await asyncio.sleep(10)
         async with AdminClient(rig.cluster.namesrv) as admin:
             stored = [message async for message in admin.messages.stored(TOPIC)]
         assert len(stored) == 10

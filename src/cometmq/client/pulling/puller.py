@@ -370,7 +370,7 @@ async def pull_once(
     With STOP the result has the messages in front of a damaged one, and a pull that begins with a
     damaged message raises DamagedMessageError. Else damaged messages are logged and left out.
     """
-    if instance.routes.master_address(queue.broker_name) is None:
+    if not instance.routes.read_addresses(queue.broker_name):
         await instance.routes.refresh(queue.topic)
     address = instance.need_reader(queue.broker_name, queue.topic)
     header = lite_header(group, queue, offset, max_messages, subscription, suspend_ms)
