@@ -39,8 +39,8 @@ _WRITELINES_PASSES_LIMIT: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (
 class SlaveConnection(asyncio.Protocol):
     """Sends the log from where the slave's ends, and reads its reports.
 
-    `acknowledged` is the offset behind the slave's last byte, -1 before its first report; `position`
-    is what is sent next; `start` is where the transfer began.
+    `acknowledged` is the offset behind the slave's last byte, -1 before its first report was seen to
+    be the end of a record here; `position` is what is sent next; `start` is where the transfer began.
     """
 
     def __init__(self, master: ReplicationMaster) -> None:
@@ -50,7 +50,7 @@ class SlaveConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.made_s = self._loop.time()
         self.peer = "?"
-        self.acknowledged = self.position = self.start = -1
+        self.acknowledged = self.position = self.start = self._reported = -1
         self.speed = Speed(self.made_s)
         self._allowance = Allowance(self.made_s)
         self._reports = ReportReader()
@@ -106,11 +106,11 @@ class SlaveConnection(asyncio.Protocol):
             self.close(
                 f"it reports to have the log up to {offset}, but got it up to {self.position}"
             )
-        elif offset < self.acknowledged:
-            self.close(f"it reports to have the log up to {offset}, but had {self.acknowledged}")
-        elif offset > self.acknowledged:
-            self.acknowledged = offset
-            self._master.acknowledged()
+        elif offset < self._reported:
+            self.close(f"it reports to have the log up to {offset}, but had {self._reported}")
+        elif offset > self._reported:
+            self._reported = offset
+            self._acknowledge()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -192,13 +192,19 @@ class SlaveConnection(asyncio.Protocol):
             self._refuse_as_too_far_behind(offset)
             return
         self.start = self.position = start
-        self.acknowledged = offset
+        self._reported = offset
         self._start_checked = start == end
         log.info("slave connected", peer=self.peer, slave_end=offset, sends_from=start, end=end)
         self._last_write_s = self._loop.time()
         self._keep_alive()
-        self._master.acknowledged()
+        self._acknowledge()
         self.go_on()
+
+    def _acknowledge(self) -> None:
+        """Count what was reported, unless the slave's log may be another one's copy."""
+        if self._start_checked:
+            self.acknowledged = self._reported
+            self._master.acknowledged()
 
     def _refuse_as_too_far_behind(self, offset: int) -> None:
         self.close(
@@ -262,6 +268,10 @@ class SlaveConnection(asyncio.Protocol):
                 )
                 return
             self._start_checked = True
+            self._acknowledge()
+        elif not data:
+            self.close(f"the log cannot be read at {self.position}: its file is cut")
+            return
         view = memoryview(data)
         buffers: list[bytes | memoryview] = []
         step = self._config.ha_transfer_batch_size
