@@ -167,6 +167,19 @@ def test_a_damaged_body_is_no_other_message(box: Box, other: Box) -> None:
     assert find(slave, LogOf(master)) is None
 
 
+@pytest.mark.parametrize("size", [b"\0\0\x0c\0", b"\x7f\0\0\0"])
+def test_a_last_record_with_a_damaged_size_is_no_end_of_the_comparison(
+    box: Box, other: Box, size: bytes
+) -> None:
+    master, slave = box.open(), other.open()
+    places = fill(master, 3, "both")
+    replicate(master, slave)
+    slave.commit_log.files.files[0].map[places[-1] : places[-1] + 4] = size
+    theirs = LogOf(master)
+    assert find(slave, theirs) is None
+    assert theirs.asked == [places[-2]]
+
+
 def test_nothing_is_known_of_a_master_that_cannot_be_asked(box: Box, other: Box) -> None:
     master, slave = box.open(), other.open()
     fill(master, 3, "both")

@@ -52,7 +52,11 @@ def _walk(log: CommitLog, start: int) -> LogTail | None:
             break
         while at + _GLANCE.size <= end:
             size, magic, place = _GLANCE.unpack_from(view, at - base)
-            if magic not in (MAGIC_V1, MAGIC_V2) or place != at or size < MIN_RECORD_SIZE:
+            if (
+                magic not in (MAGIC_V1, MAGIC_V2)
+                or place != at
+                or not MIN_RECORD_SIZE <= size <= end - at
+            ):
                 break
             last, blank = at, -1
             at += size
