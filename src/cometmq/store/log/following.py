@@ -136,11 +136,12 @@ class QueueFiller:
     """Fills consume queues with records that the log has and they lack, and announces them.
 
     Such records were committed from the transient store pool, or sent by a master. `position` is
-    the offset of the first record that is missing. With `make_batches` many records are put into
+    the offset of the first record that is missing, `last` that of the last one that was put, -1 before
+    the first. With `make_batches` many records are put into
     their queues at once; it is called with the first. For the thread that owns the store.
     """
 
-    __slots__ = ("_batches", "_dispatcher", "_log", "_make_batches", "position")
+    __slots__ = ("_batches", "_dispatcher", "_log", "_make_batches", "last", "position")
 
     def __init__(
         self,
@@ -153,6 +154,7 @@ class QueueFiller:
         self._make_batches = make_batches
         self._batches: BatchTarget | None = None
         self.position = commit_log.dispatched_end
+        self.last = -1
 
     @property
     def waits(self) -> bool:
@@ -190,7 +192,7 @@ class QueueFiller:
             if count == limit or end > readable_end:
                 break
             self._dispatcher.dispatch(record)
-            self.position = end
+            self.position, self.last = end, record.offset
             log.dispatched(end, record.store_timestamp)
             count += 1
         else:
@@ -216,7 +218,7 @@ class QueueFiller:
         )
         for batch in scan:
             self._batches.dispatch(batch)
-            self.position = batch.end
+            self.position, self.last = batch.end, int(batch.offsets[-1])
             log.dispatched(batch.end, int(batch.columns.store_timestamps.max()))
             count += len(batch)
             if count >= limit or readable_end - batch.end < _BATCH_BYTES:
