@@ -243,7 +243,10 @@ class MasterTables:
         if self._known.get(request_type.code) == digest:
             return
         table = await self._decoded(body, request_type)
-        if table.data_version != version() and address == self._checked:
+        if address != self._checked:
+            # Another master came meanwhile: it is not known whether its table is the one here.
+            return
+        if table.data_version != version():
             await run_slices(manager.copy(table))
         self._known[request_type.code] = digest
 
