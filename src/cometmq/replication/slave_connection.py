@@ -121,7 +121,11 @@ class SlaveConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._admitted and not self._closed:
-            self._end("the slave closed the connection" if exc is None else str(exc))
+            # Who has reported nothing may be a monitor that looks every second whether the port is open.
+            self._end(
+                "the slave closed the connection" if exc is None else str(exc),
+                quietly=self.start < 0,
+            )
         self._closed = True
         self._master.forget(self)
 
@@ -328,16 +332,15 @@ class SlaveConnection(asyncio.Protocol):
             return
         self._timers["silence"] = self._loop.call_at(self._look_due_s, self._look_for_silence)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, *, quietly: bool = False) -> None:
         """Note that nothing is sent or read any more."""
         if self._closed:
             return
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
-        log.warning(
-            "slave disconnected", peer=self.peer, reason=reason, acknowledged=self.acknowledged
-        )
+        say = log.debug if quietly else log.warning
+        say("slave disconnected", peer=self.peer, reason=reason, acknowledged=self.acknowledged)
 
 
 def _read(disk: Disk, path: Path, offset: int, size: int) -> bytearray:
