@@ -713,3 +713,26 @@ def test_a_former_master_with_messages_of_its_own_serves_no_reads_as_a_slave() -
         assert (await ask(cluster.slaves[0], pull(1))).code == ResponseCode.SUCCESS
 
     play(story)
+
+
+def test_a_table_that_came_from_a_former_master_is_not_taken_for_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        tables = cluster.broker("broker-a-slave-1").copies.tables
+        assert tables is not None
+        await until(lambda: tables._checked is not None and bool(tables._known))
+        decoded = tables._decoded
+
+        async def slow(*given: Any) -> Any:
+            tables._checked = "10.0.0.99:10911"
+            return await decoded(*given)
+
+        monkeypatch.setattr(tables, "_decoded", slow)
+        address = tables._checked
+        assert address is not None
+        tables._known.clear()
+        await tables._copy_from(address)
+        assert requests.GET_ALL_TOPIC_CONFIG.code not in tables._known
+
+    play(story)

@@ -377,3 +377,20 @@ def test_ha_status_tells_the_truth_of_a_master_and_of_a_slave() -> None:
             assert str(end) in repr(found)
 
     play(story)
+
+
+def test_a_stop_gives_slaves_what_waits_in_the_transient_pool() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Producer("shop", namesrv=cluster.namesrv) as producer:
+            await send(producer, 3)
+            await copied(cluster)
+            await send(producer, 3)
+        log = cluster.broker(MASTER).store.commit_log
+        assert log.readable_end < log.end
+        await cluster.stop_broker(MASTER)
+        slave = cluster.broker(SLAVE).store
+        assert slave.commit_log.end == log.end
+        assert slave.max_offset(TOPIC, 0) == 6
+
+    pool = {"transientStorePoolEnable": "true", "transientStorePoolSize": "2"}
+    play(story, node_properties={MASTER: pool})

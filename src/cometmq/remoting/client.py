@@ -216,10 +216,6 @@ class RemotingClient:
             raise ConnectError(
                 f"no connection to {address} within {self._connect_timeout_s} s", address=address
             ) from error
-        except UnicodeError as error:  # of the look-up: a label of the name is empty or too long
-            raise ConnectError(
-                f"no connection to {address}: {host!r} is no name of a host", address=address
-            ) from error
         except OSError as error:
             fault = str(error) if self._tls is None else handshake_fault(error)
             raise ConnectError(f"no connection to {address}: {fault}", address=address) from error

@@ -147,7 +147,7 @@ class ReplicationMaster:
 
     @property
     def slaves(self) -> tuple[SlaveConnection, ...]:
-        """The slaves that are connected and have reported where their log ends."""
+        """The slaves that are connected and whose log ends where a record of this one does."""
         return tuple(slave for slave in self._connections if slave.acknowledged >= 0)
 
     def slaves_in_step(self) -> list[SlaveConnection]:
@@ -213,7 +213,7 @@ class ReplicationMaster:
     def _drop_silent(self) -> bool:
         now_s = self._loop.time()
         for connection in self._connections:
-            if connection.acknowledged < 0 and now_s - connection.made_s >= _SILENT_AT_LEAST_S:
+            if connection.start < 0 and now_s - connection.made_s >= _SILENT_AT_LEAST_S:
                 connection.close("it has never reported an offset, and others need its place")
                 self.forget(connection)
                 return True

@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 # What is appended, and put into queues, before others get their turn.
 _STEP_BYTES: Final = 256 * 1024
 _RECORDS_AT_ONCE: Final = 1_000
+# A piece takes as long as so many bytes: a master may send heartbeats, or single bytes, only.
+_PIECE_COST: Final = 256
 # How long appending rests when the disk is full, or the store busy.
 _PAUSE_S: Final = 1.0
 _BUSY_PAUSE_S: Final = 0.1
@@ -32,7 +34,7 @@ _LATE_S: Final = 1.0
 
 
 class MasterConnection(asyncio.Protocol):
-    """Copies over one connection. `ended` gives the reason when that is over."""
+    """Copies over one connection, from `begin` on. `ended` gives the reason when that is over."""
 
     def __init__(self, slave: ReplicationSlave) -> None:
         self._slave = slave
@@ -63,17 +65,7 @@ class MasterConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         if self.closed:
-            transport.abort()  # type: ignore[attr-defined]  # a stream has it
-            return
-        log.info(
-            "connected to the master",
-            master=self._slave.master_address,
-            own_end=self._store.commit_log.end,
-        )
-        self._last_read_s = self._loop.time()
-        self._report()
-        self._keep_alive()
-        self._look_for_silence()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self.closed:
@@ -97,6 +89,20 @@ class MasterConnection(asyncio.Protocol):
         self._end("the master closed the connection; its log says why" if exc is None else str(exc))
 
     # -- for the slave --
+
+    def begin(self) -> None:
+        """Report where the own log ends: the master sends nothing before."""
+        if self.closed:
+            return
+        log.info(
+            "connected to the master",
+            master=self._slave.master_address,
+            own_end=self._store.commit_log.end,
+        )
+        self._last_read_s = self._loop.time()
+        self._report()
+        self._keep_alive()
+        self._look_for_silence()
 
     def close(self, reason: str) -> None:
         """Close the connection; what was read and not appended is forgotten."""
@@ -125,6 +131,11 @@ class MasterConnection(asyncio.Protocol):
         except StoreError as error:
             self.close(str(error))
             return
+        except Exception as error:
+            # This is called by the loop: reading would stay paused for ever.
+            log.exception("copying failed", own_end=self._store.commit_log.end)
+            self.close(f"an error of this broker: {error!r}")
+            return
         self._store_works()
         if more or self._piece is not None or self._unread:
             self._pause_reading()
@@ -136,7 +147,8 @@ class MasterConnection(asyncio.Protocol):
     def _append_some(self) -> None:
         left = _STEP_BYTES
         try:
-            while left > 0 and (piece := self._next_piece()) is not None:
+            # The next piece is taken even when it has to wait: it shows that there is one.
+            while (piece := self._next_piece()) is not None and left > 0:
                 left -= self._append(piece, left)
         finally:
             # The master may answer its producers before the queues here have the messages.
@@ -154,7 +166,7 @@ class MasterConnection(asyncio.Protocol):
         return self._piece
 
     def _append(self, piece: Piece, most: int) -> int:
-        """Append a piece, at most so many bytes of it; return how many, 1 for a heartbeat."""
+        """Append a piece, at most so many bytes of it; return what that took, in bytes."""
         store, (offset, data) = self._store, piece
         end = store.replicated_end
         if offset != end and end:
@@ -169,7 +181,7 @@ class MasterConnection(asyncio.Protocol):
         finally:
             # When a file could not be made, the log may have taken what lies in front of it.
             self._piece = _behind(piece, store.replicated_end)
-        return len(part) or 1
+        return len(part) + _PIECE_COST
 
     def _rest(self, error: StoreError) -> None:
         """Keep what has come, and try again after a while. The master waits as TCP has it wait."""

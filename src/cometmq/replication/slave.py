@@ -33,6 +33,7 @@ _DIVERGED_RETRY_S: Final = 30.0
 _CONNECT_TIMEOUT_S: Final = 3.0
 # The same reason is logged again after this time.
 _SAY_AGAIN_S: Final = 60.0
+_ANOTHER_MASTER: Final = "another master is to be followed"
 
 
 class ReplicationSlave:
@@ -99,7 +100,7 @@ class ReplicationSlave:
         self._reason = self._said = self.divergence = None
         self._changed.set()
         if self._connection is not None:
-            self._connection.close("another master is to be followed")
+            self._connection.close(_ANOTHER_MASTER)
 
     def start(self) -> None:
         """Begin to connect."""
@@ -123,6 +124,10 @@ class ReplicationSlave:
                 reason = await self._follow_once(address)
             except (CometMQError, OSError, TimeoutError) as error:
                 reason = str(error) or "no answer in time"
+            except Exception as error:
+                # A mistake of ours must not end the replication until the next start.
+                log.exception("following the master failed", master=address)
+                reason = f"an error of this broker: {error!r}"
             if address == self._address:
                 self._say(address, reason)
             pause_s = _RETRY_S if self.divergence is None else _DIVERGED_RETRY_S
@@ -137,21 +142,26 @@ class ReplicationSlave:
         # The rest of a record that this master, or another, had not finished.
         self.store.forget_partial_record()
         if self._compare is not None:
-            self.divergence = await self._compare(address)
-            if self.divergence is not None:
-                return str(self.divergence)
-        connection = MasterConnection(self)
+            divergence = await self._compare(address)
+            if address != self._address:
+                return _ANOTHER_MASTER
+            self.divergence = divergence
+            if divergence is not None:
+                return str(divergence)
         try:
-            await asyncio.wait_for(
-                self._network.connect(lambda: connection, host, port, tls=None), _CONNECT_TIMEOUT_S
-            )
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                # A name of several addresses may make several connections, of which one is taken.
+                connection = await self._network.connect(
+                    lambda: MasterConnection(self), host, port, tls=None
+                )
         except TimeoutError:
             return f"{address} did not accept a connection within {_CONNECT_TIMEOUT_S:g} s"
-        if address != self._address:
-            connection.close("another master is to be followed")
         self._connection = connection
         self._reason = None
         try:
+            if address != self._address:
+                return _ANOTHER_MASTER
+            connection.begin()
             return await connection.ended
         finally:
             self._connection = None

@@ -39,8 +39,8 @@ _WRITELINES_PASSES_LIMIT: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (
 class SlaveConnection(asyncio.Protocol):
     """Sends the log from where the slave's ends, and reads its reports.
 
-    `acknowledged` is the offset behind the slave's last byte, -1 before its first report; `position`
-    is what is sent next; `start` is where the transfer began.
+    `acknowledged` is the offset behind the slave's last byte, -1 before its first report was seen to
+    be the end of a record here; `position` is what is sent next; `start` is where the transfer began.
     """
 
     def __init__(self, master: ReplicationMaster) -> None:
@@ -50,7 +50,7 @@ class SlaveConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.made_s = self._loop.time()
         self.peer = "?"
-        self.acknowledged = self.position = self.start = -1
+        self.acknowledged = self.position = self.start = self._reported = -1
         self.speed = Speed(self.made_s)
         self._allowance = Allowance(self.made_s)
         self._reports = ReportReader()
@@ -106,11 +106,11 @@ class SlaveConnection(asyncio.Protocol):
             self.close(
                 f"it reports to have the log up to {offset}, but got it up to {self.position}"
             )
-        elif offset < self.acknowledged:
-            self.close(f"it reports to have the log up to {offset}, but had {self.acknowledged}")
-        elif offset > self.acknowledged:
-            self.acknowledged = offset
-            self._master.acknowledged()
+        elif offset < self._reported:
+            self.close(f"it reports to have the log up to {offset}, but had {self._reported}")
+        elif offset > self._reported:
+            self._reported = offset
+            self._acknowledge()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -121,7 +121,11 @@ class SlaveConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._admitted and not self._closed:
-            self._end("the slave closed the connection" if exc is None else str(exc))
+            # Who has reported nothing may be a monitor that looks every second whether the port is open.
+            self._end(
+                "the slave closed the connection" if exc is None else str(exc),
+                quietly=self.start < 0,
+            )
         self._closed = True
         self._master.forget(self)
 
@@ -192,13 +196,19 @@ class SlaveConnection(asyncio.Protocol):
             self._refuse_as_too_far_behind(offset)
             return
         self.start = self.position = start
-        self.acknowledged = offset
+        self._reported = offset
         self._start_checked = start == end
         log.info("slave connected", peer=self.peer, slave_end=offset, sends_from=start, end=end)
         self._last_write_s = self._loop.time()
         self._keep_alive()
-        self._master.acknowledged()
+        self._acknowledge()
         self.go_on()
+
+    def _acknowledge(self) -> None:
+        """Count what was reported, unless the slave's log may be another one's copy."""
+        if self._start_checked:
+            self.acknowledged = self._reported
+            self._master.acknowledged()
 
     def _refuse_as_too_far_behind(self, offset: int) -> None:
         self.close(
@@ -262,6 +272,10 @@ class SlaveConnection(asyncio.Protocol):
                 )
                 return
             self._start_checked = True
+            self._acknowledge()
+        elif not data:
+            self.close(f"the log cannot be read at {self.position}: its file is cut")
+            return
         view = memoryview(data)
         buffers: list[bytes | memoryview] = []
         step = self._config.ha_transfer_batch_size
@@ -318,16 +332,15 @@ class SlaveConnection(asyncio.Protocol):
             return
         self._timers["silence"] = self._loop.call_at(self._look_due_s, self._look_for_silence)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, *, quietly: bool = False) -> None:
         """Note that nothing is sent or read any more."""
         if self._closed:
             return
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
-        log.warning(
-            "slave disconnected", peer=self.peer, reason=reason, acknowledged=self.acknowledged
-        )
+        say = log.debug if quietly else log.warning
+        say("slave disconnected", peer=self.peer, reason=reason, acknowledged=self.acknowledged)
 
 
 def _read(disk: Disk, path: Path, offset: int, size: int) -> bytearray:

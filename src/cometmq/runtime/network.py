@@ -6,6 +6,7 @@ Servers and clients take a `Network` as a parameter, so a test can pass one that
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import socket
 import ssl
@@ -143,7 +144,10 @@ class TcpNetwork:
 
 async def _look_up(host: str) -> list[Any]:
     loop = asyncio.get_running_loop()
-    return list(await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    try:
+        return list(await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except UnicodeError as error:  # a label of the name is empty or too long
+        raise OSError(errno.EINVAL, f"{host!r} is no name of a host") from error
 
 
 async def _addresses_of(host: str) -> list[str]:

@@ -76,6 +76,8 @@ class Recoverer:
         self._begun_anew = begun_anew if ledger.is_replica else None
         self._progress = progress
         self._last_timestamp = 0
+        # Offset of the last record that a queue was found to have, -1 for none.
+        self.last_queued = -1
         # Whether a StoreCorruptError leaves the store just as a clean stop left it.
         self.untouched = clean
 
@@ -250,8 +252,11 @@ class Recoverer:
         files.truncate(end, clear=not as_left)
         for queue in self._queues:
             last = queue.last_message()
-            if last is not None and last.physical_offset >= end:
-                queue.truncate(end, clear=True)
+            if last is not None:
+                if last.physical_offset >= end:
+                    queue.truncate(end, clear=True)
+                else:
+                    self.last_queued = max(self.last_queued, last.physical_offset)
             queue.correct_min_offset(self._log.min_offset)
             # A queue without messages to come needs no mappings.
             queue.release()

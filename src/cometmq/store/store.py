@@ -159,6 +159,8 @@ class MessageStore:
         # None as long as appended messages get their units at once.
         self._filler: QueueFiller | None = None
         self._replica: ReplicaLog | None = None
+        # The offset of a record near the end of the log, from which its tail is searched.
+        self._late_record = -1
         self._pending_queues: dict[tuple[str, int], PendingQueue] = {}
         self._deleting: set[str] = set()
         # Microseconds that syncs of the commit log took; those that found nothing do not count.
@@ -261,6 +263,7 @@ class MessageStore:
             self._ledger.save()
         self._filler = QueueFiller(self._pool, self._dispatcher) if self._pool else None
         self._replica = None
+        self._late_record = recoverer.last_queued
         log.info(
             "store recovered",
             path=str(self.config.store_path_root_dir),
@@ -714,8 +717,15 @@ class MessageStore:
         return self._filler is not None and self._filler.waits
 
     def log_tail(self) -> LogTail:
-        """Return where the last record of the log is, for the store's thread."""
-        return find_tail(self.commit_log, self.queues)
+        """Return where the last record of the log is, for the store's thread.
+
+        Asks no queue: each would have its file mapped, which takes seconds for thousands.
+        """
+        if self._filler is not None:
+            self._late_record = max(self._late_record, self._filler.last)
+        tail = find_tail(self.commit_log, self._late_record)
+        self._late_record = max(self._late_record, tail.record)
+        return tail
 
     def forget_partial_record(self) -> None:
         """Forget the bytes of a record that has come in part, so that it comes whole again.

@@ -96,6 +96,7 @@ class Master:
         self.connection = self.wire.protocol = MasterConnection(slave)
         slave._connection = self.connection
         self.connection.connection_made(self.wire)
+        self.connection.begin()
 
     @property
     def reports(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 from tests.unit.replication.two_logs import LogOf, fill, promoted, replicate
@@ -12,6 +13,8 @@ from tests.unit.store.store_box import LOG_FILE, Box, put
 from cometmq.errors import ConnectError
 from cometmq.model.sysflag import TRANSACTION_PREPARED
 from cometmq.replication.divergence import Cause, Divergence, MasterLog, find_divergence
+from cometmq.store.log import tail
+from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
 both_kinds = pytest.mark.parametrize("as_java", [False, True], ids=["ours", "java"])
@@ -165,6 +168,41 @@ def test_a_damaged_body_is_no_other_message(box: Box, other: Box) -> None:
     file = slave.commit_log.files.files[0]
     file.map[places[-1] + 100] ^= 1
     assert find(slave, LogOf(master)) is None
+
+
+@pytest.mark.parametrize("size", [b"\0\0\x0c\0", b"\x7f\0\0\0"])
+def test_a_last_record_with_a_damaged_size_is_no_end_of_the_comparison(
+    box: Box, other: Box, size: bytes
+) -> None:
+    master, slave = box.open(), other.open()
+    places = fill(master, 3, "both")
+    replicate(master, slave)
+    slave.commit_log.files.files[0].map[places[-1] : places[-1] + 4] = size
+    theirs = LogOf(master)
+    assert find(slave, theirs) is None
+    assert theirs.asked == [places[-2]]
+
+
+@pytest.mark.parametrize("count", [3, 30, 700])
+def test_the_end_is_found_without_a_look_into_each_queue(
+    make_box: Callable[..., Box], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 10,000 queues that took seconds of the loop at each attempt to connect."""
+    box, other = (make_box(mapped_file_size_commit_log=1 << 20) for _ in range(2))
+    master, slave = box.open(), other.open()
+    places = [put(master, topic=f"topic{number}")[1] for number in range(count)]
+    replicate(master, slave)
+    again = other.new()
+    for store in (slave, again):
+        if store is again:
+            slave.close()
+            store.open()
+        with monkeypatch.context() as patch:
+            patch.setattr(ConsumeQueue, "last_message", None)
+            walked = mock.Mock(wraps=tail._walk)
+            patch.setattr(tail, "_walk", walked)
+            assert store.log_tail().record == places[-1]
+            assert [call.args[1] for call in walked.mock_calls] == [places[-1]]
 
 
 def test_nothing_is_known_of_a_master_that_cannot_be_asked(box: Box, other: Box) -> None:

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.replication.peers import Master, new_slave
+from tests.unit.replication.peers import Master, Wire, new_slave
 from tests.unit.store.store_box import Box, bodies, put
 from tests.waits import until
 
-from cometmq.errors import StoreFullError
+from cometmq.errors import ConnectError, StoreFullError
 from cometmq.protocol.replication import MAX_BODY_SIZE, encode_head
+from cometmq.replication.config import ReplicationConfig
+from cometmq.replication.divergence import Bounds, Cause, Divergence
+from cometmq.replication.slave import ReplicationSlave
+from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.network import TcpNetwork
 from cometmq.store.store import MessageStore
 
 Play = Callable[[Master, MessageStore], Coroutine[Any, Any, None]]
@@ -158,3 +163,139 @@ def test_a_master_that_falls_silent_is_left(tmp_path: Path, log: bytes) -> None:
         assert "nothing came from the master" in await master.connection.ended
 
     scene(tmp_path, play, ha_housekeeping_interval=50, ha_send_heartbeat_interval=20)
+
+
+def test_a_frame_behind_the_end_of_a_step_does_not_wait_for_more_bytes(
+    tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.replication.master_connection._STEP_BYTES", 300)
+
+    async def play(master: Master, store: MessageStore) -> None:
+        master.connection.data_received(frame(0, log[:300]) + frame(300, log[300:]))
+        await until(lambda: master.reports == len(log), pause_s=0.001, wait_s=2)
+
+    scene(tmp_path, play)
+
+
+def test_heartbeats_without_end_leave_others_their_turn(tmp_path: Path, log: bytes) -> None:
+    async def play(master: Master, store: MessageStore) -> None:
+        turns = 0
+        beats = 20_000
+        master.connection.data_received(frame(0, log) + encode_head(len(log), 0) * beats)
+        while master.connection._unread or master.connection._piece is not None:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > beats / 2000
+        assert not master.connection.closed
+
+    scene(tmp_path, play)
+
+
+def test_an_error_of_ours_ends_the_connection_and_does_not_leave_it_deaf(
+    tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_store: MessageStore, _limit: int) -> bool:
+        raise IndexError("a mistake")
+
+    async def play(master: Master, store: MessageStore) -> None:
+        monkeypatch.setattr(MessageStore, "publish", fail)
+        master.connection.data_received(frame(0, log))
+        assert "a mistake" in await master.connection.ended
+        assert master.wire.closed
+        monkeypatch.undo()
+
+    scene(tmp_path, play)
+
+
+class Twice(TcpNetwork):
+    """Connects twice, as to a name of two addresses, and drops the first connection."""
+
+    def __init__(self) -> None:
+        self.wires: list[Wire] = []
+
+    async def connect(self, new_protocol: Any, host: str, port: int, **_: Any) -> Any:
+        for number in range(2):
+            wire = Wire(number)
+            wire.protocol = new_protocol()
+            wire.protocol.connection_made(wire)
+            self.wires.append(wire)
+        self.wires[0].abort()
+        await asyncio.sleep(0.01)
+        return self.wires[1].protocol
+
+
+def test_a_second_connection_that_is_not_taken_does_not_end_the_first(tmp_path: Path) -> None:
+    box = Box(tmp_path / "slave")
+    store = box.open()
+
+    async def run() -> None:
+        network = Twice()
+        slave = ReplicationSlave(store, ReplicationConfig(), clock=SYSTEM_CLOCK, network=network)
+        slave.follow("master:10912")
+        slave.start()
+        await until(lambda: slave.is_connected, pause_s=0.001)
+        dropped, taken = network.wires
+        await until(lambda: bool(taken.written), pause_s=0.001)
+        assert not dropped.written
+        assert not taken.closed
+        await slave.close()
+
+    asyncio.run(run())
+    box.close()
+
+
+def test_an_unforeseen_error_does_not_end_the_replication(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.replication.slave._RETRY_S", 0.01)
+    box = Box(tmp_path / "slave")
+    store = box.open()
+
+    async def run() -> None:
+        slave = new_slave(store)
+        calls = 0
+
+        async def compare(_address: str) -> None:
+            nonlocal calls
+            calls += 1
+            raise IndexError("a mistake")
+
+        slave._compare = compare
+        slave.follow("127.0.0.1:1")
+        slave.start()
+        await until(lambda: calls > 2, pause_s=0.001)
+        assert "a mistake" in str(slave.reason)
+        await slave.close()
+
+    asyncio.run(run())
+    box.close()
+
+
+def test_what_was_found_of_a_former_master_is_not_said_of_the_next(tmp_path: Path) -> None:
+    box = Box(tmp_path / "slave")
+    store = box.open()
+
+    async def run() -> None:
+        slave = new_slave(store)
+        asked: list[str] = []
+        answer: asyncio.Future[Divergence | None] = asyncio.get_running_loop().create_future()
+
+        async def compare(address: str) -> Divergence | None:
+            asked.append(address)
+            if len(asked) == 1:
+                return await answer
+            raise ConnectError("nobody is there")
+
+        slave._compare = compare
+        slave.follow("127.0.0.1:1")
+        slave.start()
+        await until(lambda: bool(asked), pause_s=0.001)
+        slave.follow("127.0.0.1:2")
+        answer.set_result(Divergence(Cause.LONGER, 0, 9, Bounds(0, 5), "127.0.0.1:0"))
+        await until(lambda: slave.reason is not None, pause_s=0.001)
+        assert asked == ["127.0.0.1:1", "127.0.0.1:2"]
+        assert slave.divergence is None
+        await slave.close()
+
+    asyncio.run(run())
+    box.close()

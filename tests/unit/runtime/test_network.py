@@ -108,3 +108,8 @@ async def test_a_client_reaches_a_name_with_several_addresses(
         client = RemotingClient()
         assert (await client.connection(f"broker.example:{port}")).peer_ip == GOOD
         await client.close()
+
+
+async def test_a_name_that_cannot_be_one_is_an_error_of_the_system() -> None:
+    with pytest.raises(OSError, match=r"'a\.\.b' is no name of a host"):
+        await TCP_NETWORK.connect(Peer, "a..b", 80, tls=None)

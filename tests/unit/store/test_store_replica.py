@@ -241,6 +241,59 @@ def test_a_damaged_record_gets_no_place_and_the_next_ones_do(box: Box, slave: Bo
     assert not copy.queues_lack_records
 
 
+@pytest.mark.parametrize("count", [6, 700])
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (0, (1 << 12).to_bytes(4, "big")),
+        (0, (95).to_bytes(4, "big")),
+        (0, (200).to_bytes(4, "big")),
+        (4, b"\0"),
+        (28, b"\1"),
+        (0, bytes(96)),
+    ],
+    ids=["beyond the end", "too small", "into the next", "magic", "own offset", "zeros"],
+)
+def test_a_head_that_is_damaged_before_its_record_is_dispatched_does_not_hold_up_the_queues(
+    make_box: Callable[..., Box], count: int, at: int, value: bytes
+) -> None:
+    box, slave = (make_box(mapped_file_size_commit_log=LARGE_FILE) for _ in range(2))
+    master, copy = box.open(), slave.open()
+    places = [put(master, b"%04d" % number)[1] for number in range(count)]
+    copy.append_replicated(0, master.commit_log.window(0)[2][: master.commit_log.end], 0)
+    file = copy.commit_log.files.files[0]
+    for victim in (2, count - 1):
+        file.map[places[victim] + at : places[victim] + at + len(value)] = value
+    calls = 0
+    while copy.publish(100):
+        calls += 1
+        assert calls < 20, "it goes round and round"
+    assert copy.commit_log.dispatched_end == copy.commit_log.end
+    # The unit of the next record stands in for the one that is passed over.
+    assert copy.max_offset("orders", 0) == count - 1
+    assert bodies(copy)[-1] == b"%04d" % (count - 2)
+
+
+@pytest.mark.parametrize("count", [6, 700])
+@pytest.mark.parametrize(("at", "value"), [(12, b"\x80"), (94, b"/")])
+def test_a_record_whose_queue_cannot_be_holds_up_neither_the_slave_nor_a_start(
+    make_box: Callable[..., Box], count: int, at: int, value: bytes
+) -> None:
+    """One flipped bit makes a queue id negative, or of an "o" the "/" of a directory."""
+    box, slave = (make_box(mapped_file_size_commit_log=LARGE_FILE) for _ in range(2))
+    master, copy = box.open(), slave.open()
+    places = [put(master, b"body")[1] for _ in range(count)]
+    whole = bytearray(master.commit_log.window(0)[2][: master.commit_log.end])
+    assert whole[places[2] + 94 :].startswith(b"rders") or at != 94
+    whole[places[2] + at : places[2] + at + 1] = value
+    copy.append_replicated(0, bytes(whole), 1 << 30)
+    assert copy.max_offset("orders", 0) == count
+    slave.crash(copy)
+    again = slave.open()
+    assert again.commit_log.end == master.commit_log.end
+    assert again.max_offset("orders", 0) == count
+
+
 @pytest.mark.parametrize("part", [1, 7, 36, 4096])
 def test_a_record_that_belongs_elsewhere_is_refused_and_leaves_all_as_it_was(
     box: Box, slave: Box, part: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -15,7 +16,7 @@ from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.status import StatusHandlers
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
-from cometmq.errors import ConfigError
+from cometmq.errors import ConfigError, StoreError
 from cometmq.remoting.client import RemotingClient
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
@@ -171,6 +172,19 @@ class Replication(Service):
         """Give slaves in step the end of the log, then close; call it when nothing is appended."""
         if self.master is None:
             return
+        await self._commit()
         await self.master.drain(_DRAIN_S)
         await self.master.close()
         self.master.release()
+
+    async def _commit(self) -> None:
+        """Let slaves have what waits in the transient store pool; nothing commits it any more."""
+        master, store = self.master, self._parts.store
+        assert master is not None, "only masters serve"
+        if not store.config.uses_transient_pool:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(master.reader, store.commit)
+            store.publish()
+        except StoreError as error:
+            log.warning("slaves may lack the end of the log", reason=str(error))

@@ -272,11 +272,13 @@ class MasterTables:
         if self._known.get(request_type.code) == digest:
             return
         table = await self._decoded(body, request_type)
-        if table.data_version != version():
-            if (difference := await self._compare(address)) is not None:
-                raise RemoteError(f"{address} may have lost its tables: {difference}")
-            if address != self._checked:
-                return
+        is_new = table.data_version != version()
+        if is_new and (difference := await self._compare(address)) is not None:
+            raise RemoteError(f"{address} may have lost its tables: {difference}")
+        if address != self._checked:
+            # Another master came meanwhile: it is not known whether its table is the one here.
+            return
+        if is_new:
             await run_slices(manager.copy(table))
         self._known[request_type.code] = digest
 

@@ -21,10 +21,17 @@ from cometmq.protocol.record_layout import (
     wider_by,
 )
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.log.scan import LogScan, find_record_in
+from cometmq.store.log.scan import (
+    BLANK,
+    LogScan,
+    ScannedRecord,
+    check_record,
+    find_record_in,
+)
 from cometmq.store.queues.dispatch import Dispatcher
 
 if TYPE_CHECKING:
+    from cometmq.store.files.mapped_file import MappedFile
     from cometmq.store.log.batch_scan import RecordBatch
 
 log = structlog.get_logger(__name__)
@@ -33,6 +40,8 @@ log = structlog.get_logger(__name__)
 _BATCH_BYTES: Final = 32 * 1024
 # How much numpy looks at in one go: so much as an interval of the loop has room for.
 _WINDOW_BYTES: Final = 256 * 1024
+# So many records could be dispatched while the end of a damaged one is looked for.
+_COST_OF_DAMAGE: Final = 16
 _INT64_MAX: Final = 2**63 - 1
 _HEAD: Final = record_struct(
     "size", "magic", "physical_offset", "sys_flag", "prepared_transaction_offset"
@@ -105,14 +114,14 @@ class LogFollower:
     def _pass_damage(self, place: int, base: int, limit: int) -> int:
         """Move to the next record of the file at `base`, at most to `limit`; return its place."""
         file = self._log.files.find(base)
-        following = find_record_in(file, place + 1) if file is not None else None
+        following = find_record_in(file, place + 1, limit) if file is not None else None
         log.error(
             "a record of the log is damaged, it is passed over",
             offset=base + place,
             next_record=None if following is None else following.offset,
         )
         if following is not None:
-            limit = min(following.offset - base, limit)
+            limit = following.offset - base
         self.position = base + limit
         return limit
 
@@ -127,11 +136,12 @@ class QueueFiller:
     """Fills consume queues with records that the log has and they lack, and announces them.
 
     Such records were committed from the transient store pool, or sent by a master. `position` is
-    the offset of the first record that is missing. With `make_batches` many records are put into
+    the offset of the first record that is missing, `last` that of the last one that was put, -1 before
+    the first. With `make_batches` many records are put into
     their queues at once; it is called with the first. For the thread that owns the store.
     """
 
-    __slots__ = ("_batches", "_dispatcher", "_log", "_make_batches", "position")
+    __slots__ = ("_batches", "_dispatcher", "_log", "_make_batches", "last", "position")
 
     def __init__(
         self,
@@ -144,6 +154,7 @@ class QueueFiller:
         self._make_batches = make_batches
         self._batches: BatchTarget | None = None
         self.position = commit_log.dispatched_end
+        self.last = -1
 
     @property
     def waits(self) -> bool:
@@ -153,9 +164,9 @@ class QueueFiller:
     def fill(self, limit: int) -> bool:
         """Dispatch `limit` readable records, or some more; return whether others wait.
 
-        A damaged record is passed over by the size that it declares, with a line in the broker's
-        log: whoever appended it looked at its head. Raises StoreFullError when a queue gets no
-        room; the next call goes on with that record.
+        A damaged record is passed over, with a line in the broker's log: by the size that it
+        declares if a record begins there, else to the next sound record of its file. Raises
+        StoreFullError when a queue gets no room; the next call goes on with that record.
         """
         log = self._log
         readable_end = log.readable_end
@@ -166,8 +177,9 @@ class QueueFiller:
                 limit -= self._fill_in_batches(limit, readable_end)
             else:
                 limit -= self._fill_singly(limit, readable_end)
-            if self.position == before and not self._pass_damage(readable_end):
-                break
+            if self.position == before:
+                self._pass_damage(readable_end)
+                limit -= _COST_OF_DAMAGE
         return self.position < readable_end
 
     def _fill_singly(self, limit: int, readable_end: int) -> int:
@@ -180,7 +192,7 @@ class QueueFiller:
             if count == limit or end > readable_end:
                 break
             self._dispatcher.dispatch(record)
-            self.position = end
+            self.position, self.last = end, record.offset
             log.dispatched(end, record.store_timestamp)
             count += 1
         else:
@@ -206,7 +218,7 @@ class QueueFiller:
         )
         for batch in scan:
             self._batches.dispatch(batch)
-            self.position = batch.end
+            self.position, self.last = batch.end, int(batch.offsets[-1])
             log.dispatched(batch.end, int(batch.columns.store_timestamps.max()))
             count += len(batch)
             if count >= limit or readable_end - batch.end < _BATCH_BYTES:
@@ -221,15 +233,39 @@ class QueueFiller:
             self.position = end
             log.dispatched(end, log.dispatched_timestamp)
 
-    def _pass_damage(self, readable_end: int) -> bool:
-        """Move behind a record that is none inside; return whether its head says where that is."""
-        head = self._log.read(self.position, _HEAD.size)
-        size, magic, place, *_ = _HEAD.unpack(head) if head is not None else (0, 0, 0)
-        is_whole = magic in (MAGIC_V1, MAGIC_V2) and place == self.position
-        end = self.position + size
-        if not is_whole or size < MIN_RECORD_SIZE or end > readable_end:
-            return False
-        log.error("a record of the log is damaged, it gets no place in a queue", offset=place)
+    def _pass_damage(self, readable_end: int) -> None:
+        """Move behind bytes that are no record: to where the next one begins."""
+        log_, at = self._log, self.position
+        file = log_.files.find(at)
+        end = readable_end
+        if file is not None:
+            limit = min(file.end, readable_end)
+            end = self._declared_end(file, limit)
+            if end < 0:
+                following = find_record_in(file, at + 1 - file.base, limit - file.base)
+                end = limit if following is None else following.offset
+        log.error(
+            "a record of the log is damaged, it gets no place in a queue", offset=at, goes_on_at=end
+        )
         self.position = end
-        self._log.dispatched(end, self._log.dispatched_timestamp)
-        return True
+        log_.dispatched(end, log_.dispatched_timestamp)
+
+    def _declared_end(self, file: MappedFile, limit: int) -> int:
+        """Return where the damaged record says that it ends; -1 if nothing bears that out."""
+        at, view = self.position, file.view
+        if at + _HEAD.size > limit:
+            return -1
+        size, magic, place, *_ = _HEAD.unpack_from(view, at - file.base)
+        end = at + size
+        if (
+            magic not in (MAGIC_V1, MAGIC_V2)
+            or place != at
+            or size < MIN_RECORD_SIZE
+            or end > limit
+        ):
+            return -1
+        if end < limit:
+            follows = check_record(view, end - file.base, end, check_crc=False)
+            if follows is not BLANK and not isinstance(follows, ScannedRecord):
+                return -1
+        return int(end)

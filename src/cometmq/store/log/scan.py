@@ -199,10 +199,15 @@ def find_record(files: MappedFileQueue, offset: int) -> ScannedRecord | None:
     return None
 
 
-def find_record_in(file: MappedFile, position: int) -> ScannedRecord | None:
-    """Return the first intact record of a file that begins at `position` or later."""
+def find_record_in(
+    file: MappedFile, position: int, limit: int | None = None
+) -> ScannedRecord | None:
+    """Return the first intact record of a file that begins at `position` or later, and below
+    `limit`.
+    """
     position += MAGIC_AT
-    while (position := next_magic(file.map, position, file.size)) >= 0:
+    limit = file.size if limit is None else limit
+    while (position := next_magic(file.map, position, limit)) >= 0:
         start = position - MAGIC_AT
         found = check_record(file.view, start, file.base + start, check_crc=True)
         if isinstance(found, ScannedRecord):

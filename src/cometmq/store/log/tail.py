@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from cometmq.protocol.record_layout import HEAD, HEAD_SIZE, record_struct
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.queues.consume_queue import ConsumeQueue
 
 _GLANCE: Final = record_struct("size", "magic", "physical_offset")
 
@@ -22,18 +20,12 @@ class LogTail(NamedTuple):
     blank: int
 
 
-def find_tail(log: CommitLog, queues: Iterable[ConsumeQueue]) -> LogTail:
+def find_tail(log: CommitLog, known: int = -1) -> LogTail:
     """Find the end of a log in the store's thread.
 
-    Begins at the last record that a queue knows, so that few heads have to be read: those of
-    records without a place in a queue. Without such queues it reads the newest files from their
-    beginning.
+    Begins at `known`, the offset of a record near the end, so that few heads have to be read;
+    without it reads the newest files from their beginning.
     """
-    known = -1
-    for queue in queues:
-        unit = queue.last_message()
-        if unit is not None and known < unit.physical_offset < log.end:
-            known = unit.physical_offset
     if known >= log.min_offset and (tail := _walk(log, known)) is not None:
         return tail
     for file in reversed(log.files.files):
@@ -52,7 +44,11 @@ def _walk(log: CommitLog, start: int) -> LogTail | None:
             break
         while at + _GLANCE.size <= end:
             size, magic, place = _GLANCE.unpack_from(view, at - base)
-            if magic not in (MAGIC_V1, MAGIC_V2) or place != at or size < MIN_RECORD_SIZE:
+            if (
+                magic not in (MAGIC_V1, MAGIC_V2)
+                or place != at
+                or not MIN_RECORD_SIZE <= size <= end - at
+            ):
                 break
             last, blank = at, -1
             at += size

@@ -8,11 +8,13 @@ with an extension, records whose queue offset is not the next one of their queue
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from cometmq.errors import MessageIllegalError
 from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
@@ -101,8 +103,11 @@ class BatchDispatcher:
         first_offset = int(batch.offsets[0])
         for group, (topic, queue_id) in enumerate(queued.keys):
             # Old records that are passed over must not make a queue of a deleted topic appear.
-            deleted = self._deleted.get(topic, 0) > first_offset
-            queue = None if deleted else self._queue_of(topic, queue_id)
+            queue = None
+            if self._deleted.get(topic, 0) <= first_offset:
+                # What no queue can have is damaged: `Dispatcher` says so.
+                with suppress(MessageIllegalError):
+                    queue = self._queue_of(topic, queue_id)
             if queue is None or topic in TIMED_TOPICS or queue.extends:
                 single = single | (queued.groups == group)
             queues.append(queue)

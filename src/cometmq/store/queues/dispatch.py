@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.errors import MessageIllegalError
 from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import DELAY_TIME_LEVEL, TAGS, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
@@ -69,7 +70,17 @@ class Dispatcher:
             return
         if self._deleted and record.offset < self._deleted.get(record.topic, 0):
             return
-        queue = self._queue_of(record.topic, record.queue_id)
+        try:
+            queue = self._queue_of(record.topic, record.queue_id)
+        except MessageIllegalError as error:
+            # No sum covers these fields. One flipped bit must not keep all that follows from
+            # consumers.
+            log.warning(
+                "a record is damaged, it gets no place in a queue",
+                offset=record.offset,
+                reason=str(error),
+            )
+            return
         if record.queue_offset < queue.next_offset:
             last = queue.last_message()
             if (
