@@ -217,6 +217,39 @@ def test_a_queue_whose_old_messages_left_the_log_begins_anew(
     assert bodies(copy) == [b"new 0", b"new 1"]
 
 
+def test_a_queue_that_begins_anew_alone_leaves_the_others_of_its_topic(
+    box: Box, slave: Box
+) -> None:
+    """As behind `cleanExpiredCQ` on Java's master, or a queue offset that reads 0 by damage. The
+    slave keeps old files longer than its master.
+    """
+    master, copy = box.open(), slave.open()
+    for number in range(12):
+        put(master, f"old {number}".encode(), queue_id=number % 2)
+    copy_all(master, copy)
+    master.queues.remove_queue("orders", 0)
+    put(master, b"new 0", queue_id=0)
+    put(master, b"more", queue_id=1)
+    put(master, b"new 1", queue_id=0)
+    copy_all(master, copy)
+
+    def check(store: MessageStore) -> None:
+        assert bodies(store) == [b"new 0", b"new 1"]
+        assert bodies(store, queue_id=1) == bodies(master, queue_id=1)
+        assert len(bodies(store, queue_id=1)) == 7
+        # What the former queue had can be looked at, and compared.
+        assert store.message_at(0) is not None
+
+    check(copy)
+    slave.crash(copy)
+    copy = slave.open()
+    check(copy)
+    copy.close()
+    for path in (slave.root / "consumequeue").rglob("0" * 20):
+        path.unlink()
+    check(slave.open())
+
+
 def test_what_comes_twice_is_no_new_beginning(box: Box, slave: Box) -> None:
     master, copy = box.open(), slave.open()
     put(master, b"one")

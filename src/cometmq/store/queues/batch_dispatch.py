@@ -108,9 +108,10 @@ class BatchDispatcher:
             queues.append(queue)
         if self._begins_anew:
             firsts = np.flatnonzero(batch.queue_offsets[queued.records] == 0)
-            for group in set(queued.groups[firsts].tolist()):
-                queue = queues[group]
-                if queue is not None and queue.next_offset:
+            begin = set(queued.groups[firsts].tolist())
+            for group, queue in enumerate(queues):
+                last = queue.last_message() if queue is not None else None
+                if last is not None and (group in begin or last.physical_offset >= first_offset):
                     single = single | (queued.groups == group)
         return queues, single
 
