@@ -274,6 +274,27 @@ def test_a_damaged_record_gets_no_place_and_the_next_ones_do(box: Box, slave: Bo
     assert not copy.queues_lack_records
 
 
+@pytest.mark.parametrize(("field", "value"), [("topic", b"/"), ("queue id", b"\x80")])
+@pytest.mark.parametrize("count", [6, 600])
+def test_a_record_of_an_impossible_queue_gets_no_place_and_the_next_ones_do(
+    make_box: Callable[..., Box], field: str, value: bytes, count: int
+) -> None:
+    """No sum covers these fields; one flipped bit makes an o a slash."""
+    box, slave = (make_box(mapped_file_size_commit_log=LARGE_FILE) for _ in range(2))
+    master, copy = box.open(), slave.open()
+    places = [put(master, b"body")[1] for _ in range(count)]
+    at = places[2] + (12 if field == "queue id" else 93)
+    master.commit_log.map[at : at + 1] = value
+    copy_all(master, copy)
+    assert not copy.queues_lack_records
+    assert copy.max_offset("orders", 0) == count
+    for crashed, store in ((box, master), (slave, copy)):
+        crashed.crash(store)
+        again = crashed.open()
+        assert again.max_offset("orders", 0) == count
+        assert again.commit_log.end == places[-1] + places[1]
+
+
 @pytest.mark.parametrize("part", [1, 7, 36, 4096])
 def test_a_record_that_belongs_elsewhere_is_refused_and_leaves_all_as_it_was(
     box: Box, slave: Box, part: int

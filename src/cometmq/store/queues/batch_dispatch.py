@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cometmq.errors import MessageIllegalError
 from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
@@ -102,7 +103,7 @@ class BatchDispatcher:
         for group, (topic, queue_id) in enumerate(queued.keys):
             # Old records that are passed over must not make a queue of a deleted topic appear.
             deleted = self._deleted.get(topic, 0) > first_offset
-            queue = None if deleted else self._queue_of(topic, queue_id)
+            queue = None if deleted else self._queue_if_legal(topic, queue_id)
             if queue is None or topic in TIMED_TOPICS or queue.extends:
                 single = single | (queued.groups == group)
             queues.append(queue)
@@ -114,6 +115,12 @@ class BatchDispatcher:
                 if last is not None and (group in begin or last.physical_offset >= first_offset):
                     single = single | (queued.groups == group)
         return queues, single
+
+    def _queue_if_legal(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        try:
+            return self._queue_of(topic, queue_id)
+        except MessageIllegalError:
+            return None
 
     def _put(
         self, batch: RecordBatch, queues: list[ConsumeQueue | None], records: Ints, groups: Ints

@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.errors import MessageIllegalError
 from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import DELAY_TIME_LEVEL, TAGS, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
@@ -69,7 +70,13 @@ class Dispatcher:
             return
         if self._deleted and record.offset < self._deleted.get(record.topic, 0):
             return
-        queue = self._queue_of(record.topic, record.queue_id)
+        try:
+            queue = self._queue_of(record.topic, record.queue_id)
+        except MessageIllegalError as error:
+            # No sum covers these fields. Whoever refused the record could not go on, or start.
+            reason = str(error)
+            log.error("a record gets no place in a queue", offset=record.offset, reason=reason)  # noqa: TRY400 - the reason says all
+            return
         if self._begun_anew is not None and (last := queue.last_message()) is not None:
             if record.offset <= last.physical_offset:
                 # The queue has it, or has begun anew since.
