@@ -651,8 +651,7 @@ class MessageStore:
             )
         if not self._ledger.is_replica:
             # Before the first record: a recovery treats a copied log in another way.
-            self._ledger.is_replica = True
-            self._ledger.save()
+            self._ledger.begin_replica()
         self.commit_log.fill_queues_later()
         dispatcher = Dispatcher(
             self.queues.get,

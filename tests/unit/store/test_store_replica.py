@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from tests.unit.store.store_box import LOG_FILE, Box, bodies, put
@@ -362,6 +364,29 @@ def test_records_wait_for_queues_without_room_and_the_log_goes_on(
     assert not copy.publish()
     assert queue_ends(copy) == queue_ends(master)
     assert copy.commit_log.dispatched_end == copy.commit_log.end
+
+
+class LedgerDiskFull(Disk):
+    full = True
+
+    def write(self, path: Path, data: bytes) -> None:
+        if self.full and "queues.json" in path.name:
+            raise StoreFullError("no room")
+        super().write(path, data)
+
+
+def test_that_a_log_is_a_copy_is_noted_when_the_disk_has_room_again(box: Box, slave: Box) -> None:
+    """Until then nothing is copied: a recovery would take the log for the store's own."""
+    disk = LedgerDiskFull()
+    master = box.open()
+    put(master)
+    slave.open().close()
+    copy = slave.open(disk)
+    with pytest.raises(StoreFullError):
+        copy_all(master, copy)
+    disk.full = False
+    copy_all(master, copy)
+    assert json.loads(slave.config.ledger_path.read_text())["replica"] is True
 
 
 def test_the_next_file_is_made_ahead_of_need_and_taken(box: Box, slave: Box) -> None:

@@ -153,6 +153,15 @@ class QueueLedger:
 
     # -- queues and index --
 
+    def begin_replica(self) -> None:
+        """Note that a master's log is copied from now on. Raises StoreError; then it is not noted."""
+        self.is_replica = True
+        try:
+            self.save()
+        except StoreError:
+            self.is_replica = False
+            raise
+
     def forget(self, topic: str, queue_id: int) -> None:
         """Know nothing of a queue any more, which is about to be removed. Raises StoreError; then it
         is known as before.
