@@ -311,9 +311,7 @@ def _keep_log(plan: RejoinPlan, log: OwnLog, disk: Disk, progress: Progress | No
         if int(name) < plan.cut:
             break
         path = plan.config.commit_log_path / name
-        head = bytearray(HEAD_SIZE)
-        disk.read_into(path, 0, memoryview(head))
-        if any(head):
+        if _has_bytes(disk, path):
             _move(disk, path, directory / name)
         else:
             # It was made ahead of need.
@@ -322,6 +320,18 @@ def _keep_log(plan: RejoinPlan, log: OwnLog, disk: Disk, progress: Progress | No
     if first is not None:
         first.release()
         disk.cut(first.path, plan.cut - first.base, first.size, reserve=True)
+
+
+def _has_bytes(disk: Disk, path: Path) -> bool:
+    """Say whether anything was written to a file. Its beginning alone does not tell: a power loss may
+    have kept just that from the disk.
+    """
+    part = bytearray(_CHUNK)
+    for at in range(0, disk.size(path) or 0, _CHUNK):
+        count = disk.read_into(path, at, memoryview(part))
+        if part[:count] != _ZEROS[:count]:
+            return True
+    return False
 
 
 def _copy_part(
