@@ -243,6 +243,17 @@ def test_state_that_tells_of_what_is_cut_off_is_kept_aside(
     assert (config / "consumerOffset.json").exists()
 
 
+def test_a_topic_that_was_deleted_behind_the_common_part_is_there_again(
+    box: Box, other: Box
+) -> None:
+    """The master never heard of the deletion, and its messages are expected here, too."""
+    former, master = promoted(box, other)
+    former.delete_topic("orders")
+    former.close()
+    mended(box, LogOf(master))
+    assert_goes_on(box, master)
+
+
 def test_a_topic_of_the_tail_alone_is_gone(box: Box, other: Box) -> None:
     former, master = promoted(box, other)
     put(former, topic="only-here")
