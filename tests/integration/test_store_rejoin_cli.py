@@ -116,3 +116,21 @@ def test_a_master_that_is_not_there_is_named(tmp_path: Path, unused_tcp_port: in
     box.close()
     with pytest.raises(ConnectError, match=str(unused_tcp_port)):
         called("rejoin", box.root, "--master", f"127.0.0.1:{unused_tcp_port}")
+
+
+def test_a_whole_log_is_not_cut_off_for_a_master_that_has_none_of_it_unless_told(
+    tmp_path: Path,
+) -> None:
+    """The master may be a wrong one, or one whose disk was replaced."""
+    only, empty = (Box(tmp_path / name, mapped_file_size_commit_log=1 << 16) for name in "ab")
+    fill(only.open(), 40, "mine")
+    only.close()
+    with OwnBroker(nameless(), empty.config) as running:
+        status, told = called("rejoin", only.root, "--master", running.address, "--write")
+        assert status == 1
+        assert "Nothing was changed" in told
+        assert "--write --all" in told
+        assert not list(only.root.glob("rejoin-*"))
+        status, told = called("rejoin", only.root, "--master", running.address, "--write", "--all")
+        assert status == 0
+        assert len(list(only.root.glob("rejoin-*"))) == 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 def rejoin(
     directory: Directory,
+    *,
     master: Annotated[
         str,
         typer.Option(
@@ -39,6 +40,12 @@ def rejoin(
     output: Output = Form.TABLE,
     write: Annotated[
         bool, typer.Option("--write", help="Do it. Without, only say what would be done.")
+    ] = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Also cut off a whole log, if the master has none of its records."
+        ),
     ] = False,
     timeout_ms: connection.TimeoutMs = 5_000,
     access_key: connection.AccessKey = None,
@@ -77,13 +84,15 @@ def rejoin(
             log = tool.OwnLog(store)
             common = run(_compare(log, master, given, progress("records of the master")))
             plan = tool.plan_rejoin(store, log, common.offset, whole=common.whole)
-        done = write and not plan.is_empty
+        # A master that has removed what this log has is to be expected; else it may be a wrong one.
+        is_foreign = plan.common < 0 and not plan.is_empty and common.master.begin < plan.own_end
+        done = write and not plan.is_empty and (everything or not is_foreign)
         if done:
             tool.rejoin(plan, store.disk, clock=SYSTEM_CLOCK, master=master, progress=progress)
     if output is Form.JSON:
         screen.print_json(_json(plan, common, done=done))
     else:
-        _print(plan, common, master, done=done)
+        _print(plan, common, master, done=done, is_foreign=is_foreign)
     if not (done or plan.is_empty):
         raise typer.Exit(1)
 
@@ -121,7 +130,7 @@ def _json(plan: RejoinPlan, common: Common, *, done: bool) -> dict[str, Any]:
     }
 
 
-def _print(plan: RejoinPlan, common: Common, master: str, *, done: bool) -> None:
+def _print(plan: RejoinPlan, common: Common, master: str, *, done: bool, is_foreign: bool) -> None:
     root = plan.config.store_path_root_dir
     typer.echo(f"The log of {master} reaches from {common.master.begin} to {common.master.end}.")
     if plan.is_empty:
@@ -141,7 +150,13 @@ def _print(plan: RejoinPlan, common: Common, master: str, *, done: bool) -> None
         typer.echo(f"So {'is' if done else 'would be'} {path.name}, which tells of them")
     if done:
         typer.echo(f"To see their messages: cometmq store dump {plan.kept}")
-    else:
+        return
+    if is_foreign:
         typer.echo(
-            f"Nothing was changed. To do it: cometmq store rejoin {root} --master {master} --write"
+            f"That is the whole log. If {master} is another broker's master, or has lost its log, do "
+            "not do it: this store may be the only copy, and its broker can be the master."
         )
+    typer.echo(
+        f"Nothing was changed. To do it: cometmq store rejoin {root} --master {master} --write"
+        + (" --all" if is_foreign else "")
+    )

@@ -62,7 +62,7 @@ class Divergence:
     """Says why a slave must not go on copying. Its text is for people, with the remedy.
 
     `offset` is that of the slave's last record, or of the blank behind it; `own_end` that of the end
-    of its log.
+    of its log. Both are the same if retention left no record in it.
     """
 
     cause: Cause
@@ -78,6 +78,9 @@ class Divergence:
             "stop this slave and mend its store with `cometmq store rejoin "
             f"DIR --master {self.address}`, which keeps what is cut off"
         )
+        if self.offset == self.own_end:
+            # There is nothing to be kept.
+            remedy = "stop this slave and empty its store, which has no message"
         if self.cause is Cause.GAP:
             return (
                 f"this log ends at {self.own_end}, and {theirs} {reach}: what lies between is gone; "
@@ -86,7 +89,8 @@ class Divergence:
         if self.cause is Cause.LONGER:
             return (
                 f"this log ends at {self.own_end}, behind the master's, and {theirs} {reach}: one "
-                f"of them has messages that the other never had; {remedy}"
+                f"of them has messages that the other never had; if this log is the one that counts, make "
+                f"this broker the master; if not, {remedy}"
             )
         return (
             f"the log has diverged: this one ends at {self.own_end}, and its last record, at "
@@ -156,8 +160,12 @@ async def find_divergence(store: MessageStore, master: MasterLog) -> Divergence 
     tail = store.log_tail()
     own_end = log.end
     if tail.record < 0:
-        # An empty log fits any.
-        return None
+        # An empty log fits any. One that lost its records to retention has only its end to compare.
+        bounds = await master.bounds() if own_end else Bounds(0, own_end)
+        if own_end < bounds.begin:
+            return _found(Cause.GAP, own_end, own_end, bounds, master)
+        is_longer = own_end > bounds.end
+        return _found(Cause.LONGER, own_end, own_end, bounds, master) if is_longer else None
     own = log.record_at(tail.record)
     assert own is not None, "the store has just found the record"
     topic = topic_of(own, tail.record)

@@ -133,9 +133,9 @@ class MessageStore:
         self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
         self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
         self._physical_bytes = self._disk.physical_memory_bytes()
-        # Called with a topic whose queues began anew in the log of a master; not for what a
-        # recovery finds, which may be long ago.
-        self.on_begin_anew: list[Callable[[str], None]] = []
+        # Called with topic and id of a queue that began anew in the log of a master; not for what
+        # a recovery finds, which may be long ago.
+        self.on_begin_anew: list[Callable[[str, int], None]] = []
         # Called when LIVE_KEYS of `config` have changed.
         self.on_settings_changed: list[Callable[[], None]] = []
         self.mender = QueueMender(
@@ -568,7 +568,11 @@ class MessageStore:
             return True
         queue = self.queues.find(record.topic, record.queue_id)
         unit = self.mender.unit(queue, record.queue_offset) if queue else None
-        return unit is None or unit.physical_offset == record.offset
+        if queue is None or unit is None or unit.physical_offset == record.offset:
+            return True
+        # The queue may have begun anew behind the record.
+        first = queue.unit(queue.min_offset) if self._ledger.is_replica else None
+        return first is not None and record.offset < first.physical_offset
 
     def _trim_extensions(self, _log_min_offset: int) -> Iterator[Work]:
         for queue in self.queues:
@@ -653,8 +657,7 @@ class MessageStore:
             )
         if not self._ledger.is_replica:
             # Before the first record: a recovery treats a copied log in another way.
-            self._ledger.is_replica = True
-            self._ledger.save()
+            self._ledger.begin_replica()
         self.commit_log.fill_queues_later()
         dispatcher = Dispatcher(
             self.queues.get,
@@ -683,28 +686,20 @@ class MessageStore:
             begun_anew=self._begin_anew,
         )
 
-    def _begin_anew(self, topic: str, _queue_id: int, end: int) -> None:
-        """Remove the queues of a topic that the master deleted and made again (see decision 117).
+    def _begin_anew(self, topic: str, queue_id: int) -> None:
+        """Remove a queue that the master removed, alone or with its topic (see decision 117).
 
-        One of them ended at `end`, so the deletion came later. Each queue that began before that
-        belongs to the former topic, up to its own end; what began later may belong to the new one.
         Waits for the disk, as little as the deletion itself.
         """
-        log.warning("a topic begins anew, it was deleted on the master", topic=topic)
-        queues = [queue for queue in self.queues if queue.topic == topic]
-        end = max(end, self._ledger.deleted.get(topic, 0))
-        former: list[ConsumeQueue] = []
-        while found := [
-            queue for queue in queues if queue not in former and queue.began_before(end)
-        ]:
-            former += found
-            lasts = [last for queue in found if (last := queue.last_message()) is not None]
-            end = max([end, *(last.physical_offset + last.size for last in lasts)])
-        self._ledger.delete([topic], end)
-        for queue in former:
-            self.queues.remove_queue(topic, queue.queue_id)
+        log.warning(
+            "a queue begins anew, its messages were deleted on the master",
+            topic=topic,
+            queue_id=queue_id,
+        )
+        self._ledger.forget(topic, queue_id)
+        self.queues.remove_queue(topic, queue_id)
         for listener in self.on_begin_anew:
-            listener(topic)
+            listener(topic, queue_id)
 
     @property
     def is_replica(self) -> bool:

@@ -110,6 +110,26 @@ def test_a_master_that_deleted_the_last_record_but_nothing_behind_it_is_followed
     assert find(slave, LogOf(master, as_java=as_java)) is None
 
 
+def test_the_end_of_a_log_without_records_is_compared(box: Box, other: Box) -> None:
+    """Retention has removed all files but the newest, which is empty."""
+    master, slave = box.open(), other.open()
+    assert find(slave, LogOf(master)) is None
+    fill(master, 80, "both")
+    replicate(master, slave, until=LOG_FILE)
+    slave.commit_log.files.append_file()
+    slave.commit_log.files.remove_first()
+    slave.close()
+    slave = other.open()
+    assert slave.log_tail().record < 0
+    assert find(slave, LogOf(master)) is None
+    for _ in range(3):
+        master.commit_log.files.remove_first()
+    found = find(slave, LogOf(master))
+    assert found is not None
+    assert found.cause is Cause.GAP
+    assert "empty its store" in str(found)
+
+
 @both_kinds
 def test_a_blank_where_the_master_has_a_message_is_found(
     box: Box, other: Box, as_java: bool

@@ -87,6 +87,18 @@ def test_what_the_master_does_not_have_is_cut_off_and_kept(
     assert (note["from"], note["to"], note["records"]) == (plan.cut, end, 12)
 
 
+def test_a_file_whose_beginning_a_power_loss_took_is_kept_too(box: Box, other: Box) -> None:
+    former, master = promoted(box, other)
+    box.crash(former)
+    last = box.log_files[-1]
+    assert b"former 11 " in last.read_bytes()
+    with last.open("r+b") as file:
+        file.write(bytes(512))
+    plan = mended(box, LogOf(master))
+    assert b"former 11 " in (plan.kept / "commitlog" / last.name).read_bytes()
+    assert_goes_on(box, master)
+
+
 def test_nothing_is_changed_by_a_plan(box: Box, other: Box) -> None:
     former, master = promoted(box, other)
     former.close()
@@ -229,6 +241,17 @@ def test_state_that_tells_of_what_is_cut_off_is_kept_aside(
     assert (plan.kept / "config" / "delayOffset.json").exists() is beyond
     assert (config / "redrives.json").exists()
     assert (config / "consumerOffset.json").exists()
+
+
+def test_a_topic_that_was_deleted_behind_the_common_part_is_there_again(
+    box: Box, other: Box
+) -> None:
+    """The master never heard of the deletion, and its messages are expected here, too."""
+    former, master = promoted(box, other)
+    former.delete_topic("orders")
+    former.close()
+    mended(box, LogOf(master))
+    assert_goes_on(box, master)
 
 
 def test_a_topic_of_the_tail_alone_is_gone(box: Box, other: Box) -> None:

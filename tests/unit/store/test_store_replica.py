@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from tests.unit.store.store_box import LOG_FILE, Box, bodies, put
@@ -217,6 +219,39 @@ def test_a_queue_whose_old_messages_left_the_log_begins_anew(
     assert bodies(copy) == [b"new 0", b"new 1"]
 
 
+def test_a_queue_that_begins_anew_alone_leaves_the_others_of_its_topic(
+    box: Box, slave: Box
+) -> None:
+    """As behind `cleanExpiredCQ` on Java's master, or a queue offset that reads 0 by damage. The
+    slave keeps old files longer than its master.
+    """
+    master, copy = box.open(), slave.open()
+    for number in range(12):
+        put(master, f"old {number}".encode(), queue_id=number % 2)
+    copy_all(master, copy)
+    master.queues.remove_queue("orders", 0)
+    put(master, b"new 0", queue_id=0)
+    put(master, b"more", queue_id=1)
+    put(master, b"new 1", queue_id=0)
+    copy_all(master, copy)
+
+    def check(store: MessageStore) -> None:
+        assert bodies(store) == [b"new 0", b"new 1"]
+        assert bodies(store, queue_id=1) == bodies(master, queue_id=1)
+        assert len(bodies(store, queue_id=1)) == 7
+        # What the former queue had can be looked at, and compared.
+        assert store.message_at(0) is not None
+
+    check(copy)
+    slave.crash(copy)
+    copy = slave.open()
+    check(copy)
+    copy.close()
+    for path in (slave.root / "consumequeue").rglob("0" * 20):
+        path.unlink()
+    check(slave.open())
+
+
 def test_what_comes_twice_is_no_new_beginning(box: Box, slave: Box) -> None:
     master, copy = box.open(), slave.open()
     put(master, b"one")
@@ -274,24 +309,25 @@ def test_a_head_that_is_damaged_before_its_record_is_dispatched_does_not_hold_up
     assert bodies(copy)[-1] == b"%04d" % (count - 2)
 
 
-@pytest.mark.parametrize("count", [6, 700])
-@pytest.mark.parametrize(("at", "value"), [(12, b"\x80"), (94, b"/")])
-def test_a_record_whose_queue_cannot_be_holds_up_neither_the_slave_nor_a_start(
-    make_box: Callable[..., Box], count: int, at: int, value: bytes
+@pytest.mark.parametrize(("field", "value"), [("topic", b"/"), ("queue id", b"\x80")])
+@pytest.mark.parametrize("count", [6, 600])
+def test_a_record_of_an_impossible_queue_gets_no_place_and_the_next_ones_do(
+    make_box: Callable[..., Box], field: str, value: bytes, count: int
 ) -> None:
-    """One flipped bit makes a queue id negative, or of an "o" the "/" of a directory."""
+    """No sum covers these fields; one flipped bit makes an o a slash."""
     box, slave = (make_box(mapped_file_size_commit_log=LARGE_FILE) for _ in range(2))
     master, copy = box.open(), slave.open()
     places = [put(master, b"body")[1] for _ in range(count)]
-    whole = bytearray(master.commit_log.window(0)[2][: master.commit_log.end])
-    assert whole[places[2] + 94 :].startswith(b"rders") or at != 94
-    whole[places[2] + at : places[2] + at + 1] = value
-    copy.append_replicated(0, bytes(whole), 1 << 30)
+    at = places[2] + (12 if field == "queue id" else 93)
+    master.commit_log.map[at : at + 1] = value
+    copy_all(master, copy)
+    assert not copy.queues_lack_records
     assert copy.max_offset("orders", 0) == count
-    slave.crash(copy)
-    again = slave.open()
-    assert again.commit_log.end == master.commit_log.end
-    assert again.max_offset("orders", 0) == count
+    for crashed, store in ((box, master), (slave, copy)):
+        crashed.crash(store)
+        again = crashed.open()
+        assert again.max_offset("orders", 0) == count
+        assert again.commit_log.end == places[-1] + places[1]
 
 
 @pytest.mark.parametrize("part", [1, 7, 36, 4096])
@@ -361,6 +397,29 @@ def test_records_wait_for_queues_without_room_and_the_log_goes_on(
     assert not copy.publish()
     assert queue_ends(copy) == queue_ends(master)
     assert copy.commit_log.dispatched_end == copy.commit_log.end
+
+
+class LedgerDiskFull(Disk):
+    full = True
+
+    def write(self, path: Path, data: bytes) -> None:
+        if self.full and "queues.json" in path.name:
+            raise StoreFullError("no room")
+        super().write(path, data)
+
+
+def test_that_a_log_is_a_copy_is_noted_when_the_disk_has_room_again(box: Box, slave: Box) -> None:
+    """Until then nothing is copied: a recovery would take the log for the store's own."""
+    disk = LedgerDiskFull()
+    master = box.open()
+    put(master)
+    slave.open().close()
+    copy = slave.open(disk)
+    with pytest.raises(StoreFullError):
+        copy_all(master, copy)
+    disk.full = False
+    copy_all(master, copy)
+    assert json.loads(slave.config.ledger_path.read_text())["replica"] is True
 
 
 def test_the_next_file_is_made_ahead_of_need_and_taken(box: Box, slave: Box) -> None:

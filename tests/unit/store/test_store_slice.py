@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.unit.store.store_box import Box, ManualClock, put, records
+from tests.unit.store.test_store_replica import copy_all
 
 from cometmq.errors import ConfigError, StoreError, StoreFullError, StoreUnusableError
 from cometmq.runtime.randomness import Randomness
@@ -188,6 +189,27 @@ def test_deleted_topics_do_not_come_back(sliced: Sliced) -> None:
     store.open()
     assert sorted(store.topics()) == ["b", "idle"]
     store.close()
+
+
+def test_the_slice_of_a_slave_has_a_queue_that_began_anew_from_its_beginning(
+    sliced: Sliced,
+) -> None:
+    """The copied log does not tell of the deletion; the rule that copies follow does."""
+    master = sliced.box.open()
+    master.delete_topic("a")
+    put(master, b"new 0", topic="a")
+    put(master, b"new 1", topic="a")
+    copied = Box(Path("/slave"), disk=sliced.disk, mapped_file_size_commit_log=4 * 4096)
+    copy = copied.open()
+    copy_all(master, copy)
+    copy.close()
+    with open_offline(copied.config, sliced.disk) as store:
+        made = make_slice(store, TARGET, Selection(), clock=copied.clock, disk=sliced.disk)
+    store_of_slice = sliced.opened(made)
+    store_of_slice.open()
+    assert [record.body for record in messages(store_of_slice, "a")] == [b"new 0", b"new 1"]
+    store_of_slice.close()
+    master.close()
 
 
 def test_keys_are_found_in_the_slices_index() -> None:

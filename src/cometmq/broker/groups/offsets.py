@@ -201,6 +201,22 @@ class ConsumerOffsetManager:
         for group in self.groups_of(topic):
             self._remove(topic, group, copies_only)
 
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Forget what groups have consumed of one queue."""
+        for group in self.groups_of(topic):
+            key = _key(topic, group)
+            offsets = self.table.offset_table.get(key)
+            if offsets is None or queue_id not in offsets:
+                continue
+            if len(offsets) == 1:
+                self._remove(topic, group, copies_only=False)
+                continue
+            del offsets[queue_id]
+            self.count -= 1
+            self._committed_here.pop((key, queue_id), None)
+            self.resets.get(key, {}).pop(queue_id, None)
+            self.changed = True
+
     def remove_group(self, group: str, *, copies_only: bool = False) -> None:
         """Forget what a group has consumed; see `remove_topic`."""
         for topic in self.topics_of(group):

@@ -140,7 +140,9 @@ class MasterTables:
             )
         )
         parts.store.on_begin_anew.append(
-            lambda topic: self._remove_offsets(lambda: offsets.remove_topic(topic))
+            lambda topic, queue_id: self._remove_offsets(
+                lambda: offsets.remove_queue(topic, queue_id)
+            )
         )
         state = self._delay_file.read(lambda text: decode_body(text.encode(), DelayState))
         self._delays = state or DelayState()

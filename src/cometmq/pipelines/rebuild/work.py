@@ -51,6 +51,7 @@ class Work:
     deleted: see `QueueLedger`.
     flushed_until: see `BatchScan`.
     mark: changes when the store changes.
+    is_replica: see `QueueLedger`.
     """
 
     config: StoreConfig
@@ -60,6 +61,7 @@ class Work:
     deleted: dict[str, int]
     flushed_until: int
     mark: str
+    is_replica: bool = False
 
     @property
     def min_offset(self) -> int:
@@ -150,7 +152,9 @@ def work_on(store: OfflineStore, target: Path) -> Work:
         raise StoreUnusableError(
             f"{config.commit_log_path} has no file: there is nothing to build queues from"
         )
-    mark = _mark(config, _deleted(store))
+    ledger = QueueLedger(store.disk, config.ledger_path)
+    ledger.load()
+    mark = _mark(config, ledger.deleted)
     checkpoint = Checkpoint(store.disk, config.checkpoint_path)
     checkpoint.read()
     extensions = list(config.consume_queue_ext_path.glob("*/*/*"))
@@ -163,16 +167,11 @@ def work_on(store: OfflineStore, target: Path) -> Work:
         target=target,
         bases=tuple(file.base for file in store.log_files),
         extends=bool(extensions) or config.enable_consume_queue_ext,
-        deleted=_deleted(store),
+        deleted=ledger.deleted,
         flushed_until=checkpoint.physic_msg_timestamp,
         mark=mark,
+        is_replica=ledger.is_replica,
     )
-
-
-def _deleted(store: OfflineStore) -> dict[str, int]:
-    ledger = QueueLedger(store.disk, store.config.ledger_path)
-    ledger.load()
-    return ledger.deleted
 
 
 def _mark(config: StoreConfig, deleted: dict[str, int]) -> str:

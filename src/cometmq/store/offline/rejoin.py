@@ -34,6 +34,7 @@ from cometmq.store.log.scan import ScannedRecord, check_record
 from cometmq.store.offline.repair import rebuild
 from cometmq.store.offline.slice import LEAST_FILLER, fillers
 from cometmq.store.offline.store import OfflineStore, Progress
+from cometmq.store.queues.queue_ledger import QueueLedger
 from cometmq.store.reading.layout import is_file_name
 
 _GLANCE: Final = record_struct("size", "magic", "physical_offset")
@@ -262,6 +263,7 @@ def rejoin(
         disk.write(config.abort_path, b"rejoin")
         disk.sync_directory(config.abort_path.parent)
         _lower_checkpoint(config, disk, plan)
+        _forget_deletions(config, disk, plan.cut)
         _note(plan, disk, master)
         _keep_states(plan, disk)
         _keep_log(plan, log, disk, progress("what is cut off"))
@@ -275,12 +277,33 @@ def _lower_checkpoint(config: StoreConfig, disk: Disk, plan: RejoinPlan) -> None
     checkpoint = Checkpoint(disk, config.checkpoint_path)
     checkpoint.read()
     newest = plan.common_timestamp
+    if _deletions_behind(config, disk, plan.cut)[1]:
+        # The queues of these topics are built from all of the log.
+        newest = 0
     checkpoint.physic_msg_timestamp = min(checkpoint.physic_msg_timestamp, newest)
     checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, newest)
     checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, newest)
     checkpoint.master_flushed_offset = min(checkpoint.master_flushed_offset, plan.cut)
     checkpoint.confirm_physical_offset = min(checkpoint.confirm_physical_offset, plan.cut)
     checkpoint.flush()
+
+
+def _deletions_behind(
+    config: StoreConfig, disk: Disk, cut: int
+) -> tuple[QueueLedger, dict[str, int]]:
+    """Return the ledger, and which topics were deleted behind the cut: the master has them still."""
+    ledger = QueueLedger(disk, config.ledger_path)
+    ledger.load()
+    return ledger, {topic: end for topic, end in ledger.deleted.items() if end > cut}
+
+
+def _forget_deletions(config: StoreConfig, disk: Disk, cut: int) -> None:
+    ledger, behind = _deletions_behind(config, disk, cut)
+    if behind:
+        ledger.deleted = {
+            topic: end for topic, end in ledger.deleted.items() if topic not in behind
+        }
+        ledger.save()
 
 
 def _note(plan: RejoinPlan, disk: Disk, master: str) -> None:
@@ -311,9 +334,7 @@ def _keep_log(plan: RejoinPlan, log: OwnLog, disk: Disk, progress: Progress | No
         if int(name) < plan.cut:
             break
         path = plan.config.commit_log_path / name
-        head = bytearray(HEAD_SIZE)
-        disk.read_into(path, 0, memoryview(head))
-        if any(head):
+        if _has_bytes(disk, path):
             _move(disk, path, directory / name)
         else:
             # It was made ahead of need.
@@ -322,6 +343,18 @@ def _keep_log(plan: RejoinPlan, log: OwnLog, disk: Disk, progress: Progress | No
     if first is not None:
         first.release()
         disk.cut(first.path, plan.cut - first.base, first.size, reserve=True)
+
+
+def _has_bytes(disk: Disk, path: Path) -> bool:
+    """Say whether anything was written to a file. Its beginning alone does not tell: a power loss may
+    have kept just that from the disk.
+    """
+    part = bytearray(_CHUNK)
+    for at in range(0, disk.size(path) or 0, _CHUNK):
+        count = disk.read_into(path, at, memoryview(part))
+        if part[:count] != _ZEROS[:count]:
+            return True
+    return False
 
 
 def _copy_part(

@@ -382,10 +382,10 @@ def _copy_state(store: OfflineStore, made: Slice, disk: Disk) -> None:
     disk.sync_directory(directory)
     known = QueueLedger(store.disk, store.config.ledger_path)
     known.load()
-    if known.deleted:
+    if known.deleted or known.is_replica:
         # Records of deleted topics are in the log, and must not come back.
         ledger = QueueLedger(disk, made.config.ledger_path)
-        ledger.deleted = known.deleted
+        ledger.deleted, ledger.is_replica = known.deleted, known.is_replica
         ledger.save()
 
 

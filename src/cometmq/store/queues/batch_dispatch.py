@@ -8,7 +8,6 @@ with an extension, records whose queue offset is not the next one of their queue
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -103,21 +102,25 @@ class BatchDispatcher:
         first_offset = int(batch.offsets[0])
         for group, (topic, queue_id) in enumerate(queued.keys):
             # Old records that are passed over must not make a queue of a deleted topic appear.
-            queue = None
-            if self._deleted.get(topic, 0) <= first_offset:
-                # What no queue can have is damaged: `Dispatcher` says so.
-                with suppress(MessageIllegalError):
-                    queue = self._queue_of(topic, queue_id)
+            deleted = self._deleted.get(topic, 0) > first_offset
+            queue = None if deleted else self._queue_if_legal(topic, queue_id)
             if queue is None or topic in TIMED_TOPICS or queue.extends:
                 single = single | (queued.groups == group)
             queues.append(queue)
         if self._begins_anew:
             firsts = np.flatnonzero(batch.queue_offsets[queued.records] == 0)
-            for group in set(queued.groups[firsts].tolist()):
-                queue = queues[group]
-                if queue is not None and queue.next_offset:
+            begin = set(queued.groups[firsts].tolist())
+            for group, queue in enumerate(queues):
+                last = queue.last_message() if queue is not None else None
+                if last is not None and (group in begin or last.physical_offset >= first_offset):
                     single = single | (queued.groups == group)
         return queues, single
+
+    def _queue_if_legal(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        try:
+            return self._queue_of(topic, queue_id)
+        except MessageIllegalError:
+            return None
 
     def _put(
         self, batch: RecordBatch, queues: list[ConsumeQueue | None], records: Ints, groups: Ints

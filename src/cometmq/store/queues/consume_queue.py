@@ -285,19 +285,6 @@ class ConsumeQueue:
         unit = self.unit(self.next_offset - 1)
         return unit if unit is not None and unit.size != PLACEHOLDER_SIZE else None
 
-    def began_before(self, physical_offset: int) -> bool:
-        """Say whether a message of the queue lies, or lay, in front of a commit-log offset.
-
-        Looks at the first unit, the first one in the log, and the last: others may be placeholders.
-        """
-        units = map(self.unit, (self.first_offset, self.min_offset, self.next_offset - 1))
-        return any(
-            unit is not None
-            and unit.size != PLACEHOLDER_SIZE
-            and unit.physical_offset < physical_offset
-            for unit in units
-        )
-
     def flush(self, least_pages: int) -> bool:
         """Sync if at least `least_pages` pages wait; see MappedFileQueue.flush."""
         return self.files.flush(self.next_offset * UNIT_SIZE, least_pages)

@@ -25,7 +25,7 @@ from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue, Unit
 # A slot with more digits may not fit the 8 bytes of a tags code; no broker writes one.
 _MAX_SLOT_DIGITS: Final = 18
 
-BegunAnew = Callable[[str, int, int], None]
+BegunAnew = Callable[[str, int], None]
 
 log = structlog.get_logger(__name__)
 
@@ -40,9 +40,9 @@ class Dispatcher:
     If units are missing before a record, `dispatch` fills the gap with `fill_gaps`, and raises
     QueueBehindError without. `on_arrival` is called for each record, as an append would call it.
     Records below the commit-log offset that `deleted` has for their topic get no unit (see
-    `QueueLedger`). `log_min_offset` returns where the log begins. `begun_anew(topic, queue_id, offset)` is called when the first message of a queue
-    comes behind others: its topic was deleted, by a master, and made again. It must remove the
-    queue, whose last record ended at `offset`.
+    `QueueLedger`). `log_min_offset` returns where the log begins. `begun_anew(topic, queue_id)` is
+    called when the first message of a queue comes behind others: a master has removed the queue. It
+    must do so, too. With it, records in front of those that a queue has are passed over.
     """
 
     def __init__(
@@ -73,26 +73,19 @@ class Dispatcher:
         try:
             queue = self._queue_of(record.topic, record.queue_id)
         except MessageIllegalError as error:
-            # No sum covers these fields. One flipped bit must not keep all that follows from
-            # consumers.
-            log.warning(
-                "a record is damaged, it gets no place in a queue",
-                offset=record.offset,
-                reason=str(error),
-            )
+            # No sum covers these fields. Whoever refused the record could not go on, or start.
+            reason = str(error)
+            log.error("a record gets no place in a queue", offset=record.offset, reason=reason)  # noqa: TRY400 - the reason says all
             return
-        if record.queue_offset < queue.next_offset:
-            last = queue.last_message()
-            if (
-                record.queue_offset
-                or self._begun_anew is None
-                or last is None
-                or record.offset <= last.physical_offset
-            ):
+        if self._begun_anew is not None and (last := queue.last_message()) is not None:
+            if record.offset <= last.physical_offset:
+                # The queue has it, or has begun anew since.
                 return
-            end = last.physical_offset + last.size
-            self._begun_anew(record.topic, record.queue_id, end)
-            queue = self._queue_of(record.topic, record.queue_id)
+            if record.queue_offset == 0:
+                self._begun_anew(record.topic, record.queue_id)
+                queue = self._queue_of(record.topic, record.queue_id)
+        if record.queue_offset < queue.next_offset:
+            return
         if record.queue_offset > queue.next_offset:
             if not self._fill_gaps:
                 raise QueueBehindError

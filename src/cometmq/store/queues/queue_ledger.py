@@ -153,6 +153,29 @@ class QueueLedger:
 
     # -- queues and index --
 
+    def begin_replica(self) -> None:
+        """Note that a master's log is copied from now on. Raises StoreError; then it is not noted."""
+        self.is_replica = True
+        try:
+            self.save()
+        except StoreError:
+            self.is_replica = False
+            raise
+
+    def forget(self, topic: str, queue_id: int) -> None:
+        """Know nothing of a queue any more, which is about to be removed. Raises StoreError; then it
+        is known as before.
+        """
+        if (topic, queue_id) not in self.queues:
+            return
+        before = self.queues
+        self.queues = {key: known for key, known in before.items() if key != (topic, queue_id)}
+        try:
+            self.save()
+        except StoreError:
+            self.queues = before
+            raise
+
     def take(self, queues: QueueTable, index: Mapping[str, int]) -> None:
         """Note how far queues and index files are; all of it must be on disk already."""
         self.queues = {}
