@@ -211,7 +211,9 @@ def _mark_of(directory: Path) -> str:
 
 
 def _has_log(directory: Path) -> bool:
-    return directory.is_dir() and any(_LOG_FILE.fullmatch(path.name) for path in directory.iterdir())
+    return directory.is_dir() and any(
+        _LOG_FILE.fullmatch(path.name) for path in directory.iterdir()
+    )
 
 
 def _is_numbered(path: Path) -> bool:
