@@ -128,7 +128,8 @@ def check_ports(members: list[Configs], fault_of: Callable[[str, int], str | Non
         if (other := known.setdefault(port.number, port)) is not port:
             raise ConfigError(
                 f"{port.number} would be the {other.use} of the broker {other.broker} and the "
-                f"{port.use} of {port.broker}: set another {port.key} (each broker's ports are "
+                f"{port.use} of {port.broker}: set another "
+                f"{' or '.join(dict.fromkeys((port.key, other.key)))} (each broker's ports are "
                 f"{STRIDE} higher than those of the one before)"
             )
         if port.is_needed and (fault := fault_of(port.host, port.number)):
