@@ -27,6 +27,7 @@ from cometmq.aio import (
     PushConsumer,
     TransactionProducer,
 )
+from cometmq.bulk.range_reader import RangeReader
 from cometmq.client.hooks import SendContext, SendMessageHook
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.testing import Cluster
@@ -291,8 +292,10 @@ def test_a_group_that_the_slave_does_not_know_yet_begins_when_the_master_is_back
             rig.cluster.kill(MASTER)
             async with rig.consumer():
                 await asyncio.sleep(30)
+                assert len(rig.got) == 10
                 await rig.cluster.restart(MASTER)
                 await rig.got_all()
+        # The master was killed before its disk had the commits.
         assert len(rig.repeated()) <= 10
 
     play(story)
@@ -343,6 +346,33 @@ def test_broadcasting_goes_on_at_the_slave(tmp_path: Any) -> None:
     assert play(story) == {}
 
 
+def test_messages_that_a_slave_lacks_are_not_gone_for_range_readers() -> None:
+    async def story(rig: Rig) -> None:
+        queue = MessageQueue(TOPIC, MASTER, 0)
+        async with rig.producer() as producer:
+            await rig.send(producer, 5, queue=queue)
+            await rig.in_step()
+            rig.cluster.cut(MASTER, SLAVE)
+            await rig.send(producer, 5, queue=queue)
+        rig.cluster.kill(MASTER)
+        with rig.node:
+            reader = RangeReader(namesrv=rig.cluster.namesrv)
+        async with reader:
+            assert await reader.queues(TOPIC) == [queue]
+            # A stream that has read the ten would take the queue for one that was made again.
+            failure = (await reader.offsets_or_failures([queue], {queue: 10}))[queue]
+            assert isinstance(failure, RouteNotFoundError)
+            assert (await reader.offsets_or_failures([queue], {queue: 5}))[queue] == (0, 5)
+            await rig.cluster.restart(MASTER)
+            found: Any = None
+            for _ in range(30):
+                found = (await reader.offsets_or_failures([queue], {queue: 10}))[queue]
+                await asyncio.sleep(1)
+            assert found == (0, 10)
+
+    play(story, queues=1)
+
+
 def test_lite_pull_reads_searches_and_commits_at_the_slave() -> None:
     async def story(rig: Rig) -> None:
         queue = MessageQueue(TOPIC, MASTER, 0)
@@ -372,6 +402,14 @@ def test_lite_pull_reads_searches_and_commits_at_the_slave() -> None:
             assert [message.queue_offset for message in pulled.messages] == [8, 9]
             await consumer.commit({queue: 7})
             assert await consumer.committed(queue) == 7
+            await asyncio.sleep(30)  # the route names the slave only
+            # A name server may be lost together with the master.
+            rig.cluster.kill("namesrv-0")
+            assert (await consumer.pull(queue, 8)).next_begin_offset == 10
+            await consumer.seek(queue, 3)
+            assert await consumer.max_offset(queue) == 10
+            await rig.cluster.restart("namesrv-0")
+            await asyncio.sleep(10)
         async with AdminClient(rig.cluster.namesrv) as admin:
             stored = [message async for message in admin.messages.stored(TOPIC)]
         assert len(stored) == 10

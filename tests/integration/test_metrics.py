@@ -75,8 +75,16 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return sum(found)
 
 
+# What only a slave tells.
+OF_SLAVES = {
+    "cometmq_replication_connected",
+    "cometmq_replication_diverged",
+    "cometmq_replication_received_bytes_total",
+}
+
+
 def names_of(server: Server) -> set[str]:
-    return {metric.name for metric in METRICS.values() if server in metric.servers}
+    return {metric.name for metric in METRICS.values() if server in metric.servers} - OF_SLAVES
 
 
 def check_catalogue(text: str, server: Server) -> None:
@@ -175,6 +183,21 @@ async def test_a_broker_tells_what_goes_in_and_out_and_how_far_groups_are_behind
         ):
             status, text = await get(address, path)
             assert (status, sentence in text) == (404, True), text
+
+
+async def test_a_slave_tells_how_it_follows_its_master() -> None:
+    async with Cluster(slaves=1, properties=ON) as cluster:
+        (slave,) = cluster.slaves
+        async with Producer("producers", namesrv=cluster.namesrv) as producer:
+            await producer.send(Message("orders", b"x"))
+        end = cluster.brokers[0].store.commit_log.end
+        await until(lambda: slave.store.commit_log.end == end)
+        samples = await scraped(slave.metrics_address)
+    assert value(samples, "cometmq_replication_connected") == 1
+    assert value(samples, "cometmq_replication_diverged") == 0
+    assert value(samples, "cometmq_replication_received_bytes_total") > end, (
+        "with the frames' heads"
+    )
 
 
 async def test_probes_hear_when_a_broker_takes_no_messages() -> None:

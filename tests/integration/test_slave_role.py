@@ -406,6 +406,49 @@ def test_offsets_committed_at_a_slave_stay_until_the_master_knows_better() -> No
     play(story)
 
 
+@pytest.mark.parametrize("slave_restarts", [False, True])
+def test_a_master_that_lost_its_disk_does_not_empty_the_tables_of_its_slave(
+    slave_restarts: bool,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"x"))
+        cluster.brokers[0].groups.put(SubscriptionGroupConfig(group_name="readers"))
+        await in_step(cluster)
+        await until(lambda: cluster.slaves[0].groups.get("readers") is not None)
+        cluster.wipe("broker-a")
+        await cluster.start_broker("broker-a")
+        if slave_restarts:
+            await cluster.restart_broker("broker-a-slave-1")
+        slave = cluster.slaves[0]
+        await asyncio.sleep(COPY_S)
+        assert slave.copies.divergence is not None
+        assert slave.topics.get("t") is not None
+        assert slave.groups.get("readers") is not None
+
+    play(story)
+
+
+@pytest.mark.parametrize("gap_s", [0.0, COPY_S])
+def test_offsets_of_a_topic_that_is_made_again_do_not_stay_on_the_slave(gap_s: float) -> None:
+    async def story(cluster: Cluster) -> None:
+        master, slave = cluster.brokers[0], cluster.slaves[0]
+        await send(cluster, *(Message("t", b"%d" % n) for n in range(10)))
+        master.groups.find("g")
+        assert (await commit(master, 10)).code == ResponseCode.SUCCESS
+        await until(lambda: slave.offsets.query("g", "t", 0) == 10)
+        async with AdminClient(cluster.namesrv) as admin:
+            await admin.topics.delete("t")
+        await asyncio.sleep(gap_s)
+        await send(cluster, *(Message("t", b"new %d" % n) for n in range(20)))
+        await in_step(cluster)
+        await asyncio.sleep(COPY_S)
+        assert slave.store.max_offset("t", 0) == 20
+        # A group that begins here must not pass over the first ten.
+        assert slave.offsets.query("g", "t", 0) == -1
+
+    play(story)
+
+
 def test_a_lost_master_is_one_line_for_each_kind_of_table(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -639,6 +682,27 @@ def test_a_second_master_of_a_name_does_not_start_beside_the_first() -> None:
         await send(cluster, Message("t", b"y"))
 
     play(story)
+
+
+def test_a_name_server_that_is_lost_with_the_master_does_not_hide_the_next_master() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"x"))
+
+        def end(node: str) -> int:
+            return cluster.broker(node).store.commit_log.end
+
+        promoted, other = "broker-a-slave-1", "broker-a-slave-2"
+        await until(lambda: end("broker-a") == end(promoted) == end(other) > 0)
+        cluster.kill("broker-a")
+        cluster.kill("namesrv-0")
+        await cluster.promote(promoted)
+        await send(cluster, Message("t", b"y"))
+        await until(lambda: end(other) == end(promoted), 120)
+
+    with Cluster(
+        name_servers=2, slaves=2, clock="virtual", seed=7, properties=ONE_QUEUE
+    ) as cluster:
+        cluster.run(story(cluster))
 
 
 def test_a_slave_that_is_given_no_master_says_so_and_goes_on() -> None:

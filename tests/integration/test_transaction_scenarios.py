@@ -88,7 +88,7 @@ def test_what_is_committed_is_consumed_and_what_is_rolled_back_is_not(
     "verdict", [UNKNOWN, ValueError("no database"), None], ids=["unknown", "raises", "none"]
 )
 def test_what_is_unknown_is_asked_for_until_somebody_knows(
-    face: Face, name: str, resolved: Callable[[], bool], verdict: Any
+    face: Face, name: str, resolved: Callable[[], bool], commits_once: bool, verdict: Any
 ) -> None:
     listener = face.listener(execute=verdict)
     producer = face.producer(name, listener)
@@ -110,7 +110,8 @@ def test_what_is_unknown_is_asked_for_until_somebody_knows(
     # Questions that the broker asked before it had heard of the producer count, too.
     assert times == list(range(times[0], times[0] + len(times)))
     eventually(resolved)
-    assert len(received.messages) == 1
+    if commits_once:
+        assert len(received.messages) == 1
 
 
 @pytest.mark.faces("virtual", "blocking", seeds=2)

@@ -568,7 +568,9 @@ class JavaBroker(JavaServer):
         except OSError:
             self._answers_since = None
             return False
-        if broker_registered(self.namesrv, self.broker_name, self.tls, address=self.address):
+        _, _, port = self.address.rpartition(":")
+        told = f"{self.config()['brokerIP1']}:{port}"
+        if broker_registered(self.namesrv, self.broker_name, self.tls, address=told):
             return True
         now = time.monotonic()
         self._answers_since = self._answers_since or now

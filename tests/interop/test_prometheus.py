@@ -211,20 +211,27 @@ def traffic(namesrv: str, registry: CollectorRegistry) -> Iterator[None]:
 
 @contextmanager
 def demo(directory: Path) -> Iterator[dict[str, list[str]]]:
-    """Run a name server, a broker and clients; yield the targets of each job."""
+    """Run a name server, a master, its slave and clients; yield the targets of each job."""
     registry = CollectorRegistry()
     targets = []
     servers: list[ServerProcess] = []
     with ExitStack() as stack:
-        for kind in ("namesrv", "broker"):
+        roles: dict[str, dict[str, Any]] = {
+            "namesrv": {},
+            "master": {"haListenPort": stack.enter_context(HeldPort()).port},
+            "slave": {"brokerRole": "SLAVE", "brokerId": 1},
+        }
+        for role, own in roles.items():
             held = stack.enter_context(HeldPort())
-            place = directory / kind
+            place = directory / role
             place.mkdir()
             settings = {
                 "metricsExporterType": "PROM",
                 "metricsPromExporterPort": held.port,
                 **({"namesrvAddr": servers[0].address} if servers else {}),
+                **own,
             }
+            kind = "broker" if servers else "namesrv"
             targets.append(f"127.0.0.1:{held.port}")
             servers.append(stack.enter_context(server_process(kind, place, settings=settings)))
         servers[1].refuses()
@@ -256,7 +263,7 @@ def test_every_query_of_the_dashboards_shows_the_demo_cluster(tmp_path: Path) ->
     ):
         targets = eventually(
             lambda: server.ask("targets", state="active")["activeTargets"],
-            lambda found: len(found) == 3 and all(t["health"] == "up" for t in found),
+            lambda found: len(found) == 4 and all(t["health"] == "up" for t in found),
         )
         assert {target["lastError"] for target in targets} == {""}
         missing = set(expected)

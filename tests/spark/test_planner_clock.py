@@ -34,7 +34,7 @@ class Broker:
         """Select whatever it is asked to."""
 
     def offsets_or_failures(
-        self, queues: Iterable[MessageQueue]
+        self, queues: Iterable[MessageQueue], _known: object
     ) -> dict[MessageQueue, tuple[int, int] | CometMQError]:
         if self._clock.now_s < self._back_at_s:
             return {queue: ConnectError("away", address="127.0.0.1:1") for queue in queues}

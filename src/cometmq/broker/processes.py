@@ -204,11 +204,15 @@ def check_single(root: Path, broker_name: str) -> None:
 def _mark_of(directory: Path) -> str:
     """Return by what a directory is known to be the store of one broker, "" if it is none.
 
-    A commit log that lies elsewhere may have the logs of several brokers beneath `commitlog`.
+    A commit log that lies elsewhere may have the logs of several brokers beneath `commitlog`. Of a
+    directory of another user nothing is known; a broker that opens it says so with the remedy.
     """
-    if _has_log(directory / "commitlog"):
-        return "commitlog"
-    return "checkpoint" if (directory / "checkpoint").exists() else ""
+    try:
+        if _has_log(directory / "commitlog"):
+            return "commitlog"
+        return "checkpoint" if (directory / "checkpoint").exists() else ""
+    except PermissionError:
+        return ""
 
 
 def _has_log(directory: Path) -> bool:

@@ -24,7 +24,7 @@ from cometmq.client.membership.first_commits import FirstCommits
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.namespaces import Namespace
 from cometmq.client.options import takes
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
@@ -119,17 +119,31 @@ class RangeReader(AsyncClient):
         return await self._of_each(queues, self._bounds)
 
     async def offsets_or_failures(
-        self, queues: Iterable[MessageQueue]
+        self, queues: Iterable[MessageQueue], known: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, tuple[int, int] | CometMQError]:
         """Return what `offsets` returns, but ask only once. For a queue whose broker cannot be
-        reached now, or is too busy, return the failure.
+        reached now, or is too busy, return the failure. That is also returned for a queue that ends
+        at a slave before its `known` offset: only its master can say that messages are gone.
         """
 
         at_once = asyncio.Semaphore(_AT_ONCE)
+        routes = self._running().routes
 
         async def one(queue: MessageQueue) -> tuple[int, int] | CometMQError:
+            async def ask(address: str, wire: MessageQueue) -> tuple[int, int]:
+                bounds = await self._bounds(address, wire)
+                if bounds[1] < known.get(queue, 0) and address != routes.master_address(
+                    wire.broker_name
+                ):
+                    raise RouteNotFoundError(
+                        f"the slave {address} has {queue} up to {bounds[1]} only, and the master "
+                        f"of {wire.broker_name} cannot be asked",
+                        address=address,
+                    )
+                return bounds
+
             try:
-                return await self._of_one(queue, self._bounds, at_once, patience_s=0)
+                return await self._of_one(queue, ask, at_once, patience_s=0)
             except CometMQError as error:
                 if not error.retriable:
                     raise
@@ -299,9 +313,9 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
         return self._call(self._async.offsets(queues))
 
     def offsets_or_failures(
-        self, queues: Iterable[MessageQueue]
+        self, queues: Iterable[MessageQueue], known: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, tuple[int, int] | CometMQError]:
-        return self._call(self._async.offsets_or_failures(queues))
+        return self._call(self._async.offsets_or_failures(queues, known))
 
     def offsets_for_timestamp(
         self, queues: Iterable[MessageQueue], timestamp_ms: int

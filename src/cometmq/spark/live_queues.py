@@ -59,8 +59,8 @@ class LiveQueues:
         """Return the first offset and the end of each queue.
 
         Unless `all_of_them` are needed, leave out queues whose broker does not answer. Also leave
-        out queues that are shorter than `known` says while that may pass: a slave that stands in
-        for its master lags behind it.
+        out queues that are shorter than `known` says while that may pass, and those that are so at
+        a slave, which lags behind its master.
 
         Raise IllegalArgumentError, RouteNotFoundError or RemotingError if queues cannot be looked
         up and none are `known`; raise a broker's failure when patience is over.
@@ -68,7 +68,7 @@ class LiveQueues:
         deadline = self._clock.monotonic() + self._patience_s
         while True:
             self._look(reader, known)
-            answers = reader.offsets_or_failures(self._queues)
+            answers = reader.offsets_or_failures(self._queues, known)
             bounds: Bounds = {}
             failures: list[CometMQError] = []
             for queue, answer in answers.items():

@@ -133,6 +133,9 @@ class MessageStore:
         self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
         self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
         self._physical_bytes = self._disk.physical_memory_bytes()
+        # Called with a topic whose queues began anew in the log of a master; not for what a
+        # recovery finds, which may be long ago.
+        self.on_begin_anew: list[Callable[[str], None]] = []
         # Called when LIVE_KEYS of `config` have changed.
         self.on_settings_changed: list[Callable[[], None]] = []
         self.mender = QueueMender(
@@ -697,6 +700,8 @@ class MessageStore:
         self._ledger.delete([topic], end)
         for queue in former:
             self.queues.remove_queue(topic, queue.queue_id)
+        for listener in self.on_begin_anew:
+            listener(topic)
 
     @property
     def is_replica(self) -> bool:

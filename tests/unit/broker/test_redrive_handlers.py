@@ -15,7 +15,6 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.broker.broker_box import HOST, Client, turns
 
-from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.redrive import RedriveState
 from cometmq.broker.retries.redrive_handlers import MAX_SELECTED, RedriveHandlers
@@ -67,12 +66,11 @@ class HeldRedrives:
 class Desk:
     """An operator, and redrives that last."""
 
-    def __init__(self, broker_id: int = 0) -> None:
+    def __init__(self) -> None:
         self.redrives = HeldRedrives()
         self.tasks = TaskOwner("test")
-        config = BrokerConfig(broker_name="b", broker_ip1=HOST, broker_id=broker_id)
         self.handlers = Handlers()
-        RedriveHandlers(config, cast("Any", self.redrives), self.tasks).register(self.handlers)
+        RedriveHandlers(cast("Any", self.redrives), self.tasks).register(self.handlers)
         self.client = self.another(4711)
 
     def another(self, port: int) -> Client:
@@ -96,9 +94,9 @@ def report(answer: RemotingCommand) -> dict[str, Any]:
     return dict(json.loads(bytes(answer.body)))
 
 
-def scene(play: Callable[[Desk], Coroutine[Any, Any, None]], broker_id: int = 0) -> None:
+def scene(play: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        desk = Desk(broker_id)
+        desk = Desk()
         await play(desk)
         await desk.tasks.close()
 
@@ -278,13 +276,3 @@ def test_a_selection_may_have_the_limit() -> None:
         assert (await asking).code == ResponseCode.SUCCESS
 
     scene(play)
-
-
-def test_a_slave_sends_no_letters() -> None:
-    async def play(desk: Desk) -> None:
-        answer = await desk.ask()
-        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
-        assert answer.remark == "a slave sends no dead letters"
-        assert desk.redrives.begun == []
-
-    scene(play, broker_id=1)

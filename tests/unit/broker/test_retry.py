@@ -32,12 +32,14 @@ def send_back(
     version: int = 479,
     delay_level: int = 0,
     max_reconsume_times: int = 16,
+    msg_id: str | None = None,
 ) -> int:
     header = ConsumerSendMsgBackRequestHeader(
         offset=offset,
         group=group,
         delay_level=delay_level,
         max_reconsume_times=max_reconsume_times,
+        origin_msg_id=msg_id,
     )
     call = request(RequestCode.CONSUMER_SEND_MSG_BACK, header, version)
     answer = delays.retry.send_back(connection(), call)
@@ -76,6 +78,22 @@ def test_a_message_comes_again_with_all_it_had(delays: DelayBox) -> None:
         "REAL_TOPIC": "%RETRY%audit",
         "REAL_QID": "0",
     }
+
+
+def test_another_message_at_the_offset_does_not_come_again_instead(delays: DelayBox) -> None:
+    place = delays.put({})
+    with pytest.raises(Refused) as refused:
+        send_back(delays, place, msg_id="7F00000100002A9F0000000000000BAD")
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert "another message than 7F00000100002A9F0000000000000BAD begins" in str(refused.value)
+    delays.run_at(10_000)
+    assert retried(delays) == []
+    # Clients name a message by either of its ids.
+    offset_id = encode_offset_id(delays.record(place).store_host, place)
+    for msg_id in ("U1", offset_id, offset_id.lower()):
+        assert send_back(delays, place, msg_id=msg_id) == ResponseCode.SUCCESS
+    delays.run_at(60_000)
+    assert len(retried(delays)) == 3
 
 
 def test_each_retry_waits_longer_and_the_last_is_a_dead_letter(delays: DelayBox) -> None:

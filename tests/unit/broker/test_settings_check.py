@@ -60,6 +60,12 @@ def test_each_fault_is_found_under_its_key(key: str, value: str, severity: Sever
     assert [(finding.check, finding.severity) for finding in found.values()] == [(key, severity)]
 
 
+def test_a_slave_keeps_its_id_and_needs_one() -> None:
+    assert findings(brokerRole="SLAVE", brokerId="1") == {}
+    (found,) = findings(brokerRole="SLAVE").values()
+    assert (found.check, found.severity) == ("brokerId", Severity.ERROR)
+
+
 def test_a_misspelt_key_is_told_with_its_line_and_the_key_that_was_meant(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=a\nflushDiskTyp=SYNC_FLUSH\n")

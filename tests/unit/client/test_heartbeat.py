@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.client.fakes import FakeInstance, route
+from tests.unit.client.fakes import FakeInstance, refuse, route
 from tests.waits import until
 
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol.bodies import HeartbeatData
-from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.json_dialect import decode_body
 
@@ -137,3 +137,16 @@ async def test_a_master_that_heartbeats_do_not_reach_is_read_at_its_slave(
     fake.remoting.down.clear()
     await until(lambda: fake.instance.need_reader("a", "t", 2) == "s:2")
     await until(lambda: fake.instance.need_reader("a", "t") == "a:1")
+
+
+async def test_a_master_that_refuses_heartbeats_is_reached_nevertheless(fake: FakeInstance) -> None:
+    fake.instance.add_producer("p")
+    await with_slave(fake)
+    await fake.instance.heartbeats.beat_all()
+    fake.remoting.answers[BEAT] = refuse(ResponseCode.NO_PERMISSION)
+    fake.remoting.down.add("a:1")
+    await fake.instance.heartbeats.beat_all()
+    assert not fake.instance.reaches_master("a")
+    fake.remoting.down.clear()
+    # Nothing would ever take the mark away: each heartbeat is refused, and sends are not.
+    await until(lambda: fake.instance.reaches_master("a"))

@@ -255,6 +255,16 @@ async def test_any_other_refusal_is_tried_again(fake: FakeInstance) -> None:
     await member.stop()
 
 
+async def test_a_slave_that_refuses_is_left_for_its_master(fake: FakeInstance) -> None:
+    refusal = response(14, "this slave serves no reads now")
+    member = Member(fake, answer(0, 1, record(0), broker_id=1), refusal, answer(0, 2, record(1)))
+    fake.remoting.routes["t"].broker_datas[0].broker_addrs[1] = "s:1"
+    await member.start()
+    await until(lambda: len(member.delivered) == 2)
+    assert fake.remoting.called(PULL)[:3] == ["a:1", "s:1", "a:1"]
+    await member.stop()
+
+
 @pytest.mark.parametrize("kind", list(CompressionType))
 async def test_bodies_are_decompressed(fake: FakeInstance, kind: CompressionType) -> None:
     packed = compress(b"body" * 1000, kind)

@@ -112,6 +112,23 @@ async def test_a_dead_broker_is_left_and_its_route_renewed(fake: FakeInstance) -
     assert len(fake.remoting.called(RequestCode.GET_ROUTEINFO_BY_TOPIC)) > 1
 
 
+async def test_a_refusal_is_no_reason_to_try_a_broker_that_heartbeats_miss(
+    fake: FakeInstance,
+) -> None:
+    fake.instance.add_producer("g")
+    fake.remoting.routes["t"] = route("a", "b")
+    fake.remoting.answers[SEND] = lambda address, command: (
+        response(ResponseCode.SYSTEM_BUSY, "not now")
+        if len(fake.remoting.called(SEND)) == 1
+        else send_ok(address, command)
+    )
+    await fake.instance.routes.refresh("t")
+    fake.remoting.down.add("b:1")
+    await fake.instance.heartbeats.beat_all()
+    await send(fake)
+    assert fake.remoting.called(SEND) == ["a:1", "a:1"]
+
+
 @pytest.mark.parametrize(
     ("codes", "stored"),
     [

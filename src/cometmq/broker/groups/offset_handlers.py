@@ -55,13 +55,16 @@ class OffsetHandlers:
     ) -> RemotingCommand:
         """Return a group's stored offset.
 
-        A group without one begins at 0 if the queue's first message is still in memory.
+        A group without one begins at 0 if the queue's first message is still in memory. A slave does
+        not say so: its master may have an offset that is not copied yet.
         """
         header = call.header
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
-            if header.set_zero_if_not_found is False or not self._begins_in_memory(
-                header.topic, header.queue_id
+            if (
+                header.set_zero_if_not_found is False
+                or self._offsets.is_copy
+                or not self._begins_in_memory(header.topic, header.queue_id)
             ):
                 return response(  # no refusal: every group's first start passes here
                     ResponseCode.QUERY_NOT_FOUND,

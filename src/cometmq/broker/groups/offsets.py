@@ -194,16 +194,25 @@ class ConsumerOffsetManager:
     def groups_of(self, topic: str) -> set[str]:
         return set(self._groups.get(topic, ()))
 
-    def remove_topic(self, topic: str) -> None:
+    def remove_topic(self, topic: str, *, copies_only: bool = False) -> None:
+        """Forget what groups have consumed of a topic; with `copies_only` not where a consumer has
+        committed to this slave.
+        """
         for group in self.groups_of(topic):
-            self._remove(topic, group)
+            self._remove(topic, group, copies_only)
 
-    def remove_group(self, group: str) -> None:
+    def remove_group(self, group: str, *, copies_only: bool = False) -> None:
+        """Forget what a group has consumed; see `remove_topic`."""
         for topic in self.topics_of(group):
-            self._remove(topic, group)
+            self._remove(topic, group, copies_only)
 
-    def _remove(self, topic: str, group: str) -> None:
+    def _remove(self, topic: str, group: str, copies_only: bool) -> None:
         key = _key(topic, group)
+        places = [(key, queue_id) for queue_id in self.table.offset_table.get(key, ())]
+        if copies_only and any(place in self._committed_here for place in places):
+            return
+        for place in places:
+            self._committed_here.pop(place, None)
         self.resets.pop(key, None)
         self.count -= len(self.table.offset_table.pop(key, ()))
         self._forget(topic, group)

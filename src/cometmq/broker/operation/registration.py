@@ -128,6 +128,7 @@ class Registration:
         """
         await self._leave(servers)
         for server in servers:
+            self._forget_master(server)
             self._client.close_connection(server)
 
     async def _leave(self, servers: Iterable[str]) -> None:
@@ -336,6 +337,7 @@ class Registration:
                 self._config.register_broker_timeout_mills / 1000,
             )
         except CometMQError as error:
+            self._forget_master(server)
             if server not in self._out:  # one line for an outage, not one for each try
                 self._out.add(server)
                 log.warning("not registered", name_server=server, reason=str(error))
@@ -352,6 +354,7 @@ class Registration:
             self._behind.discard(server)
             self._tasks.spawn(self._register(list(self._topics.all()), [server]), "catch-up")
         if answer.code != ResponseCode.SUCCESS:
+            self._forget_master(server)
             if server not in self._coming_back:
                 log.warning("registration refused", name_server=server, reason=_why_refused(answer))
         elif server not in self._registered:
@@ -361,6 +364,14 @@ class Registration:
             told = header_from_ext(answer.ext, RegisterBrokerResponseHeader)
             self._master.told(server, told.master_addr, told.ha_server_addr)
         return answer.code == ResponseCode.SUCCESS
+
+    def _forget_master(self, server: str) -> None:
+        """Let other name servers tell a slave of another master than this one did.
+
+        A name server may be lost together with the master.
+        """
+        if self._master is not None:
+            self._master.told(server, None, None)
 
     async def _unregister(self, server: str, header: UnRegisterBrokerRequestHeader) -> None:
         try:

@@ -13,7 +13,9 @@ from typing import Final
 from cometmq.broker.config import BROKER_PROMISES, CONFIG_CLASSES, BrokerConfig
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.route import MASTER_ID
 from cometmq.remoting.client import split_address
+from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.addresses import ANY_IPV4, Reach, bare_host, is_own_address, look_up, reach_of
 from cometmq.runtime.config import line_numbers, unknown_keys
 from cometmq.runtime.config_check import find_mistakes
@@ -53,10 +55,12 @@ def check_settings(
     for key, text in misspelt:
         what, _, guess = text.partition("; ")
         findings.append(error(_key(key, lines), what, _remedy_of_guess(guess)))
-    config, store_config, _ = configs
+    config, store_config, replication = configs
     if config is not None:
         config.namesrv_addr = name_servers or config.namesrv_addr
-        findings += _of_broker(config, properties, address_of, is_own)
+        findings += _of_broker(config, address_of, is_own)
+        if replication is not None:
+            findings += _of_role(config, replication)
     if store_config is not None:
         findings += _of_store(store_config, memory_bytes)
     if config is not None and store_config is not None:
@@ -85,7 +89,6 @@ def _remedy_of_guess(guess: str) -> str:
 
 def _of_broker(
     config: BrokerConfig,
-    properties: Mapping[str, str],
     address_of: Callable[[str], str | None],
     is_own: Callable[[str], bool],
 ) -> Iterator[Finding]:
@@ -100,16 +103,26 @@ def _of_broker(
             split_address(address)
         except ConnectError as fault:
             yield error("namesrvAddr", str(fault), "give 10.0.0.1:9876;10.0.0.2:9876")
-    if properties.get("brokerId", "0").strip() not in ("", "0"):
-        yield warning(
-            "brokerId",
-            f"{properties['brokerId'].strip()} counts as 0",
-            "CometMQ's brokers are masters: take brokerId out",
-        )
     yield check_advertised(config.broker_ip1, config.bind_address, address_of, is_own)
     if config.broker_ip2 is not None:
         yield check_advertised(
             config.broker_ip2, config.bind_address, address_of, is_own, key="brokerIP2"
+        )
+
+
+def _of_role(config: BrokerConfig, replication: ReplicationConfig) -> Iterator[Finding]:
+    role = f"brokerRole={replication.broker_role}"
+    if replication.is_slave and config.broker_id == MASTER_ID:
+        yield error(
+            "brokerId",
+            f"{MASTER_ID} is the master's, and {role}",
+            f"give an id of 1 or more that no other slave of {config.broker_name} has",
+        )
+    if not replication.is_slave and config.broker_id != MASTER_ID:
+        yield warning(
+            "brokerId",
+            f"{config.broker_id} counts as {MASTER_ID}, because {role}",
+            "take brokerId out, or set brokerRole=SLAVE",
         )
 
 

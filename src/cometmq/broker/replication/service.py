@@ -52,6 +52,7 @@ class Replication(Service):
                 self.known_master,
                 self._client,
                 lambda: self.divergence is not None,
+                self._difference,
             )
             self.slave = ReplicationSlave(
                 parts.store,
@@ -155,6 +156,12 @@ class Replication(Service):
         """
         assert self.tables is not None, "a slave has them"
         address = await self.tables.check()
+        difference = await self._difference(address)
+        if difference is None:
+            self.tables.trust(address)
+        return difference
+
+    async def _difference(self, address: str) -> Divergence | None:
         return await find_divergence(self._parts.store, MasterLog(self._client, address))
 
     @property

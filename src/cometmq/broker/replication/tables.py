@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -83,8 +83,10 @@ class _Offsets(NamedTuple):
 class MasterTables:
     """Finds out that a master is the right one, and copies its tables.
 
-    Nothing is copied before `check` has found the master to be right, nor while `is_diverged` says
-    that our log differs from the master's. For the loop's thread only.
+    Nothing is copied before `trust` was called, nor while `is_diverged` says that our log differs
+    from the master's. Before topics and groups are taken over, `compare` is asked with the master's
+    address; it returns how the two logs differ: a master that has lost its disk has lost its
+    tables, too, and would empty ours. For the loop's thread only.
     """
 
     def __init__(
@@ -94,12 +96,14 @@ class MasterTables:
         master: KnownMaster,
         client: RemotingClient,
         is_diverged: Callable[[], bool],
+        compare: Callable[[str], Awaitable[object | None]],
     ) -> None:
         self._parts = parts
         self._tables = tables
         self._master = master
         self._client = client
         self._is_diverged = is_diverged
+        self._compare = compare
         self._show_delays: Callable[[DelayState], None] = lambda _: None
         config_directory = parts.store.config.store_path_root_dir / "config"
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
@@ -111,9 +115,10 @@ class MasterTables:
         self._failing: set[str] = set()
         self._is_copying = False
         self._offsets_copy: asyncio.Task[None] | None = None
-        # How often a master was found right: for each connection to it. Offsets that were asked for
-        # before the last one may speak of messages that the master has lost since, by a power cut.
-        self._checks = 0
+        # Grows with each connection to a master, and whenever offsets go with a topic or a group.
+        # Offsets that were asked for before may speak of messages that the master has lost since,
+        # by a power cut, or of what has gone.
+        self._era = 0
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
 
@@ -121,10 +126,31 @@ class MasterTables:
         """Begin to be a slave: the tables here are those of a master from now on."""
         parts = self._parts
         parts.topics.is_copy = parts.groups.is_copy = parts.offsets.is_copy = True
+        # As on the master. A group that went on from an offset of former queues would pass over
+        # what the new ones have in front of it.
+        offsets = parts.offsets
+        parts.topics.on_removed.append(
+            lambda topic: self._remove_offsets(
+                lambda: offsets.remove_topic(topic, copies_only=True)
+            )
+        )
+        parts.groups.on_remove.append(
+            lambda group: self._remove_offsets(
+                lambda: offsets.remove_group(group, copies_only=True)
+            )
+        )
+        parts.store.on_begin_anew.append(
+            lambda topic: self._remove_offsets(lambda: offsets.remove_topic(topic))
+        )
         state = self._delay_file.read(lambda text: decode_body(text.encode(), DelayState))
         self._delays = state or DelayState()
         DelayStateHandlers(parts.config, lambda: self._delays).register(parts.handlers)
         self._master.on_change.append(self._master_changed)
+
+    def _remove_offsets(self, remove: Callable[[], None]) -> None:
+        remove()
+        self._era += 1
+        self._tables.save_offsets()
 
     def show_delays(self, show: Callable[[DelayState], None]) -> None:
         """Have `show` called with the progress of delayed messages, now and when it is copied."""
@@ -147,7 +173,7 @@ class MasterTables:
         right master.
 
         Call this before each connection to the master's HA address: another broker may have started
-        there. The tables are copied soon after the first time that the master was found right.
+        there.
         """
         unreached: CometMQError | None = None
         for address in self._master.candidates():
@@ -164,13 +190,16 @@ class MasterTables:
             except CometMQError as error:
                 unreached = unreached or error
                 continue
-            self._checks += 1
-            if self._checked != address:
-                self._checked = address
-                self._parts.tasks.spawn(self.copy(), "copy-tables-first")
+            self._era += 1
             return address
         assert unreached is not None, "a master that is followed has an address"
         raise unreached
+
+    def trust(self, address: str) -> None:
+        """Copy the tables of this broker from now on: its log was found to continue ours."""
+        if self._checked != address:
+            self._checked = address
+            self._parts.tasks.spawn(self.copy(), "copy-tables-first")
 
     # -- tables --
 
@@ -221,13 +250,13 @@ class MasterTables:
         await self._copy_filters(address)
 
     async def _copy_offsets(self, address: str) -> None:
-        checks = self._checks
+        era = self._era
         offsets = await self._offsets(address)
         while self._parts.store.flushed_offset < offsets.log_end:
             await asyncio.sleep(_COVERED_PERIOD_S)
-            if self._checks != checks:
+            if self._era != era:
                 return
-        if self._checks == checks and self._checked == address and not self._is_diverged():
+        if self._era == era and self._checked == address and not self._is_diverged():
             await self._take_over(offsets)
 
     async def _copy_versioned(
@@ -243,7 +272,11 @@ class MasterTables:
         if self._known.get(request_type.code) == digest:
             return
         table = await self._decoded(body, request_type)
-        if table.data_version != version() and address == self._checked:
+        if table.data_version != version():
+            if (difference := await self._compare(address)) is not None:
+                raise RemoteError(f"{address} may have lost its tables: {difference}")
+            if address != self._checked:
+                return
             await run_slices(manager.copy(table))
         self._known[request_type.code] = digest
 
@@ -301,16 +334,15 @@ class MasterTables:
             )
         info = await self._ask(address, requests.GET_BROKER_RUNTIME_INFO)
         table = requests.GET_BROKER_RUNTIME_INFO.answer_body.decode(info).table
-        end = table.get("commitLogMaxOffset", "")
-        if not end.isdecimal():
-            raise RemoteError(
-                f"{address} does not say where its log ends: commitLogMaxOffset={end!r}"
-            )
+        try:
+            end = int(table["commitLogMaxOffset"])
+        except (KeyError, ValueError) as error:
+            raise RemoteError(f"{address} does not say where its log ends") from error
         return _Offsets(
             await _in_thread(lambda: requests.GET_ALL_CONSUMER_OFFSET.answer_body.decode(consumed)),
             decode_body(delays, DelayState),
             timer_check,
-            int(end),
+            end,
         )
 
     async def _take_over(self, offsets: _Offsets) -> None:

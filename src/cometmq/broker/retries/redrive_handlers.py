@@ -12,12 +12,10 @@ from typing import Final
 
 import structlog
 
-from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.redrive import Redrives, RedriveState
 from cometmq.errors import StoreError
 from cometmq.model import names
-from cometmq.model.route import MASTER_ID
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -45,8 +43,7 @@ class RedriveHandlers:
     For the loop's thread only.
     """
 
-    def __init__(self, config: BrokerConfig, redrives: Redrives, tasks: TaskOwner) -> None:
-        self._config = config
+    def __init__(self, redrives: Redrives, tasks: TaskOwner) -> None:
         self._redrives = redrives
         self._tasks = tasks
         self._runs: dict[str, asyncio.Task[RedriveState]] = {}
@@ -59,8 +56,6 @@ class RedriveHandlers:
     ) -> RemotingCommand:
         """Begin a redrive, or wait for one that was begun; answer how far it is."""
         header = request.header
-        if self._config.broker_id != MASTER_ID:
-            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave sends no dead letters")
         selection = _selection(bytes(request.frame.body))
         if fault := names.group_fault(header.group):
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)

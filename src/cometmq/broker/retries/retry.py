@@ -5,6 +5,7 @@ Java: AbstractSendMessageProcessor.consumerSendMsgBack, SendMessageProcessor.han
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -26,7 +27,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.record import StoredRecord
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -39,6 +40,9 @@ log = structlog.get_logger(__name__)
 _VERSION_WITH_MAX_TIMES: Final = 121
 _FIRST_RETRY_LEVEL: Final = 3
 _DLQ_QUEUES: Final = 1
+# A unique id or an offset id, with an IPv4 or IPv6 address.
+_ID: Final = re.compile(r"[0-9A-F]{32}|[0-9A-F]{56}")
+_ID_PROPERTIES: Final = (p.UNIQ_CLIENT_MESSAGE_ID, p.ORIGIN_MESSAGE_ID)
 
 
 class RetryHandler:
@@ -148,7 +152,7 @@ class RetryHandler:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic.topic_name}] sending message is forbidden: perm is {topic.perm}",
             )
-        record = self._record_at(header.offset)
+        record = self._record_at(header.offset, header.origin_msg_id)
         message = self._once_more(record)
         message.topic = topic.topic_name
         # The topic keeps the queues that it was made with, whatever the group has got since.
@@ -163,13 +167,25 @@ class RetryHandler:
             self.sent_back_count += 1
         return message
 
-    def _record_at(self, offset: int) -> StoredRecord:
+    def _record_at(self, offset: int, msg_id: str | None) -> StoredRecord:
+        """Return the message that begins at `offset`. Raises Refused if it is not the one that the
+        consumer means.
+
+        After a switch to a slave that lacked messages the log may have another message there.
+        Java's broker would deliver that one again, and the consumer's would be lost.
+        """
         record = self._store.stored_record(offset)
         if record is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"look message by offset failed, {offset}: no message begins there in the log, "
                 f"which holds {self._store.commit_log.min_offset} to {self._store.commit_log.end}",
+            )
+        if msg_id and _names_another(msg_id.upper(), record):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"another message than {msg_id} begins at {offset} in the log: this broker lacks "
+                "messages of the former master; send it to the group's retry topic",
             )
         return record
 
@@ -213,3 +229,15 @@ class RetryHandler:
         if wanted is not None and version >= _VERSION_WITH_MAX_TIMES:
             return self._limits.named(group.group_name, connection, wanted)
         return group.retry_max_times
+
+
+def _names_another(msg_id: str, record: StoredRecord) -> bool:
+    """Say whether an id is that of another message. Of two messages without unique ids, at the same
+    offset of two logs, nobody can tell, since clients differ in how they write the host.
+    """
+    known = (find_property(record.properties, name) or "" for name in _ID_PROPERTIES)
+    return (
+        _ID.fullmatch(msg_id) is not None
+        and not msg_id.endswith(f"{record.physical_offset:016X}")
+        and all(msg_id != each.upper() for each in known)
+    )

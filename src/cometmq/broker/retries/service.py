@@ -54,4 +54,4 @@ class Retries(Service):
         self._redrives.open()
         parts.clients.on_members_changed.append(self._limits.members_changed)
         self.handler.register(parts.handlers)
-        RedriveHandlers(parts.config, self._redrives, parts.tasks).register(parts.handlers)
+        RedriveHandlers(self._redrives, parts.tasks).register(parts.handlers)

@@ -181,6 +181,7 @@ class Heartbeats:
         except CometMQError as error:
             # The heartbeat reached the broker, which refused it. The next period tries again.
             log.warning("heartbeat refused", address=address, reason=str(error))
+            self._failed.discard(address)
             if isinstance(error, AccessDeniedError):
                 self._denied[address] = error
         return True

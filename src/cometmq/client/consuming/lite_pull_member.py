@@ -281,7 +281,7 @@ class LitePullMember:
     # Inside
 
     async def _address(self, queue: MessageQueue) -> str:
-        if self._instance.routes.master_address(queue.broker_name) is None:
+        if not self._instance.routes.read_addresses(queue.broker_name):
             await self._instance.routes.refresh(queue.topic)
         return self._instance.need_reader(queue.broker_name, queue.topic)
 

@@ -113,8 +113,10 @@ class Sender:
         instance = self._instance
         if instance.heartbeats.all_reached:
             return route.choose(avoid)
-        return route.find(lambda name: name != avoid and instance.reaches_master(name)) or (
-            route.choose(avoid)
+        return (
+            route.find(lambda name: name != avoid and instance.reaches_master(name))
+            or route.find(instance.reaches_master)
+            or route.choose(avoid)
         )
 
     async def keyed_queues(self, topic: str, deadline: float) -> list[MessageQueue]:

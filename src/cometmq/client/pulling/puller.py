@@ -318,6 +318,8 @@ class QueuePuller:
             await asyncio.sleep(BROKER_FLOW_CONTROL_PAUSE_S)
             return
         log.info("pull refused", queue=str(self._queue), code=error.code, reason=str(error))
+        # A slave may refuse what its master serves, for as long as an operator takes to mend it.
+        self._broker_id = MASTER_ID
         if error.code in _FORGOTTEN and error.address is not None:
             try:
                 await self._instance.heartbeats.beat(error.address)
@@ -368,7 +370,7 @@ async def pull_once(
     With STOP the result has the messages in front of a damaged one, and a pull that begins with a
     damaged message raises DamagedMessageError. Else damaged messages are logged and left out.
     """
-    if instance.routes.master_address(queue.broker_name) is None:
+    if not instance.routes.read_addresses(queue.broker_name):
         await instance.routes.refresh(queue.topic)
     address = instance.need_reader(queue.broker_name, queue.topic)
     header = lite_header(group, queue, offset, max_messages, subscription, suspend_ms)
