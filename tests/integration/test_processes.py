@@ -17,6 +17,7 @@ import pytest
 from tests.integration.raw_client import RawClient, send_ext
 from tests.waits import WAIT_S, eventually
 
+from cometmq.store.files.disk import Disk
 from cometmq.testing.ports import HeldPort
 
 SEND, MAX_OFFSET, TOPIC_CONFIG = 10, 30, 351
@@ -138,6 +139,34 @@ def test_brokers_share_topics_outlive_a_kill_and_stop_cleanly_with_their_supervi
             process.kill()
             eventually(lambda: any(map(is_running, pids(file).values())), lambda any_: not any_)
         assert not list(root.glob("*/abort"))
+
+
+def test_the_next_supervisor_waits_for_the_brokers_of_one_that_was_killed(tmp_path: Path) -> None:
+    with HeldPort(NEIGHBOURS) as held:
+        file = configure(tmp_path, held.port)
+        lock = tmp_path / "root" / "m-1" / "lock"
+        lock.parent.mkdir(parents=True)
+        kept = Disk().lock(lock)  # as if that one still wrote what is in memory
+        try:
+            with subprocess.Popen(
+                command(file, "--processes", "2"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process:
+                assert process.stdout is not None
+                assert process.stderr is not None
+                told = json.loads(process.stderr.readline())
+                assert told["event"].endswith("waiting for them to stop")
+                assert told["brokers"] == ["m-1"]
+                kept.release()
+                lines = [process.stdout.readline() for _ in range(3)]
+                assert lines[2].startswith("All brokers boot success: 2"), lines
+                process.terminate()
+                assert process.communicate(timeout=WAIT_S)[0] == ""
+                assert process.returncode == 0
+        finally:
+            kept.release()
 
 
 def test_what_cannot_be_is_refused_before_any_broker_runs(tmp_path: Path) -> None:

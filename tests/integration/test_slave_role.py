@@ -35,6 +35,7 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
+from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
 
@@ -217,6 +218,31 @@ def test_name_servers_lead_to_the_slave_while_the_master_is_gone() -> None:
 
 
 # -- reading --
+
+
+def test_a_slave_tells_the_lag_of_groups_only_while_its_master_cannot() -> None:
+    """Sums over brokers, as of dashboards and autoscalers, would have it twice."""
+
+    def lags(broker: Broker) -> bool:
+        out = Exposition(broker.monitoring.base)
+        for collect in broker.monitoring.collectors:
+            for _ in collect(out):
+                pass
+        return b'consumer_group="readers"' in bytes(out.text())
+
+    async def story(cluster: Cluster) -> None:
+        master, slave = cluster.brokers[0], cluster.slaves[0]
+        master.groups.put(SubscriptionGroupConfig(group_name="readers"))
+        await send(cluster, Message("t", b"x"))
+        master.offsets.commit("readers", "t", 0, 0)
+        await in_step(cluster)
+        await asyncio.sleep(COPY_S)
+        assert lags(master)
+        assert not lags(slave)
+        await cluster.stop_broker(0)
+        await until(lambda: lags(slave))
+
+    play(story, metricsExporterType="PROM", metricsPromExporterPort="0")
 
 
 def test_a_pull_at_a_slave_waits_for_a_replicated_message() -> None:

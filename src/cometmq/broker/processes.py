@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -127,7 +128,8 @@ def check_ports(members: list[Configs], fault_of: Callable[[str, int], str | Non
         if (other := known.setdefault(port.number, port)) is not port:
             raise ConfigError(
                 f"{port.number} would be the {other.use} of the broker {other.broker} and the "
-                f"{port.use} of {port.broker}: set another {port.key} (each broker's ports are "
+                f"{port.use} of {port.broker}: set another "
+                f"{' or '.join(dict.fromkeys((port.key, other.key)))} (each broker's ports are "
                 f"{STRIDE} higher than those of the one before)"
             )
         if port.is_needed and (fault := fault_of(port.host, port.number)):
@@ -141,29 +143,51 @@ def check_ports(members: list[Configs], fault_of: Callable[[str, int], str | Non
 # -- stores --
 
 
-def check_root(root: Path, names: list[str]) -> list[str]:
-    """Raise ConfigError if `root` has the store of a single broker.
+def check_root(root: Path, names: list[str], log_root: Path | None = None) -> list[str]:
+    """Raise ConfigError if `root` or `log_root` has the store of a single broker, or if `root` has
+    stores under another name only. `log_root` is storePathCommitLog.
 
-    Return the names of stores beneath it that no broker of `names` would serve.
+    Return the names of stores beneath `root` that no broker of `names` would serve.
     """
-    if mark := _mark_of(root):
-        own = root / names[0]
+    mark = _mark_of(root)
+    log_moves = log_root if log_root is not None and _has_log(log_root) else None
+    if mark or log_moves:
         raise ConfigError(
-            f"{root} has the store of a single broker ({mark}), whose messages none of the brokers "
-            f"{names[0]} to {names[-1]} would serve: set another storePathRootDir, or make it the "
-            f"store of {names[0]}: mkdir {own} && find {root} -mindepth 1 -maxdepth 1 ! -name "
-            f"{names[0]} -exec mv -t {own} {{}} +"
+            f"{log_moves or root} has the store of a single broker ({mark or 'commitlog'}), whose "
+            f"messages none of the brokers {names[0]} to {names[-1]} would serve: set another "
+            f"storePathRootDir, or stop that broker and make it the store of {names[0]}: "
+            + " && ".join(_moves(root, log_moves, names[0]))
         )
     if not root.is_dir():
         return []
     stem = names[0].rpartition("-")[0]
-    return sorted(
-        path.name
-        for path in root.iterdir()
-        if path.name not in names
-        and path.name.rpartition("-")[0] == stem
-        and path.name.rpartition("-")[2].isdecimal()
-        and _mark_of(path)
+    stores = sorted(path.name for path in root.iterdir() if _is_numbered(path) and _mark_of(path))
+    own = [name for name in stores if name.rpartition("-")[0] == stem]
+    if stores and not own:
+        other = stores[0].rpartition("-")[0]
+        raise ConfigError(
+            f"{root} has stores of brokers of another name ({stores[0]}), which none of the brokers "
+            f"{names[0]} to {names[-1]} would serve: set brokerName={other}, rename the directories, "
+            "or set another storePathRootDir"
+        )
+    return [name for name in own if name not in names]
+
+
+def _moves(root: Path, log_root: Path | None, name: str) -> Iterator[str]:
+    """Yield the commands that make the store of a single broker that of the broker `name`."""
+    if log_root is not None:
+        yield _move(log_root, name)
+    # Its log may lie beneath the other files.
+    is_beneath = log_root is not None and log_root.parent == root
+    yield _move(root, name, *([log_root.name] if log_root is not None and is_beneath else []))
+
+
+def _move(directory: Path, name: str, *staying: str) -> str:
+    stay = " ".join(f"! -name {shlex.quote(one)}" for one in (name, *staying))
+    source, target = shlex.quote(str(directory)), shlex.quote(str(directory / name))
+    return (
+        f"mkdir -p {target} && find {source} -mindepth 1 -maxdepth 1 {stay} -exec mv -t {target} "
+        "{} +"
     )
 
 
@@ -183,10 +207,20 @@ def _mark_of(directory: Path) -> str:
     A commit log that lies elsewhere may have the logs of several brokers beneath `commitlog`. Of a
     directory of another user nothing is known; a broker that opens it says so with the remedy.
     """
-    log = directory / "commitlog"
     try:
-        if log.is_dir() and any(_LOG_FILE.fullmatch(path.name) for path in log.iterdir()):
-            return log.name
+        if _has_log(directory / "commitlog"):
+            return "commitlog"
         return "checkpoint" if (directory / "checkpoint").exists() else ""
     except PermissionError:
         return ""
+
+
+def _has_log(directory: Path) -> bool:
+    return directory.is_dir() and any(
+        _LOG_FILE.fullmatch(path.name) for path in directory.iterdir()
+    )
+
+
+def _is_numbered(path: Path) -> bool:
+    stem, _, number = path.name.rpartition("-")
+    return bool(stem) and number.isdecimal()

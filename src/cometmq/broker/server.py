@@ -164,7 +164,11 @@ class Broker:
 
     @property
     def ha_address(self) -> str:
-        """The address by which slaves reach this broker, as name servers hand it out."""
+        """The address by which slaves reach this broker, as name servers hand it out; "" where it
+        serves none: at its port would be a stranger, whose log they must not copy.
+        """
+        if self._copies is not None and self._copies.master is None and self._copies.slave is None:
+            return ""
         host = self.config.broker_ip2 or self.config.broker_ip1
         return join_address(host, self.replication.advertised_ha_port or self.ha_port)
 

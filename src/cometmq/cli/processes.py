@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import structlog
 
-from cometmq.errors import ConfigError
+from cometmq.errors import ConfigError, StoreLockedError
 
 if TYPE_CHECKING:
     from cometmq.broker.processes import Configs
@@ -20,6 +21,9 @@ READY_MARK: Final = " boot success. "
 # A stop writes what is in memory, which takes 22 seconds with 50,000 topics. systemd and Docker are
 # told to wait for 120.
 STOP_LIMIT_S: Final = 100
+# How long brokers that a killed supervisor left may go on serving.
+_SERVING_LIMIT_S: Final = 5.0
+_LOOK_AGAIN_S: Final = 0.1
 
 
 class LogOptions(NamedTuple):
@@ -50,7 +54,13 @@ def end_with_supervisor() -> None:
 
 def check_members(configs: Configs, count: int) -> list[Configs]:
     """Return the settings of all brokers. Raises ConfigError if these could not all run."""
-    from cometmq.broker.processes import MOST_PROCESSES, check_ports, check_root, member_configs
+    from cometmq.broker.processes import (
+        MOST_PROCESSES,
+        SHARED_TABLES,
+        check_ports,
+        check_root,
+        member_configs,
+    )
     from cometmq.runtime.ports import listen_fault
 
     if count > MOST_PROCESSES:
@@ -58,14 +68,67 @@ def check_members(configs: Configs, count: int) -> list[Configs]:
     members = [member_configs(configs, index) for index in range(count)]
     root = configs[1].store_path_root_dir
     names = [config.broker_name for config, _, _ in members]
-    for unserved in check_root(root, names):
+    for unserved in check_root(root, names, configs[1].store_path_commit_log):
         log.warning(
             "nobody serves the messages of a store",
             store=str(root / unserved),
             remedy="run as many processes as before until consumers have read it",
         )
-    check_ports(members, listen_fault)
+    waited = _wait_for_former(members)
+    check_ports(members, _patient_listen_fault if waited else listen_fault)
+    if configs[2].is_slave:
+        # Their tables are copies: what is in the file is older, should they be masters again.
+        (root / SHARED_TABLES).unlink(missing_ok=True)
     return members
+
+
+def _wait_for_former(members: list[Configs]) -> bool:
+    """Wait for brokers whose supervisor was killed; return whether there were any.
+
+    They stop by themselves, but have their stores and some ports until they have written what is in
+    memory. Those that serve on are another supervisor's, and whoever needs their ports complains.
+    """
+    from cometmq.runtime.ports import listen_fault
+
+    began = time.monotonic()
+    told = False
+    while used := [member for member in members if _is_in_use(member[1].store_path_root_dir)]:
+        serves = any(
+            not config.listen_port or listen_fault(config.bind_address, config.listen_port)
+            for config, _, _ in used
+        )
+        if time.monotonic() - began > (_SERVING_LIMIT_S if serves else STOP_LIMIT_S):
+            return False
+        if not told:
+            told = True
+            log.warning(
+                "brokers of another supervisor still run; waiting for them to stop",
+                brokers=[config.broker_name for config, _, _ in used],
+            )
+        time.sleep(_LOOK_AGAIN_S)
+    return told
+
+
+def _is_in_use(store: Path) -> bool:
+    from cometmq.store.reading.files import kept_from_brokers
+
+    try:
+        with kept_from_brokers(store):
+            return False
+    except StoreLockedError:
+        return True
+    except OSError:
+        return False  # the broker itself tells what is wrong with its store
+
+
+def _patient_listen_fault(host: str, port: int) -> str | None:
+    """Return why a port cannot be had; one of a process that ends may take a moment."""
+    from cometmq.runtime.ports import listen_fault
+
+    deadline = time.monotonic() + _SERVING_LIMIT_S
+    while (fault := listen_fault(host, port)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_S)
+    return fault
 
 
 def run_supervisor(

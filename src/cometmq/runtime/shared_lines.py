@@ -11,8 +11,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import structlog
+
 from cometmq.runtime import durable
 from cometmq.runtime.file_lock import locked
+
+log = structlog.get_logger(__name__)
 
 # A smaller file is not written anew.
 COMPACT_FROM_BYTES: Final = 8 * 1024 * 1024
@@ -95,7 +99,12 @@ class SharedLines:
                 data = b"\n" + data  # ends the line of a process that died meanwhile
             self._add(data)
             if self._seen >= self._compact_from_bytes:
-                self._write_anew()
+                try:
+                    self._write_anew()
+                except OSError as error:
+                    # The lines are added. Whoever got an error would add them once more.
+                    self._compact_from_bytes = self._seen + self._least_bytes // 8
+                    log.warning("shared file grows on", path=str(self.path), why=str(error))
         return news
 
     def _add(self, data: bytes) -> None:

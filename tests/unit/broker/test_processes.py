@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,36 @@ def test_the_store_of_a_single_broker_is_refused_with_the_commands_that_keep_it(
 ) -> None:
     assert check_root(tmp_path / "new", ["m-0", "m-1"]) == []
     store_in(tmp_path)
-    with pytest.raises(ConfigError, match=f"mkdir {tmp_path}/m-0 && find {tmp_path} "):
+    with pytest.raises(ConfigError, match=f"mkdir -p {tmp_path}/m-0 && find {tmp_path} "):
         check_root(tmp_path, ["m-0", "m-1"])
+
+
+@pytest.mark.parametrize("log_root", ["root/commitlog", "logs", "root/my logs"])
+def test_a_log_that_lies_elsewhere_is_found_and_moved_to_where_its_broker_looks(
+    tmp_path: Path, log_root: str
+) -> None:
+    root, logs = tmp_path / "root", tmp_path / log_root
+    (root / "config").mkdir(parents=True)
+    logs.mkdir()
+    (logs / f"{0:020}").touch()
+    with pytest.raises(ConfigError) as caught:
+        check_root(root, ["m-0", "m-1"], logs)
+    commands = str(caught.value).partition("make it the store of m-0: ")[2]
+    subprocess.run(["sh", "-ec", commands], check=True)
+    assert (root / "m-0" / "config").is_dir()
+    assert (logs / "m-0" / f"{0:020}").is_file()
+    assert check_root(root, ["m-0", "m-1"], logs) == []
+
+
+def test_brokers_of_another_name_do_not_begin_anew_beside_the_stores_of_these(
+    tmp_path: Path,
+) -> None:
+    # As in a container without brokerName, which has another host name at each start.
+    store_in(tmp_path / "4f2a-host-0")
+    with pytest.raises(ConfigError, match="set brokerName=4f2a-host, rename the directories"):
+        check_root(tmp_path, ["m-0", "m-1"])
+    store_in(tmp_path / "m-1")
+    assert check_root(tmp_path, ["m-0", "m-1"]) == []
 
 
 def test_stores_that_fewer_processes_would_not_serve_are_named(tmp_path: Path) -> None:

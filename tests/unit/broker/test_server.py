@@ -62,3 +62,15 @@ async def test_stopping_twice_is_stopping_once(tmp_path: Path) -> None:
         await broker.close()
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert tasks == []
+
+
+async def test_a_master_whose_port_for_slaves_is_a_strangers_tells_no_slave_of_it(
+    tmp_path: Path,
+) -> None:
+    # The stranger may be another master, and a slave would copy that one's log.
+    with HeldPort((1,)) as held, socket.create_server((HOST, held.port + 1)):
+        async with running(tmp_path, listen_port=held.port, vip_channel_enable=False) as broker:
+            assert broker.ha_address == ""
+            assert (await Client(broker).ask(SEND, send_ext("orders"), b"x")).code == 0
+    async with running(tmp_path) as broker:
+        assert broker.ha_address == f"{HOST}:{broker.ha_port}"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
@@ -17,8 +21,11 @@ from tests.waits import until
 from cometmq.broker.server import Broker
 from cometmq.broker.siblings import changes as changes_module
 from cometmq.broker.siblings.changes import Change, Changes
+from cometmq.broker.siblings.service import Siblings
+from cometmq.errors import StoreBusyError
 from cometmq.model.topic import TopicConfig
 from cometmq.runtime.file_lock import locked
+from cometmq.runtime.shared_lines import SharedLines
 
 SEND, UPDATE_TOPIC, DELETE_TOPIC, DELETE_GROUP, HEARTBEAT = 10, 17, 215, 207, 34
 Run = Callable[[str], AbstractAsyncContextManager[Broker]]
@@ -168,6 +175,85 @@ async def test_a_sibling_that_hangs_while_it_writes_holds_up_no_send(
         await until(lambda: second.topics.get("made"))
 
 
+async def test_a_topic_that_is_deleted_and_made_again_at_once_is_empty_on_all(run: Run) -> None:
+    async with run("b-0") as first, run("b-1") as second:
+        first.topics.put(config("again"))
+        await until(lambda: second.topics.get("again"))
+        await same(first, second)
+        assert (await Client(second).ask(SEND, send_ext("again"), b"x")).code == 0
+        # Faster than the other looks.
+        assert (await admin(first).ask(DELETE_TOPIC, {"topic": "again"})).code == 0
+        first.topics.put(config("again"))
+        first.topics.put(config("mark"))
+        await until(lambda: second.topics.get("mark"))
+        assert (await same(first, second))["again"] == config("again")
+        assert second.store.queue_end("again", 0) in (0, None)
+
+
+async def test_one_that_was_away_gets_a_topic_made_again_empty_and_only_once(run: Run) -> None:
+    async with run("b-0") as first:
+        first.topics.put(config("again"))
+        async with run("b-1") as second:
+            await until(lambda: second.topics.get("again"))
+            await same(first, second)
+            assert (await Client(second).ask(SEND, send_ext("again"), b"x")).code == 0
+        assert (await admin(first).ask(DELETE_TOPIC, {"topic": "again"})).code == 0
+        first.topics.put(config("again"))
+        for sent in range(2):  # what is sent then stays through a restart of both
+            async with run("b-1") as second:
+                mark = f"mark{sent}"
+                first.topics.put(config(mark))
+                await until(partial(second.topics.get, mark))
+                assert (second.store.queue_end("again", 0) or 0) == sent
+                assert (await Client(second).ask(SEND, send_ext("again"), b"y")).code == 0
+    async with run("b-0") as first, run("b-1") as second:
+        first.topics.put(config("last"))
+        await until(lambda: second.topics.get("last"))
+        assert second.store.queue_end("again", 0) == 2
+
+
+async def test_a_deletion_that_fails_at_first_is_made_later_and_others_are_not_lost(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with run("b-0") as first, run("b-1") as second:
+        for name in ("one", "two"):
+            first.topics.put(config(name))
+        await until(lambda: second.topics.get("two"))
+        await same(first, second)
+        [siblings] = [one for one in second._services if isinstance(one, Siblings)]
+        delete, calls = siblings._delete_topic, []
+
+        async def fails_once(name: str) -> None:
+            calls.append(name)
+            if len(calls) == 1:
+                raise StoreBusyError(f"topic {name} is being deleted already")
+            await delete(name)
+
+        monkeypatch.setattr(siblings, "_delete_topic", fails_once)
+        for name in ("one", "two"):
+            assert (await admin(first).ask(DELETE_TOPIC, {"topic": name})).code == 0
+        await until(lambda: not shared_topics(second).keys() & {"one", "two"})
+        assert sorted(calls) == ["one", "one", "two"]
+
+
+async def test_brokers_that_stop_at_once_all_tell_their_last_changes(run: Run) -> None:
+    async with run("b-0") as first, run("b-1") as second:
+        first.topics.put(config("goes"))
+        await until(lambda: second.topics.get("goes"))
+        await same(first, second)
+        writing = threading.Thread(target=hold, args=(first._shared_tables, 0.3))
+        writing.start()
+        assert (await admin(first).ask(DELETE_TOPIC, {"topic": "goes"})).code == 0
+        await first.close()
+        writing.join()
+        await until(lambda: second.topics.get("goes") is None)
+
+
+def hold(shared: Path, seconds: float) -> None:
+    with locked(shared.with_name(f"{shared.name}.lock"), wait=True):
+        time.sleep(seconds)
+
+
 # -- the file --
 
 View = Callable[..., Changes]
@@ -204,15 +290,50 @@ def test_a_file_that_grew_is_written_anew_and_its_readers_get_nothing_twice(view
     for queues in range(400):
         write(writer, "t", queues=queues)
     assert writer.path.stat().st_size < 40_000
-    [change] = reader.read().values()
+    [[change]] = reader.read().values()
     assert (change.name, change.number) == ("t", 401)
     assert change.topic == config("t", 399)
     assert not reader.has_news()
     write(reader, "from-the-reader")
     assert set(writer.read()) == {("topic", "from-the-reader")}
-    assert {one.name for one in view("b-2").read().values()} == {
-        "first", "t", "from-the-reader",
-    }  # fmt: skip
+    assert {name for _, name in view("b-2").read()} == {"first", "t", "from-the-reader"}
+
+
+def test_a_file_that_cannot_be_written_anew_grows_on_and_loses_nothing(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, reader = view("b-0", compact_from_bytes=1), view("b-1", compact_from_bytes=1)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cometmq.runtime.durable.write_new", full)
+        write(writer, "one")
+        write(writer, "two")
+    assert [change.number for [change] in reader.read().values()] == [1, 2]
+    write(writer, "three")
+    assert {name for _, name in reader.read()} == {"three"}
+
+
+def test_news_that_came_before_a_failed_write_come_again(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, reader = view("b-0"), view("b-1")
+    write(writer, "theirs")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedLines, "_add", full)
+        with pytest.raises(OSError, match="space"):
+            write(reader, "mine")
+        with locked(writer.path.with_name("shared.lock")), pytest.raises(BlockingIOError):
+            write(reader, "mine")
+    news, added = reader.append(lambda _: [])
+    assert set(news) == {("topic", "theirs")}
+    assert not added
 
 
 def test_removals_are_remembered_up_to_a_limit(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +342,7 @@ def test_removals_are_remembered_up_to_a_limit(view: View, monkeypatch: pytest.M
     write(writer, "kept")
     for number in range(20):
         writer.append(partial(removal, f"t{number}"))
-    names = {change.name for change in view("b-1").read().values()}
+    names = {name for _, name in view("b-1").read()}
     assert names >= {"kept", *(f"t{number}" for number in range(15, 20))}
     assert names.isdisjoint(f"t{number}" for number in range(5))
 

@@ -69,7 +69,10 @@ class Metrics(Service):
         yield from self._topics.collect(out)
         yield from self._groups.collect(out)
         taken_left_out = self._pairs.left_out
-        yield from self._lags.collect(out)
+        slave = self._copies.slave
+        # Else sums over a name's brokers would have each message that waits twice.
+        if slave is None or not slave.is_connected:
+            yield from self._lags.collect(out)
         # Most pairs were asked for by both.
         pairs_left_out = max(taken_left_out, self._lags.pairs_left_out)
         self._pairs.end()

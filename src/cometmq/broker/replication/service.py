@@ -94,7 +94,10 @@ class Replication(Service):
                 raise
             else:
                 # Not fatal: most brokers have no slaves.
-                log.warning("no slave can copy this broker", reason=str(error))
+                log.warning(
+                    "no slave can copy this broker; name servers are told no address for slaves",
+                    reason=str(error),
+                )
                 master.release()
                 self.master = None
                 return None
@@ -139,8 +142,14 @@ class Replication(Service):
             self.slave.start()
 
     def _follow(self) -> None:
-        if self.slave is not None and self.known_master is not None:
-            self.slave.follow(self.known_master.ha_address)
+        if self.slave is not None and (known := self.known_master) is not None:
+            self.slave.follow(known.ha_address)
+            if known.is_told and known.ha_address is None:
+                log.error(
+                    "this slave copies nothing: its master serves no slaves",
+                    master=known.address,
+                    remedy="the master's log says why; give it a haListenPort that is free",
+                )
 
     async def _compare(self, _ha_address: str) -> Divergence | None:
         """Return how the own log differs from that of the master. Raises CometMQError if the master

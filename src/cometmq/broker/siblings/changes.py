@@ -1,12 +1,13 @@
 """Write down changes of topics and groups for other brokers of this machine, and read theirs.
 
 A line of the file is the JSON of a `Change`. Numbers grow along the file. When it is written anew,
-the last change of each topic and group stays, with its number.
+what counts of each topic and group stays, with its numbers: see `note`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -47,6 +48,20 @@ class Change(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
         return self.topic is None and self.group is None
 
 
+# Of each topic and group what counts, in order.
+News: TypeAlias = dict[Key, list[Change]]
+
+
+def note(news: News, change: Change) -> None:
+    """Add a change to those before it: the last removal counts, and what was made after it.
+
+    A topic that was removed and made again is another one: without the removal a broker that sees
+    both at once would keep the messages.
+    """
+    before = [] if change.is_removal else news.get(change.key, [])
+    news[change.key] = [*(one for one in before if one.is_removal), change]
+
+
 class Changes:
     """One broker's view of the file. All methods block and raise OSError; one call at a time."""
 
@@ -57,6 +72,8 @@ class Changes:
         self.broker = broker
         # The number of the last change that was read or written.
         self.number = 0
+        # What was read before a write that failed.
+        self._unheard: News = {}
 
     @property
     def path(self) -> Path:
@@ -65,42 +82,47 @@ class Changes:
     def has_news(self) -> bool:
         return self._lines.has_news()
 
-    def read(self) -> dict[Key, Change]:
-        """Return the last change of each topic and group that changed since the last call."""
+    def read(self) -> News:
+        """Return what was changed since the last call."""
         return self._news(self._lines.read())
 
-    def append(
-        self, choose: Callable[[dict[Key, Change]], Iterable[Change]]
-    ) -> tuple[dict[Key, Change], dict[Key, Change]]:
-        """Add the changes that `choose` makes of the news; return the news and what was added.
+    def append(self, choose: Callable[[News], Iterable[Change]]) -> tuple[News, set[Key]]:
+        """Add the changes that `choose` makes of the news; return the news and whose changes were
+        added.
 
         The numbers of the changes are given here. Raises BlockingIOError if another broker is
         writing.
         """
-        news: dict[Key, Change] = {}
-        added: dict[Key, Change] = {}
+        news: News = {}
+        added: list[Change] = []
 
         def make(lines: list[bytes]) -> Iterable[bytes]:
             news.update(self._news(lines))
-            number = self.number
-            for change in choose(news):
-                number += 1
-                numbered = msgspec.structs.replace(change, number=number, broker=self.broker)
-                added[numbered.key] = numbered
-            return [encode_body(change) for change in added.values()]
+            added.extend(
+                msgspec.structs.replace(change, number=number, broker=self.broker)
+                for number, change in enumerate(choose(news), self.number + 1)
+            )
+            return map(encode_body, added)
 
-        self._lines.append(make)
-        if added:
-            self.number = max(change.number for change in added.values())
-        return news, added
+        try:
+            self._lines.append(make)
+        except BaseException:
+            self._unheard = news or self._unheard
+            raise
+        self.number += len(added)
+        return news, {change.key for change in added}
 
     def close(self) -> None:
         self._lines.close()
 
-    def _news(self, lines: Iterable[bytes]) -> dict[Key, Change]:
-        changes = [change for change in _decoded(lines) if change.number > self.number]
-        self.number = max((change.number for change in changes), default=self.number)
-        return {change.key: change for change in changes}
+    def _news(self, lines: Iterable[bytes]) -> News:
+        news, self._unheard = self._unheard, {}
+        before = self.number
+        for change in _decoded(lines):
+            if change.number > before:
+                self.number = max(self.number, change.number)
+                note(news, change)
+        return news
 
 
 def _decoded(lines: Iterable[bytes]) -> Iterable[Change]:
@@ -113,8 +135,10 @@ def _decoded(lines: Iterable[bytes]) -> Iterable[Change]:
 
 
 def _kept_lines(lines: list[bytes]) -> Iterable[bytes]:
-    last = {change.key: change for change in _decoded(lines)}
-    in_order = sorted(last.values(), key=lambda change: change.number)
+    news: News = {}
+    for change in _decoded(lines):
+        note(news, change)
+    in_order = sorted(chain.from_iterable(news.values()), key=lambda change: change.number)
     surplus = sum(change.is_removal for change in in_order) - MOST_REMOVALS
     for change in in_order:
         if change.is_removal and surplus > 0:

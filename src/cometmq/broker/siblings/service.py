@@ -11,7 +11,9 @@ dead-letter topics, which a group makes wherever it consumes.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +21,9 @@ import structlog
 
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.refusal import Refused
-from cometmq.broker.siblings.changes import Change, Changes, Key
+from cometmq.broker.siblings.changes import Change, Changes, Key, News, note
 from cometmq.broker.tables import BrokerTables
+from cometmq.errors import CometMQError, StoreBusyError
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
@@ -30,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 # How often a broker looks for changes of the others. Looking takes some microseconds.
 PERIOD_S: Final = 0.25
+# How often, in pauses of 50 ms, a broker that stops tries to tell its last changes while others write.
+_LAST_TRIES: Final = 20
 
 
 class Siblings(Service):
@@ -59,7 +64,9 @@ class Siblings(Service):
         )
         self._known = 0
         self._is_first = True
-        self._pending: dict[Key, Change] = {}
+        self._pending: News = {}
+        # What the others changed and this broker has still to take over.
+        self._news: News = {}
         # What this broker is taking over, so that it does not tell it again.
         self._taking: Change | None = None
         self._fault = ""
@@ -78,7 +85,7 @@ class Siblings(Service):
         """Write down the last changes, if the file can be written now."""
         if self._pending and not self._is_first:
             try:
-                self._worker.submit(self._write, dict(self._pending)).result()
+                self._worker.submit(self._write_last, dict(self._pending)).result()
             except OSError as error:
                 log.warning(
                     "siblings not told of changes", count=len(self._pending), why=str(error)
@@ -106,7 +113,8 @@ class Siblings(Service):
             change.is_removal,
         )
         if not is_theirs and self._is_shared(change.key):
-            self._pending[change.key] = change
+            note(self._pending, change)
+            self._news.pop(change.key, None)  # which is older
 
     def _is_shared(self, key: Key) -> bool:
         kind, name = key
@@ -119,32 +127,32 @@ class Siblings(Service):
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        if not (self._pending or self._is_first) and not await loop.run_in_executor(
+        if not (self._pending or self._is_first or self._news) and not await loop.run_in_executor(
             self._worker, self._changes.has_news
         ):
             return
         pending, first = dict(self._pending), self._is_first
         if pending and not await self._are_written(pending):
             return
-        self._pending = {key: one for key, one in self._pending.items() if pending.get(key) != one}
+        self._pending = _without(self._pending, pending)
         write = self._write_first if first else self._write
         try:
             news = await loop.run_in_executor(self._worker, write, self._offered(pending, first))
         except OSError as error:
-            self._pending = pending | self._pending
+            self._pending = _joined(pending, self._pending)
             if not isinstance(error, BlockingIOError):  # the next look finds the file free
                 self._tell_fault(str(error))
             return
         except BaseException:
-            self._pending = pending | self._pending
+            self._pending = _joined(pending, self._pending)
             raise
-        self._tell_fault("")
         self._is_first = False
-        for change in news.values():
-            # A change made here meanwhile comes later in the file, and counts.
-            if change.key not in self._pending:
-                await self._take_over(change)
-        await self._remember()
+        # A change made here meanwhile comes later in the file, and counts.
+        news = {key: changes for key, changes in news.items() if key not in self._pending}
+        self._news = _joined(self._news, news)
+        if await self._take_over_all():
+            self._tell_fault("")
+            await self._remember()
 
     async def _are_written(self, changed: Iterable[Key]) -> bool:
         """Wait until this broker's own disk has its tables; say whether it has.
@@ -160,22 +168,34 @@ class Siblings(Service):
             return False
         return True
 
-    def _offered(self, pending: dict[Key, Change], first: bool) -> dict[Key, Change]:
+    def _offered(self, pending: News, first: bool) -> News:
         """Return what the others may have to be told: at first all topics and groups."""
         if not first:
             return pending
         own = [Change(0, "", "topic", one.topic_name, topic=one) for one in self._topics.all()]
         own += [Change(0, "", "group", one.group_name, group=one) for one in self._groups.all()]
-        return {change.key: change for change in own if self._is_shared(change.key)} | pending
+        return {change.key: [change] for change in own if self._is_shared(change.key)} | pending
 
-    def _write(self, pending: dict[Key, Change]) -> dict[Key, Change]:
+    def _write(self, pending: News) -> News:
         """Add this broker's changes, and return those of the others that count. In the worker."""
         if not pending:
             return self._changes.read()
-        news, added = self._changes.append(lambda _: pending.values())
-        return {key: change for key, change in news.items() if key not in added}
+        news, added = self._changes.append(lambda _: chain.from_iterable(pending.values()))
+        return {key: changes for key, changes in news.items() if key not in added}
 
-    def _write_first(self, own: dict[Key, Change]) -> dict[Key, Change]:
+    def _write_last(self, pending: News) -> None:
+        """Add the last changes; all brokers of a supervisor stop at once. In the worker."""
+        for tries_left in reversed(range(_LAST_TRIES)):
+            try:
+                self._write(pending)
+            except BlockingIOError:
+                if not tries_left:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def _write_first(self, own: News) -> News:
         """Add what the others do not have yet, and return what this broker does not have.
 
         What it wrote or knew before is older than its own tables, and what it did not know is
@@ -184,21 +204,46 @@ class Siblings(Service):
         which is better than to take away messages elsewhere.
         """
 
-        def missing(news: dict[Key, Change]) -> Iterable[Change]:
-            for key, change in own.items():
+        def is_new(change: Change) -> bool:
+            return (
+                change.number > self._known
+                and change.broker != self._changes.broker
+                and not (change.is_removal and not self._known)
+            )
+
+        def missing(news: News) -> Iterable[Change]:
+            for key, mine in own.items():
                 theirs = news.get(key)
-                if theirs is None or (theirs.topic, theirs.group) == (change.topic, change.group):
-                    if theirs is None:
-                        yield change
-                elif (
-                    theirs.number <= self._known
-                    or theirs.broker == self._changes.broker
-                    or (theirs.is_removal and not self._known)
+                if theirs is None or (
+                    not is_new(theirs[-1])
+                    and (mine[0].is_removal or not _are_equal(mine[-1], theirs[-1]))
                 ):
-                    yield change
+                    yield from mine
 
         news, added = self._changes.append(missing)
-        return {key: change for key, change in news.items() if key not in added}
+        return {
+            key: list(filter(is_new, changes)) if key in own else changes
+            for key, changes in news.items()
+            if key not in added
+        }
+
+    async def _take_over_all(self) -> bool:
+        """Take over the news, and return whether all are. What fails is tried at the next look."""
+        failed: News = {}
+        while self._news:
+            key = next(iter(self._news))
+            changes = self._news.pop(key)
+            try:
+                for change in changes:
+                    if key not in self._pending:
+                        await self._take_over(change)
+            except CometMQError as error:
+                if key not in self._pending:
+                    failed[key] = changes
+                if not isinstance(error, StoreBusyError):  # its administrator deletes it, too
+                    self._tell_fault(str(error))
+        self._news = failed
+        return not failed
 
     async def _take_over(self, change: Change) -> None:
         if not self._is_shared(change.key):
@@ -216,6 +261,9 @@ class Siblings(Service):
                 await self._delete_topic(change.name)
         finally:
             self._taking = None
+        mine = self._pending.get(change.key)
+        if mine and (topic := mine[-1].topic) is not None:  # made again while it was deleted
+            self._topics.put(topic)
 
     async def _remember(self) -> None:
         """Write down how far this broker is, once its tables are on the disk."""
@@ -239,3 +287,23 @@ class Siblings(Service):
                 )
             else:
                 log.info("topics are shared with siblings again")
+
+
+def _are_equal(one: Change, other: Change) -> bool:
+    return (one.topic, one.group) == (other.topic, other.group)
+
+
+def _joined(older: News, newer: News) -> News:
+    news = dict(older)
+    for change in chain.from_iterable(newer.values()):
+        note(news, change)
+    return news
+
+
+def _without(news: News, told: News) -> News:
+    """Return the news without the changes in `told`."""
+    left = {
+        key: [one for one in changes if not any(one is other for other in told.get(key, ()))]
+        for key, changes in news.items()
+    }
+    return {key: changes for key, changes in left.items() if changes}

@@ -121,10 +121,11 @@ class Supervisor:
         waking, woken = socket.socketpair()
         for end in (waking, woken):
             end.setblocking(False)
+        # First of all: a signal between would be taken by a handler that does nothing.
+        signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
         for number in (*_STOP_SIGNALS, signal.SIGCHLD):
             # The handler does nothing; the number arrives through the socket.
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
         self._selector.register(woken, selectors.EVENT_READ, None)
         self._log.say("info", "supervisor started", pid=os.getpid(), brokers=len(self._children))
         for child in self._children:
