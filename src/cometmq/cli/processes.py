@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import structlog
 
 from cometmq.errors import ConfigError, StoreLockedError
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from cometmq.broker.processes import Configs
@@ -90,14 +90,14 @@ def _wait_for_former(members: list[Configs]) -> bool:
     """
     from cometmq.runtime.ports import listen_fault
 
-    began = time.monotonic()
+    began = SYSTEM_CLOCK.monotonic()
     told = False
     while used := [member for member in members if _is_in_use(member[1].store_path_root_dir)]:
         serves = any(
             not config.listen_port or listen_fault(config.bind_address, config.listen_port)
             for config, _, _ in used
         )
-        if time.monotonic() - began > (_SERVING_LIMIT_S if serves else STOP_LIMIT_S):
+        if SYSTEM_CLOCK.monotonic() - began > (_SERVING_LIMIT_S if serves else STOP_LIMIT_S):
             return False
         if not told:
             told = True
@@ -105,7 +105,7 @@ def _wait_for_former(members: list[Configs]) -> bool:
                 "brokers of another supervisor still run; waiting for them to stop",
                 brokers=[config.broker_name for config, _, _ in used],
             )
-        time.sleep(_LOOK_AGAIN_S)
+        SYSTEM_CLOCK.sleep(_LOOK_AGAIN_S)
     return told
 
 
@@ -125,9 +125,9 @@ def _patient_listen_fault(host: str, port: int) -> str | None:
     """Return why a port cannot be had; one of a process that ends may take a moment."""
     from cometmq.runtime.ports import listen_fault
 
-    deadline = time.monotonic() + _SERVING_LIMIT_S
-    while (fault := listen_fault(host, port)) and time.monotonic() < deadline:
-        time.sleep(_LOOK_AGAIN_S)
+    deadline = SYSTEM_CLOCK.monotonic() + _SERVING_LIMIT_S
+    while (fault := listen_fault(host, port)) and SYSTEM_CLOCK.monotonic() < deadline:
+        SYSTEM_CLOCK.sleep(_LOOK_AGAIN_S)
     return fault
 
 

@@ -11,12 +11,12 @@ dead-letter topics, which a group makes wherever it consumes.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from cometmq.broker.parts import Parts, Service
@@ -28,6 +28,7 @@ from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.surroundings import current
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +36,17 @@ log = structlog.get_logger(__name__)
 PERIOD_S: Final = 0.25
 # How often, in pauses of 50 ms, a broker that stops tries to tell its last changes while others write.
 _LAST_TRIES: Final = 20
+
+
+class _Place(msgspec.Struct):
+    """Says which changes of the file this broker's tables have, across starts.
+
+    They have all up to the number `known`, and of each kind and name in `removed` the removal of
+    that number: what was sent to a topic that was made again must stay.
+    """
+
+    known: int = 0
+    removed: dict[str, dict[str, int]] = {}
 
 
 class Siblings(Service):
@@ -58,11 +70,11 @@ class Siblings(Service):
         self._delete_topic = delete_topic
         self._changes = Changes(shared, parts.config.broker_name)
         self._worker = parts.workers.worker("siblings")
-        # The number up to which this broker's tables have all changes, across starts.
-        self._place = JsonFile(
+        self._sleep = current().clock.sleep
+        self._place_file = JsonFile(
             parts.store.config.store_path_root_dir / "config" / "siblings.json", files=parts.files
         )
-        self._known = 0
+        self._place = _Place()
         self._is_first = True
         self._pending: News = {}
         # What the others changed and this broker has still to take over.
@@ -72,7 +84,9 @@ class Siblings(Service):
         self._fault = ""
 
     async def open(self) -> None:
-        self._known = self._place.read(int) or 0
+        self._place = (
+            self._place_file.read(lambda text: msgspec.json.decode(text, type=_Place)) or _Place()
+        )
         self._topics.on_change.append(self._topics_changed)
         self._topics.on_removed.append(lambda name: self._note("topic", name))
         self._groups.on_put.append(lambda group: self._note("group", group.group_name, group=group))
@@ -191,7 +205,7 @@ class Siblings(Service):
             except BlockingIOError:
                 if not tries_left:
                     raise
-                time.sleep(0.05)
+                self._sleep(0.05)
             else:
                 return
 
@@ -206,9 +220,9 @@ class Siblings(Service):
 
         def is_new(change: Change) -> bool:
             return (
-                change.number > self._known
+                change.number > self._place.known
                 and change.broker != self._changes.broker
-                and not (change.is_removal and not self._known)
+                and not (change.is_removal and not self._place.known)
             )
 
         def missing(news: News) -> Iterable[Change]:
@@ -254,26 +268,41 @@ class Siblings(Service):
                 self._topics.put(change.topic)
             elif change.group is not None:
                 self._groups.put(change.group)
-            elif change.kind == "group":
-                self._groups.remove(change.name)
-            elif self._topics.get(change.name) is not None:
-                log.info("topic deleted by a sibling", topic=change.name, broker=change.broker)
-                await self._delete_topic(change.name)
+            elif change.number > self._place.removed.get(change.kind, {}).get(change.name, 0):
+                await self._remove(change)
         finally:
             self._taking = None
         mine = self._pending.get(change.key)
         if mine and (topic := mine[-1].topic) is not None:  # made again while it was deleted
             self._topics.put(topic)
 
+    async def _remove(self, change: Change) -> None:
+        """Remove a topic or group, and write that down before it can be made again.
+
+        Raises CometMQError when either cannot be done; both may be tried again.
+        """
+        if change.kind == "group":
+            self._groups.remove(change.name)
+        elif self._topics.get(change.name) is not None:
+            log.info("topic deleted by a sibling", topic=change.name, broker=change.broker)
+            await self._delete_topic(change.name)
+        self._place.removed.setdefault(change.kind, {})[change.name] = change.number
+        try:
+            await self._state.save(self._place_file, self._captured_place)
+        except OSError as error:
+            del self._place.removed[change.kind][change.name]
+            raise CometMQError(f"{self._place_file.path} could not be written: {error}") from error
+
     async def _remember(self) -> None:
         """Write down how far this broker is, once its tables are on the disk."""
-        if self._changes.number == self._known:
-            return
         number = self._changes.number
-        if not await self._are_written([("group", "")]):
+        if number == self._place.known or not await self._are_written([("group", "")]):
             return
-        self._known = number
-        self._state.soon(self._place, lambda: str(self._known))
+        self._place = _Place(number)
+        self._state.soon(self._place_file, self._captured_place)
+
+    def _captured_place(self) -> str:
+        return msgspec.json.encode(self._place).decode()
 
     def _tell_fault(self, fault: str) -> None:
         if fault != self._fault:
