@@ -319,3 +319,17 @@ def test_offsets_go_with_their_topic_or_group() -> None:
     manager.remove_group("h")
     assert manager.table.offset_table == {"u@g": {0: 1}}
     assert manager.changed
+
+
+def test_offsets_of_one_queue_go_alone() -> None:
+    manager = ConsumerOffsetManager()
+    for group, queue_id in (("g", 0), ("g", 1), ("h", 0)):
+        manager.commit(group, "t", queue_id, 7)
+    manager.reset("g", "t", 0, 3)
+    manager.changed = False
+    manager.remove_queue("t", 2)
+    assert not manager.changed
+    manager.remove_queue("t", 0)
+    assert manager.table.offset_table == {"t@g": {1: 7}}
+    assert manager.take_reset("g", "t", 0) is None
+    assert (manager.count, manager.groups_of("t"), manager.changed) == (1, {"g"}, True)
