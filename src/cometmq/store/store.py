@@ -628,8 +628,9 @@ class MessageStore:
         Returns whether records wait for their queues: then call `publish` until none does, and let
         others have the loop in between. (`FlushTimers` does so, too, twice a second.) Whoever has
         several parts at hand appends them with `limit` 0 and publishes then: many records at once
-        cost a third. Raises
-        StoreError if the bytes are not those that this log lacks, StoreFullError or
+        cost a third.
+
+        Raises StoreError if the bytes are not those that this log lacks, StoreFullError or
         StoreStarvedError if they have no room; `replicated_end` then says from where to go on. That
         a queue has no room is not raised here, but by `publish`. A disk that is merely rather full,
         or slow, is no reason to refuse: a slave cannot choose what it stores.
@@ -702,7 +703,7 @@ class MessageStore:
             listener(topic, queue_id)
 
     @property
-    def is_replica(self) -> bool:
+    def has_copied(self) -> bool:
         """Whether the store has copied a master's log since it was opened."""
         return self._replica is not None
 

@@ -45,7 +45,7 @@ class NotedStore:
         self.checkpoint_is_due = True
         self.page_cache_is_idle = False
         self.queues_lack_records = False
-        self.is_replica = False
+        self.has_copied = False
         self.grows = True
         self._end = 0
 
@@ -95,12 +95,12 @@ class NotedStore:
 Scene = Callable[[NotedStore], Coroutine[Any, Any, None]]
 
 
-def scene(play: Scene, *, is_replica: bool = False, **settings: Any) -> NotedStore:
+def scene(play: Scene, *, has_copied: bool = False, **settings: Any) -> NotedStore:
     """Play it with the timers of a store that has these settings; then close them."""
 
     async def run() -> NotedStore:
         store = NotedStore(StoreConfig(**settings))
-        store.is_replica = is_replica
+        store.has_copied = has_copied
         tasks = TaskOwner("test")
         workers = SimulatedWorkers(lambda: 0.0)
         flusher = CommitLogFlusher(cast("Any", store), workers)
@@ -466,6 +466,6 @@ def test_a_slave_with_sync_flush_has_all_on_disk_within_milliseconds_and_rests_t
         store._end += 1
         await asyncio.sleep(1)
 
-    store = scene(play, is_replica=True, flush_disk_type="SYNC_FLUSH")
+    store = scene(play, has_copied=True, flush_disk_type="SYNC_FLUSH")
     assert store.pages(LOG) == [0]
     assert store.times(LOG)[0] < 1.02

@@ -204,10 +204,6 @@ class PullHandler:
             # The budget was spent before even one message was decided.
             self._defer(connection, request, may_wait, scan)
             return None
-        suggested, next_begin_offset = (
-            self._suggested_broker(result, group),
-            result.next_begin_offset,
-        )
         is_beyond = code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects
         if (
             may_wait
@@ -217,6 +213,8 @@ class PullHandler:
         ):
             connection.keep(request)
             return None
+        suggested = self._suggested_broker(result, group)
+        next_begin_offset = result.next_begin_offset
         if is_beyond:
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
             suggested, next_begin_offset = group.broker_id, header.queue_offset

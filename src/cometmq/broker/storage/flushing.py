@@ -139,7 +139,7 @@ class FlushTimers:
     @property
     def _is_sync_slave(self) -> bool:
         """Whether no send waits for the flush, and everything has to be on disk soon all the same."""
-        return self._store.is_replica and self._store.config.flush_disk_type == "SYNC_FLUSH"
+        return self._store.has_copied and self._store.config.flush_disk_type == "SYNC_FLUSH"
 
     def close(self) -> None:
         """Wait for the work under way; the timers end with their tasks."""
