@@ -68,8 +68,8 @@ Plant = Callable[[Random], Any]
 class Canary(NamedTuple):
     """One planted fault. `found_by` are the invariants that have to see it.
 
-    `needs` are the workloads (`tests.simulation.schedule.KINDS`), and `after` the faults, of which a
-    schedule must have one to find it; without names any schedule may. `slaves` says that it needs slaves.
+    `needs` are the workloads (`tests.simulation.schedule.KINDS`), and `after` the faults and
+    returns of masters, of which a schedule must have one to find it; without names any schedule may. `slaves` says that it needs slaves.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Canary(NamedTuple):
     def can_sing(self, schedule: Schedule) -> bool:
         kinds = {each.kind for each in schedule.workloads}
         faults = {each.name for each in schedule.faults}
+        faults |= {f"returns {each.returns}" for each in schedule.switches}
         return not (
             (self.slaves and not schedule.cluster.slaves)
             or (self.needs and not self.needs & kinds)
@@ -398,7 +399,7 @@ def go_on_after_a_gap(rng: Random) -> Any:
     "a slave goes on behind a log that has diverged",
     FOLLOWS,
     slaves=True,
-    after=("power_off", "wipe"),
+    after=("returns as it is",),
 )
 def go_on_when_diverged(rng: Random) -> Any:
     original = ReplicaLog._whole

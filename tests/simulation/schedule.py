@@ -6,6 +6,7 @@ as JSON. Whoever runs a schedule twice on one commit gets the same history twice
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Final, Literal, NamedTuple
@@ -172,6 +173,9 @@ def draw(seed: int, *, hours: float = 0.5, store: str | None = None) -> Schedule
     cluster = _draw_slaves(generator(seed, "slaves"), promise, cluster)
     faults = _draw_faults(seed, promise, cluster, workloads)
     switches = _draw_switches(generator(seed, "switches"), promise, cluster, workloads)
+    if promise == "safety":
+        cuts = _draw_before_switches(generator(seed, "before switches"), cluster, switches)
+        faults = tuple(sorted((*faults, *cuts), key=lambda each: each.at_s))
     return Schedule(seed, promise, seconds, cluster, workloads, faults, store, switches)
 
 
@@ -252,6 +256,22 @@ def _draw_switches(
             )
         )
     return tuple(sorted(switches, key=lambda each: each.at_s))
+
+
+def _draw_before_switches(
+    rng: Random, cluster: ClusterPlan, switches: tuple[SwitchPlan, ...]
+) -> Iterator[Fault]:
+    """Cut half of the masters off from their slaves shortly before they end.
+
+    Such a master has messages that its successor lacks, so it comes back with a log that diverges.
+    """
+    for switch in switches:
+        if rng.random() < 0.5:
+            at_s = round(max(switch.at_s - rng.uniform(2, 30), 0), 3)
+            for slave in cluster.slave_names(switch.broker):
+                link = {"a": switch.broker, "b": slave}
+                yield Fault(at_s, "cut", link)
+                yield Fault(round(switch.at_s + switch.after_s, 3), "heal", link)
 
 
 def _draw_workload(rng: Random, number: int, seconds: float) -> WorkloadPlan:

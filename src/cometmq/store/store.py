@@ -286,6 +286,7 @@ class MessageStore:
         self._refuse_as_closed("is closed")
         try:
             if failed is not None:
+                self._save_pool()
                 raise failed.with_traceback(None)
             self._commit_and_publish()
             self._flusher.flush_all()
@@ -294,6 +295,21 @@ class MessageStore:
             self._disk.remove(self.config.abort_path)
         finally:
             self._let_go()
+
+    def _save_pool(self) -> None:
+        """Copy the pool to the log after a failure: the disk may work again, and no other copy of
+        these messages exists. The next start recovers them.
+        """
+        if self._pool is None:
+            return
+        try:
+            self._pool.commit()
+        except StoreError as error:
+            log.error(
+                "messages are lost: the disk did not take what the transient store pool held",
+                reason=str(error),
+                bytes=self.commit_log.end - self.commit_log.readable_end,
+            )
 
     def _note_queues(self) -> None:
         try:

@@ -186,6 +186,26 @@ def test_a_failed_commit_stops_the_store(pooled: Box) -> None:
     assert (pooled.root / "abort").exists()
 
 
+def test_a_stop_commits_once_more_after_a_failure(pooled: Box) -> None:
+    class BrokenDisk(Disk):
+        works = False
+
+        def write_at(self, path: Path, start: int, data: memoryview) -> None:
+            if not self.works:
+                raise StoreError(f"{path}: No space left on device")
+            super().write_at(path, start, data)
+
+    disk = BrokenDisk()
+    store = pooled.open(disk)
+    put(store, b"a")
+    with pytest.raises(StoreError, match="No space left"):
+        store.commit()
+    disk.works = True
+    with pytest.raises(StoreError, match="No space left"):
+        store.close()
+    assert bodies(pooled.open()) == [b"a"]
+
+
 def test_with_sync_flush_there_is_no_pool(make_box: Callable[..., Box]) -> None:
     box = make_box(transient_store_pool_enable=True, flush_disk_type="SYNC_FLUSH")
     store = box.open()
