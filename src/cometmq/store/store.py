@@ -305,7 +305,7 @@ class MessageStore:
         try:
             self._pool.commit()
         except StoreError as error:
-            log.error(
+            log.critical(
                 "messages are lost: the disk did not take what the transient store pool held",
                 reason=str(error),
                 bytes=self.commit_log.end - self.commit_log.readable_end,
