@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -325,3 +327,16 @@ def test_processes_with_other_hash_seeds_have_the_same_history(story: str) -> No
         return done.stdout.splitlines()[-1]
 
     assert printed("1") == printed("2")
+
+
+def test_clients_that_nobody_closed_go_with_their_loop() -> None:
+    async def leave_one_open() -> weakref.ref[asyncio.AbstractEventLoop]:
+        async with Cluster(clock="virtual") as cluster:
+            producer = Producer("shop", namesrv=cluster.namesrv)
+            await producer.start()
+            await producer.send(Message("orders", b"x"))
+        return weakref.ref(asyncio.get_running_loop())
+
+    loop = run(leave_one_open())
+    gc.collect()
+    assert loop() is None

@@ -314,8 +314,10 @@ class ClientInstance:
                 log.debug("not unregistered", client=self.client_id, reason=str(outcome))
 
 
+# Neither loops nor instances are kept here: an instance refers to its loop, so one that nobody has
+# released, because its loop ended first, would keep the loop and all that runs on it.
 _instances: weakref.WeakKeyDictionary[
-    asyncio.AbstractEventLoop, dict[tuple[int, str], ClientInstance]
+    asyncio.AbstractEventLoop, weakref.WeakValueDictionary[tuple[int, str], ClientInstance]
 ] = weakref.WeakKeyDictionary()
 
 
@@ -348,7 +350,7 @@ def acquire_instance(
     """
     address = network.own_address(*split_address(namesrv[0]))
     name = client_id(address, instance_name, unit_name, unique=unique, randomness=randomness)
-    instances = _instances.setdefault(asyncio.get_running_loop(), {})
+    instances = _instances.setdefault(asyncio.get_running_loop(), weakref.WeakValueDictionary())
     # On a simulated loop, the next process on the same machine can have clients of the same name.
     key = current().process_id(), name
     instance = instances.get(key)
@@ -382,8 +384,8 @@ async def release_instance(instance: ClientInstance) -> None:
     """Give an instance back. The last user closes it."""
     instance.users -= 1
     if instance.users == 0:
-        instances = _instances.get(asyncio.get_running_loop(), {})
-        instances.pop(instance.key, None)
+        if (instances := _instances.get(asyncio.get_running_loop())) is not None:
+            instances.pop(instance.key, None)
         await instance.close()
 
 
