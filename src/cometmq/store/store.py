@@ -364,7 +364,7 @@ class MessageStore:
         if pending is None:
             # The broker's own services (transactions, delayed messages) look at once at what they
             # have stored.
-            at_once = self._commit_and_publish if is_system_topic(topic) else None
+            at_once = self._make_readable if is_system_topic(topic) else None
             pending = self._pending_queues[topic, queue_id] = PendingQueue(queue, at_once)
         return pending
 
@@ -757,6 +757,15 @@ class MessageStore:
     def _commit_and_publish(self) -> None:
         self.commit()
         self.publish()
+
+    def _make_readable(self) -> None:
+        """Commit and publish what a service of the broker has just appended."""
+        try:
+            self._commit_and_publish()
+        except StoreFullError as error:
+            # The log has the messages, so whoever sent one must not be told that it was refused. Their
+            # queues get them when there is room: `FlushTimers` publishes twice a second.
+            log.debug("queues wait for room", reason=str(error))
 
     # -- flushing; for any thread, one call at a time --
 

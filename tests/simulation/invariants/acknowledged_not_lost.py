@@ -132,6 +132,10 @@ def _switched_away(evidence: Evidence, lost: Stored) -> FaultInjected | None:
             if each.master == switch.former and each.at_s <= switch.at_s
         ]
         same_until = (looks[-1].same_as_master or 0) if looks else 0
+        if looks and evidence.injected_at(
+            switch.server, (*POWER_LOSS, *WIPE), looks[-1].at_s, switch.at_s
+        ):
+            same_until = 0  # the disk has lost since then what that look saw
         is_there = lost.position is not None and lost.position < same_until
         if not is_there and (not _is_copied(lost, evidence) or _may_lack(evidence, switch, lost)):
             at_switch = evidence.injected(lost.broker, PROMOTE, switch.at_s, switch.at_s)

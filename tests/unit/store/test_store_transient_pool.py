@@ -148,15 +148,18 @@ def test_a_topic_that_is_deleted_does_not_come_back(pooled: Box) -> None:
     assert put(store, topic="gone")[0] == 0
 
 
+class FullLater(Disk):
+    """Has no room for consume queues while it is `full`."""
+
+    full = False
+
+    def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
+        if self.full and "consumequeue" in path.parts:
+            raise StoreFullError(f"{path}: the disk has no room")
+        super().allocate(path, size, reserved=reserved)
+
+
 def test_a_queue_without_room_is_filled_later(pooled: Box) -> None:
-    class FullLater(Disk):
-        full = False
-
-        def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
-            if self.full and "consumequeue" in path.parts:
-                raise StoreFullError(f"{path}: the disk has no room")
-            super().allocate(path, size, reserved=reserved)
-
     disk = FullLater()
     store = pooled.open(disk)
     for number in range(8):
@@ -268,3 +271,13 @@ def test_system_topics_are_readable_at_once(pooled: Box) -> None:
     assert bodies(store, "RMQ_SYS_TRANS_HALF_TOPIC") == [b"half"]
     assert bodies(store) == [b"a"]
     assert put(store, b"op", topic="RMQ_SYS_TRANS_HALF_TOPIC")[0] == 1
+
+
+def test_what_the_log_has_is_not_refused_for_want_of_room_in_a_queue(pooled: Box) -> None:
+    disk = FullLater()
+    store = pooled.open(disk)
+    disk.full = True
+    assert put(store, b"half", topic="RMQ_SYS_TRANS_HALF_TOPIC")[0] == 0
+    disk.full = False
+    store.publish()
+    assert bodies(store, "RMQ_SYS_TRANS_HALF_TOPIC") == [b"half"]
