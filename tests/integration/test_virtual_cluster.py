@@ -329,14 +329,20 @@ def test_processes_with_other_hash_seeds_have_the_same_history(story: str) -> No
     assert printed("1") == printed("2")
 
 
-def test_clients_that_nobody_closed_go_with_their_loop() -> None:
-    async def leave_one_open() -> weakref.ref[asyncio.AbstractEventLoop]:
+@pytest.mark.filterwarnings("ignore:unclosed Producer")
+def test_clients_of_a_killed_node_go_with_their_loop() -> None:
+    async def kill_a_client() -> weakref.ref[asyncio.AbstractEventLoop]:
         async with Cluster(clock="virtual") as cluster:
-            producer = Producer("shop", namesrv=cluster.namesrv)
-            await producer.start()
-            await producer.send(Message("orders", b"x"))
+
+            async def send() -> None:
+                producer = Producer("shop", namesrv=cluster.namesrv)
+                await producer.start()
+                await producer.send(Message("orders", b"x"))
+
+            await cluster.node("app").run_in(send())
+            cluster.kill("app")
         return weakref.ref(asyncio.get_running_loop())
 
-    loop = run(leave_one_open())
+    loop = run(kill_a_client())
     gc.collect()
     assert loop() is None
