@@ -195,6 +195,8 @@ class UserHandlers:
         request: Request[Any],
         **about: str | None,
     ) -> RemotingCommand:
+        if self._store.pass_on is not None:
+            return await self._store.pass_on(request)
         by = ext_of(request).get(ACCESS_KEY)
         await self._store.change(change)
         log.info(what, by=by, peer=connection.peer, **about)

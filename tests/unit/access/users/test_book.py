@@ -41,6 +41,10 @@ def test_a_user_is_normal_and_enabled_unless_said_otherwise() -> None:
     }
 
 
+def test_making_a_user_that_is_there_exactly_so_is_no_mistake() -> None:
+    assert AMY.create_user(user()) is AMY
+
+
 def test_a_change_of_a_user_keeps_what_it_does_not_name() -> None:
     changed = AMY.update_user(UserInfo("amy", password=" ", user_type="Super", user_status="?"))
     assert changed.users["amy"] == UserInfo("amy", "secret", "Super", "enable")
@@ -52,7 +56,8 @@ def test_a_change_of_a_user_keeps_what_it_does_not_name() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda: AMY.create_user(user()), "The user is existed"),
+        (lambda: AMY.create_user(user(password="other")), "The user is existed"),
+        (lambda: AMY.create_user(user(kind="Super")), "The user is existed"),
         (lambda: Book().create_user(user(password=" ")), "password can not be blank"),
         (lambda: Book().create_user(user(" ")), "The username is blank"),
         (lambda: Book().update_user(user()), "The user is not exist"),
@@ -71,7 +76,6 @@ def test_a_change_of_a_user_keeps_what_it_does_not_name() -> None:
         (lambda: AMY.put_acl(acl(entry(source_ips=["10.0.0.0/33"]))), "The source ip is invalid"),
         (lambda: AMY.put_acl(acl(entry(decision="Maybe"))), "The decision is null or illegal"),
         (lambda: AMY.delete_acl("User:bob", None, None), "The subject is not exist"),
-        (lambda: AMY.delete_acl("User:amy", None, None), "The acl is not exist"),
     ],
 )
 def test_refusals_have_the_words_of_java(change: Callable[[], Book], words: str) -> None:
@@ -117,6 +121,11 @@ def test_policies_are_deleted_by_resource_and_as_a_whole() -> None:
     assert less.entry_count == 1
     assert less.delete_acl("User:amy", "Custom", "Topic:b").acls == {}
     assert told.delete_acl("User:amy", None, None) == AMY
+
+
+def test_taking_back_what_is_not_said_is_no_mistake() -> None:
+    assert AMY.delete_acl("User:amy", None, None) is AMY
+    assert AMY.delete_acl("User:amy", "Custom", "Topic:a") is AMY
 
 
 def test_with_a_user_goes_what_is_said_of_him() -> None:
