@@ -43,6 +43,8 @@ from cometmq.protocol.request_type import (
 TOPIC: Final = "matrix-topic"
 GROUP: Final = "matrix-group"
 CLIENT: Final = "matrix-client"
+# A client that is nowhere: what is passed on to it is answered at once.
+ABSENT: Final = "matrix-absent"
 # What a request changes that is about a server, a broker or an account of its own.
 DECOY: Final = "matrix-decoy"
 BROKER: Final = "broker-matrix"
@@ -112,7 +114,7 @@ _OPTIONAL: Final[Mapping[int, Mapping[str, str]]] = {
     RequestCode.LITE_PULL_MESSAGE: {"subscription": "*", "expressionType": "TAG"},
     RequestCode.UPDATE_CONSUMER_OFFSET: {"queueId": "0", "commitOffset": "0"},
     RequestCode.UNREGISTER_CLIENT: {"producerGroup": "matrix-producer"},
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: {"clientId": CLIENT, "msgId": OFFSET_ID},
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: {"clientId": ABSENT, "msgId": OFFSET_ID},
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: {"offset": "0"},
     RequestCode.REGISTER_BROKER: {"bodyCrc32": str(zlib.crc32(_REGISTRATION) & 0x7FFFFFFF)},
 }
@@ -123,6 +125,7 @@ _OWN: Final[Mapping[int, Mapping[str, str]]] = {
     RequestCode.PULL_MESSAGE: {"sysFlag": "4"},
     RequestCode.LITE_PULL_MESSAGE: {"sysFlag": "4"},
     RequestCode.CONSUMER_SEND_MSG_BACK: {"offset": "0"},
+    RequestCode.GET_CONSUMER_RUNNING_INFO: {"clientId": ABSENT},
     # Nobody else's topic, even where it succeeds.
     RequestCode.DELETE_TOPIC_IN_NAMESRV: {"topic": DECOY},
 }
