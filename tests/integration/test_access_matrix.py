@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.access.actors import ACTORS_1, ACTORS_2, OWNER, Actor, plain_acl, policies, user
+from tests.access.actors import ACTORS_1, ACTORS_2, OWNER, Actor, plain_acl_accounts
 from tests.access.expected import may
-from tests.access.matrix import Question, Verdict, as_actor, ask_all, forgeries, signed
+from tests.access.matrix import Verdict, admit, as_actor, ask_all, forgeries
 from tests.access.samples import Sample, sample
 
 from cometmq.broker.server import Broker
 from cometmq.namesrv.server import NameServer
 from cometmq.testing import Cluster
 
-CREATE_USER, CREATE_ACL = 3001, 3006
 SERVERS = ("broker", "namesrv")
 
 
@@ -56,13 +55,13 @@ def guarded(
         servers = Guarded(request.param, cluster, actors)
         if request.param == 2:
             for name in SERVERS:
-                admit(servers.address(name), actors)
+                admit(servers.address(name), actors, OWNER.credentials)
         yield servers
 
 
 def acl1_settings(home: Path) -> dict[str, str]:
     (home / "conf").mkdir()
-    (home / "conf" / "plain_acl.yml").write_text(plain_acl(ACTORS_1))
+    (home / "conf" / "plain_acl.yml").write_text("accounts:\n" + plain_acl_accounts(ACTORS_1))
     return {"aclEnable": "true", "rocketmqHome": str(home), **inner()}
 
 
@@ -84,26 +83,6 @@ def inner() -> dict[str, str]:
     return {"innerClientAuthenticationCredentials": json.dumps(keys)}
 
 
-def admit(address: str, actors: tuple[Actor, ...]) -> None:
-    """Have a server with ACL 2.0 know the accounts, by requests of the owner."""
-    questions = []
-    for actor in actors:
-        if actor is OWNER:
-            continue
-        name = {"username": actor.credentials.access_key}
-        subject = {"subject": f"User:{actor.credentials.access_key}"}
-        for code, ext, value in (
-            (CREATE_USER, name, user(actor)),
-            (CREATE_ACL, subject, policies(actor)),
-        ):
-            if actor.entries() or code == CREATE_USER:
-                body = json.dumps(value).encode()
-                fields = signed(ext, body, OWNER.credentials)
-                questions.append(Question(actor.name, code, fields, body))
-    for question, told in ask_all(address, questions):
-        assert told.code == 0, (question, told)
-
-
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize("name", SERVERS)
 def test_nobody_gets_in_without_a_sound_signature(
@@ -111,11 +90,11 @@ def test_nobody_gets_in_without_a_sound_signature(
 ) -> None:
     samples = guarded.samples(name)
     asked = [
-        (sample.row.name, question, verdict)
-        for sample in samples
+        (asking.row.name, question, verdict)
+        for asking in samples
         # Binary headers lead to the same checks, so a few rows say enough.
-        for question, verdict in forgeries(sample, OWNER)
-        if not binary or sample.code % 5 == 0
+        for question, verdict in forgeries(asking, OWNER)
+        if not binary or asking.code % 5 == 0
     ]
     answers = ask_all(guarded.address(name), (each[1] for each in asked), binary=binary)
     wrong = [
@@ -130,17 +109,17 @@ def test_nobody_gets_in_without_a_sound_signature(
 @pytest.mark.parametrize("name", SERVERS)
 def test_each_account_may_send_what_its_rights_allow(guarded: Guarded, name: str) -> None:
     asked = [
-        (sample, actor, as_actor(sample, actor))
-        for sample in guarded.samples(name)
+        (asking, actor, as_actor(asking, actor))
+        for asking in guarded.samples(name)
         for actor in guarded.actors
     ]
     answers = ask_all(guarded.address(name), (each[2] for each in asked))
     wrong = []
-    for (sample, actor, _), (_, told) in zip(asked, answers, strict=True):
-        allowed = may(guarded.acl, actor, sample)
+    for (asking, actor, _), (_, told) in zip(asked, answers, strict=True):
+        allowed = may(guarded.acl, actor, asking)
         if (told.verdict is Verdict.LET_IN) != allowed or told.verdict not in (
             Verdict.LET_IN,
             Verdict.DENIED,
         ):
-            wrong.append(f"{sample.row.name} by {actor.name}, allowed={allowed}: {told}")
+            wrong.append(f"{asking.row.name} by {actor.name}, allowed={allowed}: {told}")
     assert not wrong, "\n".join(wrong)
