@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cometmq.access.config import AccessConfig
 from cometmq.access.rules import Rules
 from cometmq.errors import ConfigError
@@ -11,11 +13,18 @@ from cometmq.runtime.workers import Workers
 
 
 def choose_rules(
-    config: AccessConfig, *, clock: BlockingClock, files: Files, workers: Workers
+    config: AccessConfig,
+    *,
+    clock: BlockingClock,
+    files: Files,
+    workers: Workers,
+    directory: Path,
+    cluster: str = "",
 ) -> Rules | None:
     """Return the rules of a server, None if access control is off.
 
-    Nothing is read before `Rules.open`. Raises ConfigError for settings that exclude each other.
+    Users and policies are kept in `directory`, unless the configuration names another one; `cluster`
+    is the name of the server's cluster. Nothing is read before `Rules.open`. Raises ConfigError for settings that exclude each other.
     """
     if not config.is_on:
         return None
@@ -29,4 +38,13 @@ def choose_rules(
         from cometmq.access.plain.rules import PlainRules
 
         return PlainRules(config, clock=clock, files=files, workers=workers)
-    raise ConfigError("ACL 2.0 is not built yet")
+    from cometmq.access.users.rules import UserRules
+
+    return UserRules(
+        config,
+        directory=config.auth_config_path or directory,
+        cluster=cluster,
+        clock=clock,
+        files=files,
+        workers=workers,
+    )

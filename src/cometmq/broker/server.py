@@ -131,7 +131,12 @@ class Broker:
         is_monitored = config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
         self._rules = choose_rules(
-            self.access, clock=self._clock, files=self._files, workers=workers
+            self.access,
+            clock=self._clock,
+            files=self._files,
+            workers=workers,
+            directory=self._config_directory,
+            cluster=config.broker_cluster_name,
         )
         self._handlers = Handlers(
             AdminAccess(config.admin_from) if self._rules is None else AccessControl(self._rules),

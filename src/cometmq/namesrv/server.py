@@ -71,7 +71,13 @@ class NameServer:
         self._state = StateWriter(workers, clock)
         self._kv_config = KvConfig(self.config.kv_config_path, self._state)
         configuration = Configuration([self.config, self.access], properties)
-        self._rules = choose_rules(self.access, clock=clock, files=around.files, workers=workers)
+        self._rules = choose_rules(
+            self.access,
+            clock=clock,
+            files=around.files,
+            workers=workers,
+            directory=self.config.kv_config_path.parent,
+        )
         guard: Access = AdminAccess(self.config.admin_from)
         if self._rules is not None:
             guard = AccessControl(self._rules)
