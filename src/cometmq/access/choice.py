@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cometmq.access.config import AccessConfig
 from cometmq.access.rules import Rules
+from cometmq.access.users.handlers import refuse_all
 from cometmq.errors import ConfigError
+from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import BlockingClock
 from cometmq.runtime.files import Files
 from cometmq.runtime.workers import Workers
+
+if TYPE_CHECKING:
+    from cometmq.access.users.store import UserStore
 
 
 def choose_rules(
@@ -48,3 +54,20 @@ def choose_rules(
         files=files,
         workers=workers,
     )
+
+
+def users_of(rules: Rules | None) -> UserStore | None:
+    """Return the users and policies of a server, None if its rules are others, or none."""
+    if rules is None:
+        return None
+    from cometmq.access.users.rules import UserRules
+
+    return rules.store if isinstance(rules, UserRules) else None
+
+
+def register_rules(rules: Rules | None, handlers: Handlers) -> None:
+    """Serve the requests that administer these rules, and refuse those for the other kind."""
+    if rules is not None:
+        rules.register(handlers)
+    if users_of(rules) is None:
+        refuse_all(handlers)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cometmq.access.choice import choose_rules
+from cometmq.access.choice import choose_rules, register_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.errors import ConfigError
@@ -89,8 +89,7 @@ class NameServer:
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
         ).register(handlers)
-        if self._rules is not None:
-            self._rules.register(handlers)
+        register_rules(self._rules, handlers)
         self._server = RemotingServer(
             self.config.bind_address,
             self.config.listen_port,

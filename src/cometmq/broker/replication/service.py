@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.access.users.store import UserStore
 from cometmq.broker.delays.state import DelayState
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.copies import NeededCopies
@@ -18,6 +19,7 @@ from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import ConfigError, StoreError
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import Credentials
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
@@ -35,12 +37,20 @@ class Replication(Service):
     `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave`,
     `known_master` and `tables` are None on masters. Before each connection a slave finds out who the
     master is, and compares the end of its log with that master's. `broker_tables` get what the
-    master's tables say. Open this before services register handlers: see `bar_writes`.
+    master's tables say, and `users` what its access control says. Requests to other brokers are
+    signed with `credentials`. Open this before services register handlers: see `bar_writes`.
     """
 
-    def __init__(self, parts: Parts, network: Network, broker_tables: BrokerTables) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        network: Network,
+        broker_tables: BrokerTables,
+        users: UserStore | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._parts = parts
-        self._client = RemotingClient(network=network)
+        self._client = RemotingClient(credentials=credentials, network=network)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
         self.known_master: KnownMaster | None = None
@@ -54,6 +64,7 @@ class Replication(Service):
                 self._client,
                 lambda: self.divergence is not None,
                 self._difference,
+                users,
             )
             self.slave = ReplicationSlave(
                 parts.store,
