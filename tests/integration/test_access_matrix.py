@@ -6,39 +6,24 @@ request fails here.
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from itertools import count
 
 import pytest
-from tests.access.actors import ACTORS_1, ACTORS_2, OWNER, Actor, plain_acl_accounts
+from tests.access.actors import NOBODY, OWNER
 from tests.access.expected import may
-from tests.access.matrix import Verdict, admit, as_actor, ask_all, forgeries
-from tests.access.samples import Sample, sample
+from tests.access.matrix import (
+    Verdict,
+    answers_to,
+    as_actor,
+    ask_all,
+    forgeries,
+    stale,
+)
+from tests.access.servers import SERVERS, Guarded, guarded_cluster
 
-from cometmq.broker.server import Broker
-from cometmq.namesrv.server import NameServer
-from cometmq.testing import Cluster
-
-SERVERS = ("broker", "namesrv")
-
-
-class Guarded(NamedTuple):
-    """A cluster with one kind of access control, and the accounts that it knows."""
-
-    acl: int
-    cluster: Cluster
-    actors: tuple[Actor, ...]
-
-    def server(self, name: str) -> Broker | NameServer:
-        return self.cluster.brokers[0] if name == "broker" else self.cluster.name_servers[0]
-
-    def address(self, name: str) -> str:
-        return f"127.0.0.1:{self.server(name).port}"
-
-    def samples(self, name: str) -> list[Sample]:
-        return [sample(row) for row in self.server(name).handlers.request_types.values()]
+from cometmq.protocol.request_type import Right
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["acl1", "acl2"])
@@ -46,41 +31,12 @@ def guarded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Guarded]:
     home = tmp_path_factory.mktemp("home")
-    actors = {1: ACTORS_1, 2: ACTORS_2}[request.param]
-    settings = {1: acl1_settings, 2: acl2_settings}[request.param](home)
-    with Cluster(
-        properties=settings | {"authConfigPath": str(home / "broker")},
-        namesrv_properties=settings | {"authConfigPath": str(home / "namesrv")},
-    ) as cluster:
-        servers = Guarded(request.param, cluster, actors)
-        if request.param == 2:
-            for name in SERVERS:
-                admit(servers.address(name), actors, OWNER.credentials)
+    with guarded_cluster(request.param, home) as servers:
         yield servers
 
 
-def acl1_settings(home: Path) -> dict[str, str]:
-    (home / "conf").mkdir()
-    (home / "conf" / "plain_acl.yml").write_text("accounts:\n" + plain_acl_accounts(ACTORS_1))
-    return {"aclEnable": "true", "rocketmqHome": str(home), **inner()}
-
-
-def acl2_settings(_home: Path) -> dict[str, str]:
-    owner = OWNER.credentials
-    first = {"username": owner.access_key, "password": owner.secret_key}
-    return {
-        "authenticationEnabled": "true",
-        "authorizationEnabled": "true",
-        "initAuthenticationUser": json.dumps(first),
-        **inner(),
-    }
-
-
-def inner() -> dict[str, str]:
-    """How servers get in at each other."""
-    owner = OWNER.credentials
-    keys = {"accessKey": owner.access_key, "secretKey": owner.secret_key}
-    return {"innerClientAuthenticationCredentials": json.dumps(keys)}
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
@@ -104,6 +60,34 @@ def test_nobody_gets_in_without_a_sound_signature(
     ]
     assert not wrong, "\n".join(wrong)
     assert len(asked) > 5 * len(samples) or binary
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_what_was_signed_long_ago_or_came_already_is_refused(guarded: Guarded, name: str) -> None:
+    numbers = count(1)
+    session = f"{SERVERS.index(name):016x}"
+    asked = [
+        (asking.row.name, question, verdict)
+        for asking in guarded.samples(name)
+        for question, verdict in stale(asking, OWNER, session, now_ms(), numbers)
+    ]
+    answers = ask_all(guarded.address(name), (each[1] for each in asked))
+    wrong = [
+        f"{row} {question.case}: {told}"
+        for (row, question, verdict), (_, told) in zip(asked, answers, strict=True)
+        if told.verdict is not verdict
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_no_answer_has_a_secret_in_it(guarded: Guarded, name: str) -> None:
+    """Any account may read a server's configuration."""
+    secrets = [actor.credentials.secret_key.encode() for actor in guarded.actors]
+    readers = [asking for asking in guarded.samples(name) if asking.row.right is Right.NONE]
+    questions = [as_actor(asking, NOBODY) for asking in readers]
+    for _, answer in answers_to(guarded.address(name), questions):
+        assert not [secret for secret in secrets if secret in answer.body], answer
 
 
 @pytest.mark.parametrize("name", SERVERS)
