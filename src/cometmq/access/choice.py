@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cometmq.access.config import AccessConfig
-from cometmq.access.rules import Rules
+from cometmq.access.rules import Identity, Rules
 from cometmq.errors import ConfigError
 from cometmq.runtime.clock import BlockingClock
 from cometmq.runtime.files import Files
@@ -11,7 +13,12 @@ from cometmq.runtime.workers import Workers
 
 
 def choose_rules(
-    config: AccessConfig, *, clock: BlockingClock, files: Files, workers: Workers
+    config: AccessConfig,
+    *,
+    clock: BlockingClock,
+    files: Files,
+    workers: Workers,
+    identity: Callable[[], Identity],
 ) -> Rules | None:
     """Return the rules of a server, None if access control is off.
 
@@ -28,5 +35,5 @@ def choose_rules(
     if config.acl_enable:
         from cometmq.access.plain.rules import PlainRules
 
-        return PlainRules(config, clock=clock, files=files, workers=workers)
+        return PlainRules(config, clock=clock, files=files, workers=workers, identity=identity)
     raise ConfigError("ACL 2.0 is not built yet")

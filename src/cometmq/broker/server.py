@@ -18,6 +18,7 @@ import structlog
 from cometmq.access.choice import choose_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
+from cometmq.access.rules import Identity
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
 from cometmq.broker.filters.predicates import FilterPredicates
@@ -131,10 +132,16 @@ class Broker:
         is_monitored = config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
         self._rules = choose_rules(
-            self.access, clock=self._clock, files=self._files, workers=workers
+            self.access,
+            clock=clock,
+            files=self._files,
+            workers=workers,
+            identity=lambda: Identity(config.broker_cluster_name, config.broker_name, self.address),
         )
         self._handlers = Handlers(
-            AdminAccess(config.admin_from) if self._rules is None else AccessControl(self._rules),
+            AdminAccess(config.admin_from)
+            if self._rules is None
+            else AccessControl(self._rules, clock),
             meter,
         )
         self._holdings = Holdings(config.max_bytes_in_flight)
@@ -406,6 +413,7 @@ class Broker:
         tables = self._open_tables(store)
         self._parts = Parts(
             config=self.config,
+            access=self.access,
             replication=self.replication,
             clock=self._clock,
             randomness=self._randomness,

@@ -60,20 +60,6 @@ SET_MESSAGE_REQUEST_MODE: Final = RequestType(
     NoHeader, NO_BODY, Right.ADMIN, topics_of_body("topic"), groups_of_body("consumer_group"))
 
 
-# Access control of 4.x: accounts
-UPDATE_AND_CREATE_ACL_CONFIG: Final = RequestType(
-    Code.UPDATE_AND_CREATE_ACL_CONFIG, a.CreateAccessConfigRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-DELETE_ACL_CONFIG: Final = RequestType(
-    Code.DELETE_ACL_CONFIG, a.DeleteAccessConfigRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-GET_BROKER_CLUSTER_ACL_INFO: Final = RequestType(
-    Code.GET_BROKER_CLUSTER_ACL_INFO, NoHeader, NO_BODY, a.GetBrokerAclConfigResponseHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: Final = RequestType(
-    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, a.UpdateGlobalWhiteAddrsConfigRequestHeader, NO_BODY,
-    NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
-
 # Access control of 5.x: users and policies. An answer about what there is not has no body.
 AUTH_CREATE_USER: Final = RequestType(
     Code.AUTH_CREATE_USER, a.UserRequestHeader, JsonBody(a.UserInfo), NoHeader, NO_BODY,

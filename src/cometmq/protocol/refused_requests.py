@@ -16,8 +16,8 @@ _CONTROLLER: Final = (
     "there is no controller here, a broker keeps the role that its configuration gives it"
 )
 _ACL_1: Final = (
-    "accounts of ACL 1.0 are not kept here; name the addresses of administrators in adminFrom of "
-    "the server's configuration"
+    "accounts of ACL 1.0 are not kept here; aclEnable=true in the server's configuration switches "
+    "this access control on"
 )
 _AUTH: Final = (
     "users and policies of ACL 2.0 are not kept here; name the addresses of administrators in "
