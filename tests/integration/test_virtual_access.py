@@ -39,7 +39,7 @@ async def sent(cluster: Cluster, account: Account | None, topic: str = "orders")
 def test_who_may_send_sends_and_who_may_consume_consumes() -> None:
     async def main(cluster: Cluster) -> None:
         await sent(cluster, SHOP)
-        bodies = []
+        bodies: list[bytes] = []
 
         async def bill(messages: list[Any]) -> ConsumeResult:
             bodies.extend(message.body for message in messages)

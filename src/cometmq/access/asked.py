@@ -54,8 +54,9 @@ class Asked:
         header = self.request.header
         for resource in self.row.resources:
             path = resource.path
-            if resource.in_body:
-                for name in resource.names(header, self.typed_body):
+            if resource.in_body or resource.separator:
+                body = self.typed_body if resource.in_body else None
+                for name in resource.names(header, body):
                     yield resource.kind, name
             elif path and (name := getattr(header, path)):
                 # No path of a header has more than one step.

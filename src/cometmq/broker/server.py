@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from cometmq.access.choice import choose_rules
+from cometmq.access.choice import choose_rules, users_of
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
+from cometmq.access.credentials import inner_credentials
 from cometmq.access.rules import Identity
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
@@ -137,7 +138,9 @@ class Broker:
             files=self._files,
             workers=workers,
             identity=lambda: Identity(config.broker_cluster_name, config.broker_name, self.address),
+            directory=self._config_directory,
         )
+        self._credentials = inner_credentials(self.access)
         self._handlers = Handlers(
             AdminAccess(config.admin_from)
             if self._rules is None
@@ -286,12 +289,13 @@ class Broker:
         await self._remoting.bind()
         if self._rules is not None:
             closing.push_async_callback(self._rules.close)
-            self._rules.register(self._handlers)
             await self._rules.open()
         # Before the store is touched.
-        await check_alone(self.config, self.address, self._network)
+        await check_alone(self.config, self.address, self._network, self._credentials)
         tables = await self._open_parts()
-        copies = self._copies = Replication(self.parts, self._network, tables)
+        copies = self._copies = Replication(
+            self.parts, self._network, tables, users_of(self._rules), self._credentials
+        )
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -302,6 +306,7 @@ class Broker:
             ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
+            credentials=self._credentials,
             master=copies.known_master,
             on_connect=self._address_warnings.met,
         )
@@ -327,6 +332,9 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         copies = await self._opened(self.copies)
+        # A slave bars requests before anybody registers for them.
+        if self._rules is not None:
+            self._rules.register(self._handlers)
         delays = await self._opened(Delays(parts))
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -375,7 +383,9 @@ class Broker:
         if self._shared_tables is not None and not self.replication.is_slave:
             from cometmq.broker.siblings.service import Siblings
 
-            await self._opened(Siblings(parts, tables, self._shared_tables, topics.delete))
+            await self._opened(
+                Siblings(parts, tables, self._shared_tables, topics.delete, users_of(self._rules))
+            )
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         if self.replication.is_slave and not service.runs_on_slave:

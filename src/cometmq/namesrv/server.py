@@ -77,6 +77,7 @@ class NameServer:
             clock=clock,
             files=around.files,
             workers=workers,
+            directory=self.config.kv_config_path.parent,
             identity=lambda: Identity("", "", join_address(self.config.bind_address, self.port)),
         )
         guard: Access = AdminAccess(self.config.admin_from)

@@ -20,8 +20,8 @@ _ACL_1: Final = (
     "this access control on"
 )
 _AUTH: Final = (
-    "users and policies of ACL 2.0 are not kept here; name the addresses of administrators in "
-    "adminFrom of the server's configuration"
+    "users and policies of ACL 2.0 are not kept here; authenticationEnabled=true and "
+    "authorizationEnabled=true in the server's configuration switch this access control on"
 )
 _CONTAINER: Final = (
     "this is a broker, not a container of brokers; start each broker as a process of its own"

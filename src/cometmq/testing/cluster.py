@@ -60,7 +60,8 @@ class Cluster(Assertions, ClusterFaults):
 
     `properties` are entries of every broker's configuration, under RocketMQ's keys; with
     metricsExporterType=PROM the name servers tell metrics, too, each server on a free port.
-    `node_properties` are entries for one node's broker, by the node's name.
+    `node_properties` are entries for one node's broker, by the node's name, and
+    `namesrv_properties` for every name server.
 
     With `accounts` the brokers have access control (ACL 1.0): they serve only who signs with one of
     these accounts, and only what it may do. The calls of this class go on working, by an account of
@@ -106,6 +107,7 @@ class Cluster(Assertions, ClusterFaults):
         properties: Mapping[str, str] | None = None,
         node_properties: Mapping[str, Mapping[str, str]] | None = None,
         accounts: Iterable[Account] = (),
+        namesrv_properties: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
         plan = ClusterPlan(
@@ -116,6 +118,7 @@ class Cluster(Assertions, ClusterFaults):
             {**_from_environment(), **(properties or {})},
             node_properties or {},
             tuple(accounts),
+            namesrv_properties or {},
         )
         plan.check()
         if clock not in ("real", "virtual"):
