@@ -63,6 +63,8 @@ _LANGUAGE_NAMES: Final = {code.value: code.name for code in LanguageCode}
 _LANGUAGE_CODES: Final = {code.name: code.value for code in LanguageCode}
 # No header class has even thirty fields; decoding a field takes a microsecond.
 MAX_EXT_FIELDS: Final = 1_024
+# What `repr` does not show: whoever has a signature can repeat the request.
+_SECRETS: Final = frozenset({"secretKey", "SecurityToken", "Signature"})
 _BINARY: Final = struct.Struct(">HBHii")
 assert _BINARY.size == 13
 
@@ -110,8 +112,13 @@ class RemotingCommand:
     def __repr__(self) -> str:
         return (
             f"RemotingCommand(code={self.code}, opaque={self.opaque}, flag={self.flag}, "
-            f"remark={self.remark!r}, ext={self.ext!r}, body=<{len(self.body)} bytes>)"
+            f"remark={self.remark!r}, ext={_without_secrets(self.ext)!r}, "
+            f"body=<{len(self.body)} bytes>)"
         )
+
+
+def _without_secrets(ext: Ext) -> Ext:
+    return {name: "***" if name in _SECRETS else text for name, text in ext.items()}
 
 
 def request(code: int, header: Header | None = None, body: bytes = b"") -> RemotingCommand:

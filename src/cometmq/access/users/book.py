@@ -76,22 +76,27 @@ class Book:
     # Users
 
     def create_user(self, info: UserInfo) -> Book:
-        """Add a user, Normal and enabled unless `info` says otherwise. Raises UserRefusedError."""
+        """Add a user, Normal and enabled unless `info` says otherwise. Raises UserRefusedError.
+
+        A user that is there exactly so is no mistake, other than in Java: `mqadmin createUser -c`
+        asks a master and then its slave, which passes it on to the master.
+        """
         name = _checked_name(info.username)
         if not (info.password or "").strip():
             refuse("password can not be blank")
         _check_password(info.password or "")
+        made = UserInfo(
+            username=name,
+            password=info.password,
+            user_type=_known(info.user_type, (SUPER, NORMAL)) or NORMAL,
+            user_status=_known(info.user_status, (ENABLE, DISABLE)) or ENABLE,
+        )
         if name in self.users:
+            if self.users[name] == made:
+                return self
             refuse("The user is existed")
         _limit("users", len(self.users) + 1, "MAX_USERS", MAX_USERS, "delete some first")
-        return self.with_user(
-            UserInfo(
-                username=name,
-                password=info.password,
-                user_type=_known(info.user_type, (SUPER, NORMAL)) or NORMAL,
-                user_status=_known(info.user_status, (ENABLE, DISABLE)) or ENABLE,
-            )
-        )
+        return self.with_user(made)
 
     def update_user(self, info: UserInfo) -> Book:
         """Change what is given of a user. Raises UserRefusedError."""
@@ -137,11 +142,12 @@ class Book:
     ) -> Book:
         """Take back what is said of a subject: of one resource, or of all without it.
 
-        Raises UserRefusedError.
+        To take back what is not said is no mistake; in Java it is one if nothing is said at all. Raises
+        UserRefusedError.
         """
         subject = self._checked_subject(subject, "The subject is not exist.")
         if subject not in self.acls:
-            refuse("The acl is not exist.")
+            return self
         if resource is None or not resource.strip():
             return self.without_acl(subject)
         type_ = _known(policy_type, (CUSTOM, DEFAULT)) or CUSTOM

@@ -11,9 +11,9 @@ are written together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import structlog
@@ -21,6 +21,7 @@ import structlog
 from cometmq.access.users.book import Book, Change, State, UserRefusedError, book_of
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request
 from cometmq.runtime.files import Files
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.workers import Workers
@@ -28,6 +29,8 @@ from cometmq.runtime.workers import Workers
 log = structlog.get_logger(__name__)
 
 FILE_NAME: Final = "users.json"
+
+PassOn: TypeAlias = Callable[[Request[Any]], Awaitable[RemotingCommand]]
 
 
 class UserStore:
@@ -47,6 +50,8 @@ class UserStore:
         # How many changes were made, how many of these the disk has, and up to which they failed.
         self._made = self._written = self._failed = 0
         self.on_change: list[Callable[[Book, Book], None]] = []
+        # On a slave: has the master make the change that a request asks for, and returns its answer.
+        self.pass_on: PassOn | None = None
         self._closed = False
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -17,7 +17,9 @@ from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.status import StatusHandlers
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
-from cometmq.errors import ConfigError, StoreError
+from cometmq.errors import CometMQError, ConfigError, StoreError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
@@ -29,6 +31,8 @@ log = structlog.get_logger(__name__)
 
 # How long a master that stops waits for slaves that are nearly done.
 _DRAIN_S: Final = 3.0
+# mqadmin waits for five.
+_PASS_ON_TIMEOUT_S: Final = 3.0
 
 
 class Replication(Service):
@@ -50,6 +54,7 @@ class Replication(Service):
         credentials: Credentials | None = None,
     ) -> None:
         self._parts = parts
+        self._users = users
         self._client = RemotingClient(credentials=credentials, network=network)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
@@ -124,11 +129,31 @@ class Replication(Service):
 
     async def open(self) -> None:
         parts = self._parts
+        if self._users is not None and self.tables is not None:
+            self._users.pass_on = self._pass_on
         if self.tables is not None and (known := self.known_master) is not None:
             bar_writes(parts.handlers, parts.config, lambda: known.address)
             serve_reads_while(parts.handlers, lambda: self.divergence)
             self.tables.open()
         StatusHandlers(parts, self).register(parts.handlers)
+
+    async def _pass_on(self, request: Request[Any]) -> RemotingCommand:
+        """Have the master make a change of users, signed as it is by whoever asked this slave.
+
+        So the master judges who asks, and this slave's own credentials open nothing to anybody.
+        """
+        address = self.known_master.address if self.known_master is not None else None
+        if address is None:
+            raise CometMQError(
+                "users are changed at the master, and no name server knows it: start the master",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
+        connection = await self._client.connection(address)
+        command = RemotingCommand(request.code, ext=ext_of(request), body=request.body)
+        answer = await connection.call(command, _PASS_ON_TIMEOUT_S)
+        if self.tables is not None and answer.code == ResponseCode.SUCCESS:
+            await self.tables.copy()
+        return response(answer.code, answer.remark)
 
     def show_delays(self, show: Callable[[DelayState], None]) -> None:
         """Have `show` called with the progress of a master's delayed messages; see `MasterTables`."""
