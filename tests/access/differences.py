@@ -133,7 +133,8 @@ def _names(row: AnyRequestType) -> str:
 def _right_1(row: AnyRequestType) -> str:
     if row.right is Right.NONE:
         return "known"
-    return row.right.name if row.right in (Right.PUB, Right.SUB) else "admin"
+    rights = {Right.PUB: "PUB", Right.SUB: "SUB", Right.ANY: "PUB or SUB"}
+    return rights.get(row.right, "admin")
 
 
 def _right_2(row: AnyRequestType) -> str:
