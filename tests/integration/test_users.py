@@ -347,6 +347,7 @@ def test_a_normal_user_cannot_become_more_and_sees_no_passwords() -> None:
         ({"authenticationWhitelist": "10,3001"}, "authenticationWhitelist has 3001"),
         ({"authorizationWhitelist": "10;11"}, "authorizationWhitelist=10;11 does not fit"),
         ({"migrateAuthFromV1Enabled": "true"}, "rocketmqHome"),
+        ({"authenticationMetadataProvider": "com.acme.Ldap"}, "class of Java"),
     ],
 )
 def test_settings_that_would_not_protect_keep_a_server_from_starting(
