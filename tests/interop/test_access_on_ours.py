@@ -25,6 +25,7 @@ from tests.interop.clients import (
     RunningClient,
 )
 from tests.interop.conftest import need
+from tests.interop.mqadmin.runner import MqAdmin, Printed
 from tests.waits import eventually
 
 from cometmq import Credentials
