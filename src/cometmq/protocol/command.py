@@ -32,6 +32,7 @@ from cometmq.protocol.envelope import (
     AnyHeader,
     CodeOnly,
     Ext,
+    ExtOnly,
     JsonHeader,
     Request,
     Text,
@@ -241,6 +242,7 @@ def _encode_binary(command: RemotingCommand) -> bytes:
 
 # Decoding
 
+_ext_decoder = msgspec.json.Decoder(ExtOnly)
 _any_decoder = msgspec.json.Decoder(AnyHeader)
 # msgspec raises these for bytes that are no JSON or no UTF-8, or are nested a thousand levels deep.
 _JSON_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -269,7 +271,16 @@ def decode_command(frame: Frame) -> RemotingCommand:
 
 def ext_of(request: Request[Any]) -> Ext:
     """Return all ext fields of a request as texts, including those that its typed header lacks."""
-    return decode_command(request.frame).ext
+    frame = request.frame
+    if frame.serialize_type == _JSON:
+        try:
+            ext = _ext_decoder.decode(frame.header).extFields or {}
+        except _JSON_FAULTS:
+            # A value may be no text, which no client in use sends.
+            return decode_command(frame).ext
+        if len(ext) <= MAX_EXT_FIELDS:
+            return ext
+    return decode_command(frame).ext
 
 
 class RequestDecoder:
