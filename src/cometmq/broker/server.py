@@ -76,6 +76,7 @@ from cometmq.store.layout import check_usable
 from cometmq.store.store import MessageStore
 
 if TYPE_CHECKING:
+    from cometmq.access.users.store import UserStore
     from cometmq.broker.metrics.service import Metrics
     from cometmq.remoting.monitoring import Monitoring
     from cometmq.replication.slave import ReplicationSlave
@@ -238,6 +239,11 @@ class Broker:
     @property
     def clients(self) -> ClientManager:
         return self._clients
+
+    @property
+    def users(self) -> UserStore | None:
+        """Users and policies, None unless access control 2.0 is on."""
+        return users_of(self._rules)
 
     @property
     def copies(self) -> Replication:
