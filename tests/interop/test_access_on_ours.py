@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -25,6 +25,7 @@ from tests.interop.clients import (
     RunningClient,
 )
 from tests.interop.conftest import need
+from tests.interop.mqadmin.runner import MqAdmin, Printed
 from tests.waits import eventually
 
 from cometmq import Credentials
@@ -96,20 +97,24 @@ class Servers(NamedTuple):
         """Add an account at the end of the file, or instead of the one that is there."""
         path = self.guarded.accounts
         before = path.read_text().split(f"- accessKey: {who.access_key}\n")[0]
-        topics, groups = ("PUB|SUB", "SUB") if allowed else ("DENY", "DENY")
-        account = (
-            f"- accessKey: {who.access_key}\n"
-            f"  secretKey: {who.secret_key}\n"
-            f"  admin: false\n"
-            f"  defaultTopicPerm: {topics}\n"
-            f"  defaultGroupPerm: {groups}\n"
-            f"  topicPerms:\n  - {DENIED_TOPIC}=DENY\n"
-            f"  groupPerms:\n  - {DENIED_GROUP}=DENY\n"
-        )
         # As an editor does it: the servers never see half a file.
         new = path.with_suffix(".new")
-        new.write_text(before + account)
+        new.write_text(before + _account_1(who, allowed=allowed))
         new.replace(path)
+
+
+def _account_1(who: Credentials, *, allowed: bool) -> str:
+    """Return an account of ACL 1.0 that may use all but what is denied, or nothing."""
+    topics, groups = ("PUB|SUB", "SUB") if allowed else ("DENY", "DENY")
+    return (
+        f"- accessKey: {who.access_key}\n"
+        f"  secretKey: {who.secret_key}\n"
+        f"  admin: false\n"
+        f"  defaultTopicPerm: {topics}\n"
+        f"  defaultGroupPerm: {groups}\n"
+        f"  topicPerms:\n  - {DENIED_TOPIC}=DENY\n"
+        f"  groupPerms:\n  - {DENIED_GROUP}=DENY\n"
+    )
 
 
 def _policies(subject: str, allowed: bool) -> dict[str, Any]:
@@ -123,22 +128,40 @@ def _policies(subject: str, allowed: bool) -> dict[str, Any]:
     return {"subject": subject, "policies": [{"policyType": "Custom", "entries": entries}]}
 
 
-@pytest.fixture(scope="module")
-def servers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Servers]:
+@contextmanager
+def _servers(acl: int, home: Path) -> Iterator[Servers]:
     conf = {
         "messageDelayLevel": "1s 1s 1s 1s 1s 1s",
         "transactionTimeOut": "100",
         "transactionCheckInterval": "150",
         "traceTopicEnable": "true",
     }
-    with guarded_cluster(request.param, tmp_path_factory.mktemp("home"), **conf) as guarded:
+    account = _account_1(APP, allowed=True)
+    with guarded_cluster(acl, home, accounts=account, **conf) as guarded:
         made = Servers(guarded)
         made.make_topic(DENIED_TOPIC)
-        made.put_account(APP, allowed=True)
+        if acl == 2:
+            made.put_account(APP, allowed=True)
         eventually(lambda: _knows(made, APP))
         yield made
+
+
+@pytest.fixture(scope="module")
+def acl1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with _servers(1, tmp_path_factory.mktemp("acl1")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def acl2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with _servers(2, tmp_path_factory.mktemp("acl2")) as made:
+        yield made
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest) -> Servers:
+    made: Servers = request.getfixturevalue(f"acl{request.param}")
+    return made
 
 
 def _knows(servers: Servers, who: Credentials) -> bool:

@@ -142,12 +142,8 @@ class Broker:
             directory=self._config_directory,
         )
         self._credentials = inner_credentials(self.access)
-        self._handlers = Handlers(
-            AdminAccess(config.admin_from)
-            if self._rules is None
-            else AccessControl(self._rules, clock),
-            meter,
-        )
+        self._control = None if self._rules is None else AccessControl(self._rules, clock)
+        self._handlers = Handlers(self._control or AdminAccess(config.admin_from), meter)
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
@@ -285,6 +281,8 @@ class Broker:
         """
         closing = self._closing
         if self._monitoring is not None:
+            if self._control is not None:
+                self._monitoring.collectors.append(self._control.collect)
             # First, because probes ask while the store is recovered, and last to be closed.
             closing.push_async_callback(self._monitoring.close)
             await self._monitoring.start()

@@ -97,7 +97,9 @@ def _read(text: str) -> AccountFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The text around the mark may hold a secret, so only the parser's own words are told.
-        raise _FaultError(mark.line + 1 if mark else 1, f"no YAML: {error.problem}") from None
+        # libyaml says of what ends too early that it lies beyond the last line.
+        line = min(mark.line + 1, text.count("\n") + 1) if mark else 1
+        raise _FaultError(line, f"no YAML: {error.problem}") from None
     except yaml.YAMLError as error:  # a character that YAML does not allow
         raise _FaultError(1, f"no YAML: {type(error).__name__}") from None
     if root is None:
