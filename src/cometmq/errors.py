@@ -190,8 +190,17 @@ class AccessRefusedError(CometMQError):
     was right, "" if none was.
     """
 
-    def __init__(self, message: str, *, code: int, reason: str, account: str = "") -> None:
-        super().__init__(message, code=code)
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        remark: str | None = None,
+        address: str | None = None,
+        reason: str = "permission",
+        account: str = "",
+    ) -> None:
+        super().__init__(message, code=code, remark=remark, address=address)
         self.reason = reason
         self.account = account
 

@@ -7,6 +7,9 @@ a missing verdict (see `check.py` and `service.py`).
 
 Unlike Java's, this broker knows which half messages are unresolved. So a verdict that comes again
 changes nothing, and a message whose check fails holds up no other.
+
+Longer than 500 lines: what may happen to a half message between its arrival and its end shares one
+table and is in one place.
 """
 
 from __future__ import annotations
