@@ -18,6 +18,7 @@ from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.client import split_address
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import bare_host, host_name, own_address
@@ -31,7 +32,7 @@ def _own_name() -> str:
 
 
 @dataclass
-class BrokerConfig:
+class BrokerConfig(TlsConfig):
     broker_name: str = field(default_factory=_own_name)
     broker_cluster_name: str = "DefaultCluster"
     broker_id: int = field(default=0, metadata={"min": 0})
@@ -132,6 +133,7 @@ class BrokerConfig:
     metrics_max_histograms: int = field(default=200, metadata={"min": 0, "max": 10_000})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
         check_host("brokerIP1", self.broker_ip1, "advertisedPort")
@@ -181,7 +183,6 @@ _COPIES: Final = Promise(is_true, _NO_COPIES)
 # Settings of Java's broker that this broker cannot honour yet.
 BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     **SERVER_PROMISES,
-    "useTLS": SERVER_PROMISES["tls.enable"],
     "enableDLegerCommitLog": _COPIES,
     "enableControllerMode": _COPIES,
     "enabledAppendPropCRC": Promise(
@@ -202,7 +203,7 @@ def broker_configs(
     """
     config, store_config, replication = checked_configs(
         CONFIG_CLASSES,
-        properties,
+        with_tls_file(properties),
         server="broker",
         source=source,
         file=file,

@@ -54,6 +54,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server_tls import server_tls
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.clock import BlockingClock, SteadyClock
@@ -127,6 +128,9 @@ class Broker:
         meter = RequestMeter(clock.monotonic) if is_monitored else None
         self._handlers = Handlers(AdminAccess(config.admin_from), meter)
         self._holdings = Holdings(config.max_bytes_in_flight)
+        self._tls = server_tls(config, clock)
+        # What encrypts this broker's own connections, to name servers and to its master.
+        self._own_tls = None if self._tls is None else self._tls.own
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
         self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
@@ -265,11 +269,13 @@ class Broker:
         # services, and closing them twice does nothing.
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
+        if self._tls is not None:
+            await self._tls.load()
         await self._remoting.bind()
         # Before the store is touched.
-        await check_alone(self.config, self.address, self._network)
+        await check_alone(self.config, self.address, self._network, self._own_tls)
         tables = await self._open_parts()
-        copies = self._copies = Replication(self.parts, self._network, tables)
+        copies = self._copies = Replication(self.parts, self._network, tables, self._tls)
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -282,6 +288,7 @@ class Broker:
             network=self._network,
             master=copies.known_master,
             on_connect=self._address_warnings.met,
+            tls=self._own_tls,
         )
         await self._open_services(tables)
         if self._closed:
@@ -290,6 +297,8 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
+        if self._tls is not None:
+            self._tls.start(self._tasks)
         closing.push_async_callback(self._remoting.close)
         await self._listen()
         await copies.listen()
@@ -479,6 +488,7 @@ class Broker:
             backlog=self.config.server_socket_backlog,
             on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
+            tls=self._tls,
             network=self._network,
         )
 
@@ -487,7 +497,7 @@ class Broker:
         from cometmq.remoting.monitoring import Monitoring
 
         config = self.config
-        return Monitoring(
+        monitoring = Monitoring(
             config.metrics_prom_exporter_host.strip() or config.bind_address,
             config.metrics_prom_exporter_port,
             base={
@@ -499,11 +509,13 @@ class Broker:
             handlers=self._handlers,
             holdings=self._holdings,
             connection_count=lambda: (
-                len(self._remoting.connections)
-                + (len(self._vip.connections) if self._vip is not None else 0)
+                self._remoting.open_count + (self._vip.open_count if self._vip is not None else 0)
             ),
             network=self._network,
         )
+        if self._tls is not None:
+            monitoring.collectors.append(self._tls.collect)
+        return monitoring
 
     async def _listen(self) -> None:
         """Serve clients, also over the VIP channel (Java: fastRemotingServer)."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
 from cometmq.runtime.log_levels import check_levels
@@ -26,7 +27,7 @@ def _home(name: str) -> Path:
 
 
 @dataclass
-class NamesrvConfig:
+class NamesrvConfig(TlsConfig):
     """Holds the settings of a name server. Durations are in ms unless the key says seconds."""
 
     listen_port: int = field(default=DEFAULT_PORT, metadata={"min": 0, "max": 65535})
@@ -63,6 +64,7 @@ class NamesrvConfig:
     metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
 
@@ -89,7 +91,7 @@ def namesrv_config(
     config: NamesrvConfig
     (config,) = checked_configs(
         (NamesrvConfig,),
-        properties,
+        with_tls_file(properties),
         server="name server",
         source=source,
         file=file,

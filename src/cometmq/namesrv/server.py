@@ -24,6 +24,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server_tls import server_tls
 from cometmq.runtime import metric_catalogue
 from cometmq.runtime.addresses import host_name
 from cometmq.runtime.clock import BlockingClock
@@ -75,6 +76,7 @@ class NameServer:
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
         ).register(handlers)
+        self._tls = server_tls(self.config, clock)
         self._server = RemotingServer(
             self.config.bind_address,
             self.config.listen_port,
@@ -86,6 +88,7 @@ class NameServer:
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,
+            tls=self._tls,
             network=network,
         )
         self._network = network
@@ -108,7 +111,11 @@ class NameServer:
     async def start(self) -> None:
         """Load the key-value configuration and listen. Raises ConfigError."""
         await asyncio.get_running_loop().run_in_executor(None, self._kv_config.load)
+        if self._tls is not None:
+            await self._tls.load()
         await self._server.start()
+        if self._tls is not None:
+            self._tls.start(self._tasks)
         if self._is_monitored:
             try:
                 await self._start_monitoring()
@@ -148,7 +155,7 @@ class NameServer:
             clock=self._clock,
             handlers=self.handlers,
             holdings=self._holdings,
-            connection_count=lambda: len(self._server.connections),
+            connection_count=lambda: self._server.open_count,
             network=self._network,
         )
         waits_until_s = self._clock.monotonic() + (
@@ -161,6 +168,8 @@ class NameServer:
             return ""
 
         monitoring.collectors.append(self._collect)
+        if self._tls is not None:
+            monitoring.collectors.append(self._tls.collect)
         await monitoring.start()
         monitoring.state = ready
 

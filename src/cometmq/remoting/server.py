@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -20,18 +19,22 @@ from cometmq.remoting.connection import (
     close_all,
 )
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.handshakes import Door
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.runtime.addresses import join_address
+from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner, quiet_if
+
+if TYPE_CHECKING:
+    from cometmq.remoting.server_tls import ServerTls
 
 log = structlog.get_logger(__name__)
 
 _REFUSALS_TOLD_EVERY_S: Final = 10.0
 # A connection may stay silent for this long, since clients connect in order to ask at once.
 _SILENT_AT_LEAST_S: Final = 1.0
-_HANDSHAKE_AT_MOST_S: Final = 10.0
 
 
 class RemotingServer:
@@ -42,9 +45,9 @@ class RemotingServer:
     after `silent_timeout_s`, and one whose frame does not arrive in time (see `ConnectionLimits`).
     Above `max_connections`, or when few file descriptors are left, a new connection takes the place
     of the one that has been silent for longest, or is closed at once. `holdings` bounds what all
-    connections hold; several listeners may share it. With `ssl` every connection is encrypted, and
-    is closed if its handshake takes longer than `silent_timeout_s` or ten seconds. The port is taken
-    from `network`.
+    connections hold; several listeners may share it. With `tls`, whose
+    certificates are loaded, it serves TLS as its mode says, and connections count from the moment
+    when they are accepted. The port is taken from `network`.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class RemotingServer:
         silent_timeout_s: float = 60.0,
         max_connections: int = 50_000,
         backlog: int = 1024,
-        ssl: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
         network: Network = TCP_NETWORK,
@@ -77,7 +80,8 @@ class RemotingServer:
         self._silent_timeout_s = min(silent_timeout_s, idle_timeout_s)
         self._max_connections = max_connections
         self._backlog = backlog
-        self._ssl = ssl
+        self._tls = tls
+        self._door: Door | None = None
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
@@ -104,19 +108,28 @@ class RemotingServer:
 
         Raises ConfigError when the address is taken or does not belong to this machine.
         """
-        # During its handshake a connection does not count towards any limit.
-        handshake_timeout_s = min(_HANDSHAKE_AT_MOST_S, self._silent_timeout_s)
         try:
-            self._listener = await self._network.listen(
-                self._new_connection,
-                self._host,
-                self._port,
-                backlog=self._backlog,
-                tls=self._ssl,
-                handshake_timeout_s=handshake_timeout_s,
-            )
+            if self._tls is None or self._tls.mode == "disabled":
+                self._listener = await self._network.listen(
+                    self._new_connection, self._host, self._port, backlog=self._backlog
+                )
+            else:
+                self._listener = await self._listen_by_door(self._tls)
         except OSError as error:
             raise ConfigError(_listen_fault(self._host, self._port, error)) from error
+
+    async def _listen_by_door(self, tls: ServerTls) -> Listener:
+        self._door = Door(
+            tls,
+            mode=tls.mode,
+            admit=self._admit,
+            new_protocol=self._new_connection,
+            silent_timeout_s=self._silent_timeout_s,
+            owner=self._owner,
+        )
+        return await self._network.accept(
+            self._door.arrived, self._host, self._port, backlog=self._backlog
+        )
 
     async def start(self) -> None:
         """Listen; call `bind` first if the caller has not."""
@@ -143,6 +156,8 @@ class RemotingServer:
         self._closing = True
         if self._listener is not None:
             self._listener.close()
+        if self._door is not None:
+            self._door.close()
         await self._owner.close()
         await close_all(self.connections)
         if self._listener is not None:
@@ -164,8 +179,9 @@ class RemotingServer:
         if self._closing:  # accepted in the same turn of the loop that began to close
             connection.abort()
             return
-        if not self._has_room(connection) and not self._drop_silent():
-            self._refuse(connection)
+        if not self._has_room(connection.descriptor) and not self._drop_silent():
+            connection.abort()
+            self._count_refusal(connection.peer)
             return
         self._silent[connection] = None
         self.connections[connection] = None
@@ -173,20 +189,34 @@ class RemotingServer:
         if self._on_connect is not None:
             self._on_connect(connection)
 
+    def _admit(self, arrival: Arrival) -> bool:
+        """Return whether there is room for a connection that was just accepted."""
+        if self._closing:
+            return False
+        if self._has_room(arrival.descriptor) or self._drop_silent():
+            return True
+        self._count_refusal(arrival.peer)
+        return False
+
     def _disconnected(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         self._silent.pop(connection, None)
         if self._on_disconnect is not None:
             self._on_disconnect(connection)
 
-    def _has_room(self, connection: Connection) -> bool:
-        if len(self.connections) >= self._max_connections:
-            return False
-        return connection.descriptor < self._most_descriptors
+    @property
+    def open_count(self) -> int:
+        """Return how many connections are open, with those that are not served yet."""
+        return len(self.connections) + (0 if self._door is None else len(self._door.guests))
+
+    def _has_room(self, descriptor: int) -> bool:
+        return self.open_count < self._max_connections and descriptor < self._most_descriptors
 
     def _drop_silent(self) -> bool:
         """Close the connection that has been silent for longest; return whether there was one."""
         silent_before = asyncio.get_running_loop().time() - _SILENT_AT_LEAST_S
+        if self._door is not None and self._door.drop_silent(silent_before):
+            return True
         while self._silent:
             oldest = next(iter(self._silent))
             if oldest.heard:
@@ -200,15 +230,14 @@ class RemotingServer:
             return True
         return False
 
-    def _refuse(self, connection: Connection) -> None:
-        """Close a new connection; log one line for all that are refused within ten seconds."""
-        connection.abort()
+    def _count_refusal(self, peer: str) -> None:
+        """Log one line for all connections that are refused within ten seconds."""
         self._refused += 1
         now = asyncio.get_running_loop().time()
         if now - self._refusal_told_at < _REFUSALS_TOLD_EVERY_S:
             return
-        about = {"peer": connection.peer, "refused": self._refused, "open": len(self.connections)}
-        if len(self.connections) >= self._max_connections:
+        about = {"peer": peer, "refused": self._refused, "open": self.open_count}
+        if self.open_count >= self._max_connections:
             log.warning("connections refused: too many", limit=self._max_connections, **about)
         else:
             log.warning(

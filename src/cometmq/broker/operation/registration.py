@@ -6,6 +6,7 @@ Java: BrokerOuterAPI, BrokerController.registerBrokerAll.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -75,6 +76,7 @@ class Registration:
         network: Network = TCP_NETWORK,
         master: KnownMaster | None = None,
         on_connect: Callable[[Connection], None] = lambda _: None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -83,7 +85,7 @@ class Registration:
         self._tasks = tasks
         self._master = master
         self._on_connect = on_connect
-        self._client = RemotingClient(on_connect=self._connected, network=network)
+        self._client = RemotingClient(on_connect=self._connected, network=network, tls=tls)
         self._changed: dict[str, TopicConfig] = {}
         self._all_due = False
         self._announcing: asyncio.Task[None] | None = None

@@ -18,6 +18,7 @@ from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import ConfigError, StoreError
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.server_tls import ServerTls
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
@@ -38,9 +39,18 @@ class Replication(Service):
     master's tables say. Open this before services register handlers: see `bar_writes`.
     """
 
-    def __init__(self, parts: Parts, network: Network, broker_tables: BrokerTables) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        network: Network,
+        broker_tables: BrokerTables,
+        tls: ServerTls | None = None,
+    ) -> None:
         self._parts = parts
-        self._client = RemotingClient(network=network)
+        own_tls = None if tls is None else tls.own
+        if parts.replication.ha_tls_enable and own_tls is None:
+            raise ConfigError("haTlsEnable=true needs tls.enable=true, and has its certificates")
+        self._client = RemotingClient(network=network, tls=own_tls)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
         self.known_master: KnownMaster | None = None
@@ -61,6 +71,7 @@ class Replication(Service):
                 clock=parts.clock,
                 network=network,
                 compare=self._compare,
+                tls=own_tls if parts.replication.ha_tls_enable is not False else None,
             )
         else:
             self.master = ReplicationMaster(
@@ -70,6 +81,7 @@ class Replication(Service):
                 network=network,
                 workers=parts.workers,
                 disk=parts.disk,
+                tls=tls,
             )
 
     async def bind(self, broker_port: int) -> int | None:
