@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.runtime.address_list import AddressList
@@ -84,13 +85,19 @@ NAMESRV_PROMISES: Final[Mapping[str, Promise]] = {
 }
 
 
-def namesrv_config(
+# The classes that share a name server's configuration file.
+CONFIG_CLASSES: Final = (NamesrvConfig, AccessConfig)
+
+
+def namesrv_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> NamesrvConfig:
-    """Make the name server's configuration. Raises ConfigError with every mistake."""
-    config: NamesrvConfig
-    (config,) = checked_configs(
-        (NamesrvConfig,),
+) -> tuple[NamesrvConfig, AccessConfig]:
+    """Return the settings of the name server and of its access control.
+
+    Raises ConfigError with every mistake.
+    """
+    config, access = checked_configs(
+        CONFIG_CLASSES,
         with_tls_file(properties),
         server="name server",
         source=source,
@@ -98,4 +105,4 @@ def namesrv_config(
         promises=NAMESRV_PROMISES,
         lenient=lenient,
     )
-    return config
+    return config, access
