@@ -187,11 +187,9 @@ class _Maker:
     def _is_fresh(self, certificate: x509.Certificate) -> bool:
         return certificate.not_valid_after_utc - self._now > _RENEW_BEFORE
 
-    def _begun(
-        self, subject: Any, issuer: Any, public_key: Any, days: int
-    ) -> x509.CertificateBuilder:
+    def _begun(self, subject: Any, issuer: Any, public_key: Any, days: int) -> Any:
         x509 = self._x509
-        begun: x509.CertificateBuilder = (
+        begun: Any = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(issuer)
@@ -203,7 +201,7 @@ class _Maker:
         )
         return begun
 
-    def _usage(self, *, signs_certificates: bool) -> x509.KeyUsage:
+    def _usage(self, *, signs_certificates: bool) -> Any:
         return self._x509.KeyUsage(
             digital_signature=True,
             content_commitment=False,
