@@ -157,6 +157,7 @@ class Connection(asyncio.Protocol):
         self._handler_of = handlers.get
         self._decode_request = handlers.decoder.decode
         self._refused = handlers.refused
+        self._limit_hits = handlers.limit_hits
         self._owner = owner
         self._limits = limits
         self._server_side = server_side
@@ -209,6 +210,7 @@ class Connection(asyncio.Protocol):
                     self._deferred.append(frame)
             self._frames.check()
         except ProtocolError as error:
+            self._limit_hits.note(error)
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
             self._fault = error
             self.close()
@@ -451,12 +453,13 @@ class Connection(asyncio.Protocol):
         allowed_s = self._limits.unfinished_frame_s + self._frames.buffered / SLOW_BYTES_PER_S
         return now - began > allowed_s
 
-    def cut(self, reason: str) -> None:
-        """Close without waiting for the peer to send or to read the rest.
+    def cut(self, reason: str, *, limit: str) -> None:
+        """Close without waiting for the peer to send or to read the rest, because of a limit.
 
         Answer an unfinished request with SYSTEM_BUSY, so that its sender knows the reason and
         tries again.
         """
+        self._limit_hits.hit(limit)
         unfinished = self._frames.unfinished_header()
         self._frames.drop()
         self._deferred.clear()
@@ -535,6 +538,7 @@ class Connection(asyncio.Protocol):
                     break
                 self._on_frame(frame)
         except ProtocolError as error:
+            self._limit_hits.note(error)
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
             self.close()
         self.flush()
@@ -556,6 +560,7 @@ class Connection(asyncio.Protocol):
         if command.is_response:
             self._on_response(command)
             return
+        self._limit_hits.note(error)
         log.warning("request refused", peer=self.peer, code=command.code, reason=str(error))
         self._count_refused(command.code, ResponseCode.SYSTEM_ERROR)
         if not command.is_oneway:
@@ -589,6 +594,7 @@ class Connection(asyncio.Protocol):
     def _failure(self, request: AnyRequest, error: Exception) -> RemotingCommand:
         """Log the error of a handler in one line, and return the answer."""
         if isinstance(error, CometMQError):
+            self._limit_hits.note(error)
             code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code
             remark = error.remark or str(error)
             self._count_refused(request.code, code)

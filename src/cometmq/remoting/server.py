@@ -251,7 +251,8 @@ class RemotingServer:
         )
         connection.cut(
             f"the frame did not end within unfinishedFrameTimeoutSeconds={limit_s:g} and a second "
-            f"more for each {SLOW_BYTES_PER_S} bytes; send it faster, or raise the limit"
+            f"more for each {SLOW_BYTES_PER_S} bytes; send it faster, or raise the limit",
+            limit="unfinishedFrameTimeoutSeconds",
         )
 
 
