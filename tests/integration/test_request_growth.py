@@ -206,12 +206,12 @@ ROWS = (
     Row(
         "LockHandlers.lock",
         RequestCode.LOCK_BATCH_MQ,
-        lists=(("MAX_LOCKS", queues, limits.MAX_LOCKS),),
+        lists=(("MAX_LOCKS_AT_ONCE", queues, limits.MAX_LOCKS_AT_ONCE),),
     ),
     Row(
         "LockHandlers.unlock",
         RequestCode.UNLOCK_BATCH_MQ,
-        lists=(("MAX_LOCKS", queues, limits.MAX_LOCKS),),
+        lists=(("MAX_LOCKS_AT_ONCE", queues, limits.MAX_LOCKS_AT_ONCE),),
     ),
     Row(
         "ConfigHandlers.update",

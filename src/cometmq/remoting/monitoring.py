@@ -74,6 +74,7 @@ class Monitoring:
         self.machine: list[Callable[[], None]] = [self._look_at_process]
         self.collectors: list[Collector] = [self._collect]
         self.http = HttpServer(host, port, port_key=PORT_KEY, network=network)
+        self.http.on_limit = handlers.limit_hits.hit
         self.http.add("/metrics", self._metrics)
         self.http.add("/health", self._health)
         self.http.add("/ready", self._ready)

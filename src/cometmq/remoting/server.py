@@ -29,9 +29,47 @@ from cometmq.runtime.tasks import TaskOwner, quiet_if
 log = structlog.get_logger(__name__)
 
 _REFUSALS_TOLD_EVERY_S: Final = 10.0
+# A connection that has sent nothing at all is closed after this time.
+SILENT_TIMEOUT_S: Final = 60.0
+DEFAULT_CONNECTIONS: Final = 50_000
+DEFAULT_CONNECTIONS_PER_ADDRESS: Final = 20_000
 # A connection may stay silent for this long, since clients connect in order to ask at once.
 _SILENT_AT_LEAST_S: Final = 1.0
 _HANDSHAKE_AT_MOST_S: Final = 10.0
+
+
+class Places:
+    """Counts the connections of a server, or of several listeners, in all and by their addresses.
+
+    `max_in_all` and `max_per_address` may be changed; 0 is no limit per address. For the loop's
+    thread only.
+    """
+
+    def __init__(
+        self,
+        max_in_all: int = DEFAULT_CONNECTIONS,
+        max_per_address: int = DEFAULT_CONNECTIONS_PER_ADDRESS,
+    ) -> None:
+        self.max_in_all = max_in_all
+        self.max_per_address = max_per_address
+        self.taken = 0
+        self._by_address: dict[str, int] = {}
+
+    def of(self, address: str) -> int:
+        """Return how many connections come from an address."""
+        return self._by_address.get(address, 0)
+
+    def take(self, address: str) -> None:
+        self.taken += 1
+        self._by_address[address] = self.of(address) + 1
+
+    def free(self, address: str) -> None:
+        self.taken -= 1
+        left = self.of(address) - 1
+        if left:
+            self._by_address[address] = left
+        else:
+            del self._by_address[address]
 
 
 class RemotingServer:
@@ -40,9 +78,9 @@ class RemotingServer:
     `on_connect` and `on_disconnect` are called on the loop for each connection. The server closes a
     connection that neither reads nor writes for `idle_timeout_s`, one that has sent nothing at all
     after `silent_timeout_s`, and one whose frame does not arrive in time (see `ConnectionLimits`).
-    Above `max_connections`, or when few file descriptors are left, a new connection takes the place
-    of the one that has been silent for longest, or is closed at once. `holdings` bounds what all
-    connections hold; several listeners may share it. With `ssl` every connection is encrypted, and
+    Where `places` has no more, or when few file descriptors are left, a new connection takes the
+    place of the one that has been silent for longest, or is told the reason and closed. `holdings`
+    bounds what all connections hold; several listeners may share it, and `places`. With `ssl` every connection is encrypted, and
     is closed if its handshake takes longer than `silent_timeout_s` or ten seconds. The port is taken
     from `network`.
     """
@@ -57,8 +95,8 @@ class RemotingServer:
         serialize_type: SerializeType = SerializeType.JSON,
         holdings: Holdings | None = None,
         idle_timeout_s: float = 120.0,
-        silent_timeout_s: float = 60.0,
-        max_connections: int = 50_000,
+        silent_timeout_s: float = SILENT_TIMEOUT_S,
+        places: Places | None = None,
         backlog: int = 1024,
         ssl: ssl.SSLContext | None = None,
         on_connect: Callable[[Connection], None] | None = None,
@@ -75,7 +113,7 @@ class RemotingServer:
         self._serialize_type = serialize_type
         self._idle_timeout_s = idle_timeout_s
         self._silent_timeout_s = min(silent_timeout_s, idle_timeout_s)
-        self._max_connections = max_connections
+        self._places = places or Places()
         self._backlog = backlog
         self._ssl = ssl
         self._on_connect = on_connect
@@ -164,9 +202,9 @@ class RemotingServer:
         if self._closing:  # accepted in the same turn of the loop that began to close
             connection.abort()
             return
-        if not self._has_room(connection) and not self._drop_silent():
-            self._refuse(connection)
+        if not self._admits(connection):
             return
+        self._places.take(connection.peer_ip)
         self._silent[connection] = None
         self.connections[connection] = None
         connection.on_close.append(self._disconnected)
@@ -174,15 +212,50 @@ class RemotingServer:
             self._on_connect(connection)
 
     def _disconnected(self, connection: Connection) -> None:
+        self._places.free(connection.peer_ip)
         self.connections.pop(connection, None)
         self._silent.pop(connection, None)
         if self._on_disconnect is not None:
             self._on_disconnect(connection)
 
-    def _has_room(self, connection: Connection) -> bool:
-        if len(self.connections) >= self._max_connections:
+    def _admits(self, connection: Connection) -> bool:
+        """Return whether there is a place for a new connection; if not, turn it away."""
+        places, address = self._places, connection.peer_ip
+        hits = self._handlers.limit_hits
+        if 0 < places.max_per_address <= places.of(address):
+            self._refuse(
+                connection,
+                "maxConnectionsPerAddress",
+                f"{places.of(address)} connections from {address} are open, the limit "
+                f"maxConnectionsPerAddress is {places.max_per_address}; close some, use more "
+                "addresses, or raise it",
+            )
             return False
-        return connection.descriptor < self._most_descriptors
+        if places.taken >= places.max_in_all:
+            if self._drop_silent():
+                hits.hit("maxConnections")
+                return True
+            self._refuse(
+                connection,
+                "maxConnections",
+                f"{places.taken} connections are open, the limit maxConnections is "
+                f"{places.max_in_all}; try again later, or raise it",
+            )
+            return False
+        if connection.descriptor >= self._most_descriptors:
+            if self._drop_silent():
+                hits.hit("RLIMIT_NOFILE")
+                return True
+            self._refuse(
+                connection,
+                "RLIMIT_NOFILE",
+                f"{places.taken} connections are open and too few file descriptors are left: the "
+                f"limit RLIMIT_NOFILE is {self._descriptor_limit}, of which "
+                f"{self._descriptor_limit - self._most_descriptors} are kept for files; raise the "
+                "limit (ulimit -n, or LimitNOFILE in the systemd unit)",
+            )
+            return False
+        return True
 
     def _drop_silent(self) -> bool:
         """Close the connection that has been silent for longest; return whether there was one."""
@@ -200,24 +273,16 @@ class RemotingServer:
             return True
         return False
 
-    def _refuse(self, connection: Connection) -> None:
+    def _refuse(self, connection: Connection, limit: str, reason: str) -> None:
         """Close a new connection; log one line for all that are refused within ten seconds."""
-        connection.abort()
+        connection.turn_away(reason, limit=limit)
         self._refused += 1
         now = asyncio.get_running_loop().time()
         if now - self._refusal_told_at < _REFUSALS_TOLD_EVERY_S:
             return
-        about = {"peer": connection.peer, "refused": self._refused, "open": len(self.connections)}
-        if len(self.connections) >= self._max_connections:
-            log.warning("connections refused: too many", limit=self._max_connections, **about)
-        else:
-            log.warning(
-                "connections refused: too few file descriptors are left",
-                limit=self._descriptor_limit,
-                kept_for_files=self._descriptor_limit - self._most_descriptors,
-                remedy="raise the limit (ulimit -n, or LimitNOFILE in the systemd unit)",
-                **about,
-            )
+        log.warning(
+            "connections refused", peer=connection.peer, refused=self._refused, reason=reason
+        )
         self._refused = 0
         self._refusal_told_at = now
 
@@ -238,6 +303,9 @@ class RemotingServer:
                 connection.abort()
             else:
                 log.info("idle connection closed", peer=connection.peer, heard=connection.heard)
+                self._handlers.limit_hits.hit(
+                    "serverChannelMaxIdleTimeSeconds" if connection.heard else "SILENT_TIMEOUT_S"
+                )
                 connection.close()
 
     def _cut_overdue(self, connection: Connection) -> None:

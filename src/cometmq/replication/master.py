@@ -52,6 +52,8 @@ class ReplicationMaster:
         self.config = config
         self.disk = disk
         self.reader = workers.worker("read-for-slaves")
+        # Called with the name of the limit that refuses or closes a connection.
+        self.on_limit: Callable[[str], None] = lambda _limit: None
         self.on_acknowledged: list[Callable[[], None]] = []
         # All bytes sent to slaves, of connections that are gone, too.
         self.sent_bytes_before = 0
@@ -174,9 +176,11 @@ class ReplicationMaster:
         limit = self.config.max_ha_connections
         if self._closing:
             return False
-        if len(self._connections) >= limit and not self._drop_silent():
-            self._refuse(connection.peer, limit)
-            return False
+        if len(self._connections) >= limit:
+            self.on_limit("maxHaConnections")
+            if not self._drop_silent():
+                self._refuse(connection.peer, limit)
+                return False
         self._connections[connection] = None
         return True
 

@@ -166,6 +166,21 @@ _declare(
     at="protocol.json_dialect", servers=_BOTH,
 )  # fmt: skip
 
+_declare(
+    "MAX_TREE_VALUES", "values", "Values of a body with nulls or references.", _ERROR,
+    "only small bodies have them", at="protocol.json_dialect", servers=_BOTH,
+)  # fmt: skip
+_declare(
+    "MAX_REFERENCES", "references", "References (`$ref`) in a body.", _ERROR,
+    "fastjson writes one where it meets the same object again", at="protocol.json_dialect",
+    servers=_BOTH,
+)  # fmt: skip
+_declare(
+    "MAX_REFERENCED_NODES", "values", "Values that the references of a body repeat.", _ERROR,
+    "fastjson writes one where it meets the same object again", at="protocol.json_dialect",
+    servers=_BOTH,
+)  # fmt: skip
+
 # -- requests --
 
 _declare(
@@ -340,10 +355,6 @@ _declare(
 
 # -- administrators' requests --
 
-_declare(
-    "MAX_UPDATE_BYTES", "bytes", "A change of a server's configuration.", _ERROR,
-    "all keys together have some ten kilobytes", at="runtime.config_check", servers=_BOTH,
-)  # fmt: skip
 _declare(
     "MAX_LONG_ANSWERS_OF_CONNECTION", "requests", "Long answers that one connection waits for.",
     _BUSY, "a console asks for all its topics and groups at once", at="broker.long_answer",

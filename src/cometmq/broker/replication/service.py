@@ -71,6 +71,7 @@ class Replication(Service):
                 workers=parts.workers,
                 disk=parts.disk,
             )
+            self.master.on_limit = parts.handlers.limit_hits.hit
 
     async def bind(self, broker_port: int) -> int | None:
         """Take the port for slaves and return it: `haListenPort`, else the one behind the broker's.
