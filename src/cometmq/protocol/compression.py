@@ -112,8 +112,8 @@ def _unzstd(data: bytes, max_length: int, limit: str) -> bytes:
         content = zstandard.ZstdDecompressor().decompress(data, max_output_size=max_length + 1)
     except zstandard.ZstdError as error:
         raise ProtocolError(
-            "ZSTD data are damaged or decompress to more bytes than the limit "
-            f"{limit}, {max_length}: {error}; send it in parts"
+            f"ZSTD data are damaged or decompress to more than {max_length} bytes, the limit {limit}: "
+            f"{error}"
         ) from error
     if len(content) > max_length:
         raise _too_long("ZSTD", max_length, limit)
@@ -122,6 +122,7 @@ def _unzstd(data: bytes, max_length: int, limit: str) -> bytes:
 
 def _too_long(name: str, max_length: int, limit: str) -> ProtocolError:
     return ProtocolError(
-        f"{name} data decompress to more bytes than the limit {limit}, {max_length}; send it in parts",
+        f"{name} data decompress to more than {max_length} bytes, the limit {limit} is "
+        f"{max_length}; send it in parts",
         limit=limit,
     )

@@ -262,8 +262,8 @@ class _Tree:
             self._budget -= 1
             if self._budget < 0:
                 raise ProtocolError(
-                    "references of a JSON body repeat too many values, the limit "
-                    f"MAX_REFERENCED_NODES is {MAX_REFERENCED_NODES}; send it in parts",
+                    f"references of a JSON body repeat more than {MAX_REFERENCED_NODES} values, the "
+                    f"limit MAX_REFERENCED_NODES is {MAX_REFERENCED_NODES}; send it in parts",
                     limit="MAX_REFERENCED_NODES",
                 )
         if isinstance(node, list):
