@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-
 import pytest
-from tests.waits import WAIT_S, eventually
 
 from cometmq import Message, Producer
 from cometmq.errors import CometMQError
-from cometmq.remoting.tls import Tls
 from cometmq.testing import Cluster
 
 

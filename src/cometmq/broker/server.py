@@ -57,7 +57,7 @@ from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
-from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server import Places, RemotingServer
 from cometmq.remoting.server_tls import server_tls
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.addresses import join_address
@@ -146,12 +146,16 @@ class Broker:
             meter,
         )
         self._holdings = Holdings(config.max_bytes_in_flight)
+        self._places = Places(config.max_connections, config.max_connections_per_address)
         self._tls = server_tls(config, clock)
         # What encrypts this broker's own connections, to name servers and to its master.
         self._own_tls = None if self._tls is None else self._tls.own
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
-        self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
+        self._long_polling = LongPolling(
+            config.max_held_pulls, self._filter_work, config.max_held_pulls_per_connection
+        )
+        self._long_polling.on_limit = self._handlers.limit_hits.hit
         self._address_warnings = AddressWarnings(self._network)
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
@@ -423,7 +427,7 @@ class Broker:
         self._address_warnings.advertise(own_ip, self.address, self.config.bind_address)
         packed_host = pack_host(own_ip, self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
-        predicates = FilterPredicates(self.config, self._clock)
+        predicates = FilterPredicates(self.config, self._clock, self._handlers.limit_hits.hit)
         filters = PropertyFilters(
             self.config,
             self._clock,
@@ -431,7 +435,9 @@ class Broker:
             self._state,
             predicates,
         )
+        filters.manager.on_limit = self._handlers.limit_hits.hit
         store = await self._open_store(packed_host, filters)
+        store.on_settings_changed.append(self._obey_settings)
         tables = self._open_tables(store)
         self._parts = Parts(
             config=self.config,
@@ -519,7 +525,10 @@ class Broker:
             limits=ConnectionLimits(
                 max_frame_length=self.config.max_frame_length,
                 unfinished_frame_s=self.config.unfinished_frame_timeout_seconds,
+                max_kept_bytes=self.config.max_bytes_in_flight_per_connection,
+                max_waiting_requests=self.config.max_waiting_requests_per_connection,
             ),
+            places=self._places,
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
@@ -553,6 +562,10 @@ class Broker:
         if self._tls is not None:
             monitoring.collectors.append(self._tls.collect)
         return monitoring
+
+    def _obey_settings(self) -> None:
+        self._places.max_in_all = self.config.max_connections
+        self._places.max_per_address = self.config.max_connections_per_address
 
     async def _listen(self) -> None:
         """Serve clients, also over the VIP channel (Java: fastRemotingServer)."""

@@ -26,7 +26,7 @@ from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
-from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server import Places, RemotingServer
 from cometmq.remoting.server_tls import server_tls
 from cometmq.runtime import metric_catalogue
 from cometmq.runtime.addresses import host_name
@@ -97,8 +97,12 @@ class NameServer:
             self.config.listen_port,
             handlers,
             limits=ConnectionLimits(
-                unfinished_frame_s=self.config.unfinished_frame_timeout_seconds
+                max_frame_length=self.config.max_frame_length,
+                unfinished_frame_s=self.config.unfinished_frame_timeout_seconds,
+                max_kept_bytes=self.config.max_bytes_in_flight_per_connection,
+                max_waiting_requests=self.config.max_waiting_requests_per_connection,
             ),
+            places=Places(self.config.max_connections, self.config.max_connections_per_address),
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,

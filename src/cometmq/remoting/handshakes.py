@@ -37,6 +37,11 @@ _BURST: Final = 8
 _SLOW_AFTER_S: Final = 1.0
 _TOLD_EVERY_S: Final = 10.0
 
+# The names of the limits, which are those of their keys.
+TIMEOUT: Final = "tlsHandshakeTimeoutSeconds"
+AT_ONCE: Final = "maxTlsHandshakes"
+PER_SECOND: Final = "maxTlsHandshakesPerSecond"
+
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"
 TIMED_OUT: Final = "timed_out"
@@ -72,6 +77,8 @@ class Handshakes:
         """Have `guest` begin its handshake when it is its turn."""
         self._waiting.setdefault(_network_of(guest.arrival.peer_ip), deque()).append(guest)
         self._begin_some()
+        if not guest.began_at:
+            guest.meets(PER_SECOND if self._tokens < 1 else AT_ONCE)
 
     def ended(self, guest: _Guest) -> None:
         """Give the place of a handshake to the next one. Idempotent."""
@@ -140,9 +147,10 @@ class Handshakes:
         if now - slowest.began_at < _SLOW_AFTER_S:
             return False
         del self._running[slowest]
+        slowest.meets(AT_ONCE)
         slowest.drop(
             CROWDED_OUT,
-            f"others wait for a place, and maxTlsHandshakes={self.at_once} are under way: its "
+            f"others wait for a place, and {AT_ONCE}={self.at_once} are under way: its "
             f"handshake took more than {_SLOW_AFTER_S:g} s",
         )
         return True
@@ -151,8 +159,9 @@ class Handshakes:
 class Door:
     """Lets connections in at one port.
 
-    `admit` says whether there is room for a connection that was just accepted. `new_protocol` makes
-    the protocol object of one that is served; it leaves `guests` just before. A guest that has sent
+    `admit` says whether there is room for a connection that was just accepted, `on_leave` that it is
+    closed, or served from now on; `new_protocol` makes its protocol object then. `on_limit` gets the
+    name of a limit that closed one. A guest that has sent
     nothing for `silent_timeout_s` is closed. For the loop's thread only.
     """
 
@@ -162,6 +171,8 @@ class Door:
         *,
         mode: str,
         admit: Callable[[Arrival], bool],
+        on_leave: Callable[[Arrival], None] = lambda _: None,
+        on_limit: Callable[[str], None] = lambda _: None,
         new_protocol: Callable[[], asyncio.Protocol],
         silent_timeout_s: float,
         owner: TaskOwner,
@@ -173,6 +184,8 @@ class Door:
         self.owner = owner
         # A dict, because it has an order: those that came first are first.
         self.guests: dict[_Guest, None] = {}
+        self.on_leave = on_leave
+        self.on_limit = on_limit
         self._admit = admit
         timeout_s = self.handshakes.timeout_s
         self.silent_timeout_s = (
@@ -220,9 +233,7 @@ class _Guest:
 
     def wait_for_first_byte(self) -> None:
         limit_s = self._door.silent_timeout_s
-        self._timer = self._loop.call_later(
-            limit_s, self.drop, TIMED_OUT, f"it has sent nothing for {limit_s:g} s"
-        )
+        self._timer = self._loop.call_later(limit_s, self._silent_too_long, limit_s)
         self.arrival.when_sent(1, self._decide)
 
     def shake_hands(self) -> None:
@@ -244,13 +255,22 @@ class _Guest:
             self._task.cancel()
         self._door.handshakes.ended(self)
 
+    def meets(self, limit: str) -> None:
+        """Count that a limit closed this connection, or has it wait."""
+        self._door.on_limit(limit)
+
     # -- inside --
+
+    def _silent_too_long(self, limit_s: float) -> None:
+        self.meets(TIMEOUT if self._door.is_enforcing else "SILENT_TIMEOUT_S")
+        self.drop(TIMED_OUT, f"it has sent nothing for {limit_s:g} s")
 
     def _leave(self) -> None:
         if not self.closed:
             self.closed = True
             self._door.handshakes.open_count -= 1
             self._door.guests.pop(self, None)
+            self._door.on_leave(self.arrival)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -289,8 +309,9 @@ class _Guest:
         self._timer = self._loop.call_later(limit_s, self._too_late)
 
     def _too_late(self) -> None:
-        limit = f"tlsHandshakeTimeoutSeconds={self._door.handshakes.timeout_s:g}"
-        self.drop(TIMED_OUT, f"its handshake did not end within {limit}")
+        self.meets(TIMEOUT)
+        limit_s = self._door.handshakes.timeout_s
+        self.drop(TIMED_OUT, f"its handshake did not end within {TIMEOUT}={limit_s:g}")
 
     def _wait_for_hello(self, head: bytes) -> None:
         """Wait for the rest of the first record: only a whole one is worth a place."""

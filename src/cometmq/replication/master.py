@@ -57,6 +57,8 @@ class ReplicationMaster:
         self.config = config
         self.disk = disk
         self.reader = workers.worker("read-for-slaves")
+        # Called with the name of the limit that refuses or closes a connection.
+        self.on_limit: Callable[[str], None] = lambda _limit: None
         self.on_acknowledged: list[Callable[[], None]] = []
         # All bytes sent to slaves, of connections that are gone, too.
         self.sent_bytes_before = 0
@@ -105,6 +107,7 @@ class ReplicationMaster:
             self._tls,
             mode=mode,
             admit=self._admit_arrival,
+            on_limit=lambda limit: self.on_limit(limit),
             new_protocol=lambda: SlaveConnection(self),
             silent_timeout_s=self.config.ha_housekeeping_interval / 1000,
             owner=self._owner,
@@ -215,9 +218,11 @@ class ReplicationMaster:
         if self._closing:
             return False
         guests = 0 if self._door is None else len(self._door.guests)
-        if len(self._connections) + guests >= limit and not self._drop_silent():
-            self._refuse(peer, limit)
-            return False
+        if len(self._connections) + guests >= limit:
+            self.on_limit("maxHaConnections")
+            if not self._drop_silent():
+                self._refuse(peer, limit)
+                return False
         return True
 
     def forget(self, connection: SlaveConnection) -> None:

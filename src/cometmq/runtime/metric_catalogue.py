@@ -163,6 +163,12 @@ REFUSED_REQUESTS: Final = _declare(
     "Requests answered by an error, by the code of the request and of the answer.",
     "request_code", "response_code", servers=_BOTH,
 )  # fmt: skip
+LIMIT_HITS: Final = _declare(
+    "cometmq_limit_hits_total", _C, "hits",
+    "How often a limit refused, closed or put off something, by the name of the limit; 0 for a "
+    "limit that was never reached. [Limits](limits.md) explains each.",
+    "limit", servers=_BOTH,
+)  # fmt: skip
 SCRAPE_DURATION: Final = _declare(
     "cometmq_scrape_duration_seconds", _G, "seconds",
     "How long it took to put the last scrape together, the loop's other work included.",

@@ -89,6 +89,7 @@ class Replication(Service):
                 disk=parts.disk,
                 tls=tls,
             )
+            self.master.on_limit = parts.handlers.limit_hits.hit
 
     async def bind(self, broker_port: int) -> int | None:
         """Take the port for slaves and return it: `haListenPort`, else the one behind the broker's.
