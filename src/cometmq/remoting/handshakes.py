@@ -370,7 +370,9 @@ def handshake_reason(error: OSError) -> str:
         return "it has no certificate, and tls.server.need.client.auth=require"
     if "UNSUPPORTED PROTOCOL" in reason or "WRONG VERSION" in reason:
         return "it speaks no version of TLS that is safe: 1.2 or 1.3"
-    return f"the handshake failed: {reason.lower() or error.strerror or error}"
+    if not reason and not error.strerror:
+        return "the peer closed the connection during the handshake"
+    return f"the handshake failed: {reason.lower() or error.strerror}"
 
 
 def _network_of(ip: str) -> str:

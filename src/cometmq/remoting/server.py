@@ -277,9 +277,11 @@ class RemotingServer:
         if 0 < places.max_per_address <= places.of(address):
             return (
                 "maxConnectionsPerAddress",
-                f"{places.of(address)} connections from {address} are open, the limit "
-                f"maxConnectionsPerAddress is {places.max_per_address}; close some, use more "
-                "addresses, or raise it",
+                (
+                    f"{places.of(address)} connections from {address} are open, the limit "
+                    f"maxConnectionsPerAddress is {places.max_per_address}; close some, use more "
+                    "addresses, or raise it"
+                ),
             )
         if places.taken >= places.max_in_all:
             if self._drop_silent():
@@ -287,8 +289,10 @@ class RemotingServer:
                 return None
             return (
                 "maxConnections",
-                f"{places.taken} connections are open, the limit maxConnections is "
-                f"{places.max_in_all}; try again later, or raise it",
+                (
+                    f"{places.taken} connections are open, the limit maxConnections is "
+                    f"{places.max_in_all}; try again later, or raise it"
+                ),
             )
         if descriptor >= self._most_descriptors:
             if self._drop_silent():
@@ -296,10 +300,12 @@ class RemotingServer:
                 return None
             return (
                 "RLIMIT_NOFILE",
-                f"{places.taken} connections are open and too few file descriptors are left: the "
-                f"limit RLIMIT_NOFILE is {self._descriptor_limit}, of which "
-                f"{self._descriptor_limit - self._most_descriptors} are kept for files; raise the "
-                "limit (ulimit -n, or LimitNOFILE in the systemd unit)",
+                (
+                    f"{places.taken} connections are open and too few file descriptors are left: the "
+                    f"limit RLIMIT_NOFILE is {self._descriptor_limit}, of which "
+                    f"{self._descriptor_limit - self._most_descriptors} are kept for files; raise the "
+                    "limit (ulimit -n, or LimitNOFILE in the systemd unit)"
+                ),
             )
         return None
 

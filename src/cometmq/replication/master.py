@@ -107,12 +107,15 @@ class ReplicationMaster:
             self._tls,
             mode=mode,
             admit=self._admit_arrival,
-            on_limit=lambda limit: self.on_limit(limit),
+            on_limit=self._meet_limit,
             new_protocol=lambda: SlaveConnection(self),
             silent_timeout_s=self.config.ha_housekeeping_interval / 1000,
             owner=self._owner,
         )
         return await self._network.accept(self._door.arrived, self._host, port, backlog=_BACKLOG)
+
+    def _meet_limit(self, limit: str) -> None:
+        self.on_limit(limit)  # it is set later
 
     def _tls_mode(self) -> str:
         served = "disabled" if self._tls is None else self._tls.mode

@@ -83,7 +83,9 @@ def make_certificates(directory: Path, names: Iterable[str], clock: Clock) -> Ce
     files = Certificates(directory)
     maker = _Maker(files, clock)
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A directory of a store, too, is for its owner alone.
+        for made in (directory.parent, directory):
+            made.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
         maker.need_authority()
         maker.need("server", files.server, files.server_key, list(dict.fromkeys(names)))
