@@ -32,7 +32,7 @@ _HANDSHAKE: Final = 0x16
 _RECORD_HEAD: Final = 5
 _MAX_RECORD: Final = 16 * 1024
 # As many handshakes may begin at once after a quiet time.
-_BURST: Final = 8
+_BURST: Final = 2
 # A handshake that has lasted so long is ended when others wait for its place.
 _SLOW_AFTER_S: Final = 1.0
 _TOLD_EVERY_S: Final = 10.0

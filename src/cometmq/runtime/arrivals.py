@@ -27,7 +27,7 @@ from cometmq.runtime.addresses import join_address
 log = structlog.get_logger(__name__)
 
 # So many are accepted before others get their turn.
-_ACCEPTED_AT_ONCE: Final = 64
+_ACCEPTED_AT_ONCE: Final = 8
 # How long no socket is accepted after one could not be for want of descriptors.
 _ACCEPT_PAUSE_S: Final = 1.0
 # Where the low-water mark has no effect, an incomplete beginning is looked at again after this time.
