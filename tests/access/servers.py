@@ -48,6 +48,22 @@ class Guarded(NamedTuple):
     def address(self, name: str) -> str:
         return f"127.0.0.1:{self.server(name).port}"
 
+    @contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Have raw clients talk TLS to these servers where these want it."""
+        tls = self.cluster.tls
+        if tls is None:
+            yield
+            return
+        context = ssl.create_default_context(cafile=tls.ca_file)
+
+        def connect(address: tuple[str, int], timeout_s: float) -> ssl.SSLSocket:
+            plain = socket.create_connection(address, timeout_s)
+            return context.wrap_socket(plain, server_hostname=address[0])
+
+        with connecting_by(connect):
+            yield
+
     def samples(self, name: str) -> list[Sample]:
         """Return a request of each row that a server serves."""
         return [sample(row) for row in self.server(name).handlers.request_types.values()]
@@ -65,7 +81,7 @@ def guarded_cluster(
     """Run a broker and a name server with ACL 1.0 or 2.0, whose files lie in `home`.
 
     `accounts` are more accounts of ACL 1.0, as its file has them; `properties` are for the broker.
-    With `tls` the servers refuse plain connections, and raw clients talk TLS within the context.
+    With `tls` the servers refuse plain connections.
     """
     actors = {1: ACTORS_1, 2: ACTORS_2}[acl]
     settings = _settings_1(home, accounts) if acl == 1 else _settings_2()
@@ -75,36 +91,17 @@ def guarded_cluster(
             "secretKey": OWNER.credentials.secret_key,
         }
     )
-    with (
-        Cluster(
-            properties={**settings, "authConfigPath": str(home / "broker"), **(properties or {})},
-            namesrv_properties={**settings, "authConfigPath": str(home / "namesrv")},
-            tls=tls,
-        ) as cluster,
-        _connecting(cluster if tls else None),
-    ):
+    with Cluster(
+        properties={**settings, "authConfigPath": str(home / "broker"), **(properties or {})},
+        namesrv_properties={**settings, "authConfigPath": str(home / "namesrv")},
+        tls=tls,
+    ) as cluster:
         servers = Guarded(acl, cluster, actors, home)
         if acl == 2:
             for name in SERVERS:
-                admit(servers.address(name), actors, OWNER.credentials)
+                with servers.connecting():
+                    admit(servers.address(name), actors, OWNER.credentials)
         yield servers
-
-
-@contextmanager
-def _connecting(cluster: Cluster | None) -> Iterator[None]:
-    """Have raw clients talk TLS to a cluster."""
-    if cluster is None:
-        yield
-        return
-    assert cluster.tls is not None
-    context = ssl.create_default_context(cafile=cluster.tls.ca_file)
-
-    def connect(address: tuple[str, int], timeout_s: float) -> ssl.SSLSocket:
-        plain = socket.create_connection(address, timeout_s)
-        return context.wrap_socket(plain, server_hostname=address[0])
-
-    with connecting_by(connect):
-        yield
 
 
 def _settings_1(home: Path, accounts: str) -> dict[str, str]:

@@ -68,7 +68,8 @@ class Servers(NamedTuple):
 
     def as_owner(self, server: str, code: int, ext: dict[str, str], body: bytes = b"") -> None:
         question = Question("owner", code, signed(ext, body, OWNER.credentials), body)
-        [(_, told)] = ask_all(self.guarded.address(server), [question])
+        with self.guarded.connecting():
+            [(_, told)] = ask_all(self.guarded.address(server), [question])
         assert told.code == 0, told
 
     def put_account(self, who: Credentials, *, allowed: bool) -> None:
