@@ -107,6 +107,11 @@ async def answer_of(address: str, tls: Tls | None) -> int:
             await client.close()
 
 
+def shows(files: Files, pair: Pair) -> Tls:
+    """Return the settings of a client with a certificate."""
+    return Tls(ca_file=files.trusted, cert_file=str(pair.certificate), key_file=str(pair.key))
+
+
 def hello() -> bytes:
     """What a client sends first."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -229,11 +234,8 @@ async def test_a_client_needs_a_certificate_of_the_right_authority(files: Files)
         tls_server_trust_cert_path=Path(files.trusted),
     )
     async with serving(config) as served:
-        own = {"cert_file": str(files.client.certificate), "key_file": str(files.client.key)}
-        assert await answer_of(served.address, Tls(ca_file=files.trusted, **own)) == 0
-        wrong = str(files.stranger.certificate), None, str(files.stranger.key)
-        for cert, key in ((None, None), (wrong[0], wrong[2])):
-            tls = Tls(ca_file=files.trusted, cert_file=cert, key_file=key)
+        assert await answer_of(served.address, shows(files, files.client)) == 0
+        for tls in (Tls(ca_file=files.trusted), shows(files, files.stranger)):
             with pytest.raises(RemotingError):
                 await answer_of(served.address, tls)
         await until(lambda: served.outcomes["failed"] == 2)
@@ -247,12 +249,8 @@ async def test_optional_certificates_are_checked_where_they_are_given(files: Fil
     )
     async with serving(config) as served:
         assert await answer_of(served.address, Tls(ca_file=files.trusted)) == 0
-        stranger = {
-            "cert_file": str(files.stranger.certificate),
-            "key_file": str(files.stranger.key),
-        }
         with pytest.raises(RemotingError):
-            await answer_of(served.address, Tls(ca_file=files.trusted, **stranger))
+            await answer_of(served.address, shows(files, files.stranger))
 
 
 async def test_new_files_are_taken_and_damaged_ones_are_not(files: Files, tmp_path: Path) -> None:
@@ -329,10 +327,9 @@ async def test_a_slow_handshake_is_ended_and_harms_nobody(files: Files) -> None:
 
 async def test_what_looks_like_tls_and_is_none_is_closed(files: Files) -> None:
     async with serving(config_of(files.server)) as served:
-        for first in (b"\x16\x07\x07\xff\xff", b"\x16\x03\x01\x00\x05hello"):
-            async with peers(served.address, 1, first):
-                before = served.outcomes["failed"]
-                await until(lambda before=before: served.outcomes["failed"] == before + 1)
+        nonsense = (b"\x16\x07\x07\xff\xff", b"\x16\x03\x01\x00\x05hello")
+        async with peers(served.address, 1, nonsense[0]), peers(served.address, 1, nonsense[1]):
+            await until(lambda: served.outcomes["failed"] == 2)
         assert await answer_of(served.address, None) == 0
 
 
