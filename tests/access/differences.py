@@ -19,6 +19,9 @@ from cometmq.protocol.request_type import ANY_ACCOUNT, AnyRequestType, ResourceK
 from cometmq.protocol.requests import REQUESTS
 
 _SENDS: Final = "it sends a message: who replies needs the right to `<cluster>_REPLY_TOPIC`"
+_REPLIES: Final = (
+    "it sends a message; replies, to `<cluster>_REPLY_TOPIC`, are free for any account"
+)
 _CONSUMES: Final = "it is a part of consuming, as PULL_MESSAGE is"
 _MOVES: Final = "whoever moves offsets decides what the group consumes"
 _DECIDES: Final = "it decides what becomes of a message that was sent to the topic"
@@ -105,8 +108,8 @@ DIFFERENT_1: Final[Mapping[int, str]] = {
     Code.CLONE_GROUP_OFFSET: _MOVES,
     Code.CLEAN_UNUSED_TOPIC: _CHANGES,
     Code.RESUME_CHECK_HALF_MESSAGE: _DECIDES,
-    Code.SEND_REPLY_MESSAGE: _SENDS,
-    Code.SEND_REPLY_MESSAGE_V2: _SENDS,
+    Code.SEND_REPLY_MESSAGE: _REPLIES,
+    Code.SEND_REPLY_MESSAGE_V2: _REPLIES,
     Code.DELETE_EXPIRED_COMMITLOG: _CHANGES,
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: _CHANGES,
     Code.LITE_PULL_MESSAGE: _CONSUMES,

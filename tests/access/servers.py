@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +13,7 @@ from typing import NamedTuple
 from tests.access.actors import ACTORS_1, ACTORS_2, OWNER, Actor, plain_acl_accounts
 from tests.access.matrix import admit
 from tests.access.samples import Sample, sample
+from tests.integration.raw_client import connecting_by
 
 from cometmq.broker.server import Broker
 from cometmq.namesrv.server import NameServer
@@ -45,6 +48,22 @@ class Guarded(NamedTuple):
     def address(self, name: str) -> str:
         return f"127.0.0.1:{self.server(name).port}"
 
+    @contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Have raw clients talk TLS to these servers where these want it."""
+        tls = self.cluster.tls
+        if tls is None:
+            yield
+            return
+        context = ssl.create_default_context(cafile=tls.ca_file)
+
+        def connect(address: tuple[str, int], timeout_s: float) -> ssl.SSLSocket:
+            plain = socket.create_connection(address, timeout_s)
+            return context.wrap_socket(plain, server_hostname=address[0])
+
+        with connecting_by(connect):
+            yield
+
     def samples(self, name: str) -> list[Sample]:
         """Return a request of each row that a server serves."""
         return [sample(row) for row in self.server(name).handlers.request_types.values()]
@@ -52,11 +71,17 @@ class Guarded(NamedTuple):
 
 @contextmanager
 def guarded_cluster(
-    acl: int, home: Path, *, accounts: str = "", **properties: str
+    acl: int,
+    home: Path,
+    *,
+    accounts: str = "",
+    tls: bool = False,
+    properties: Mapping[str, str] | None = None,
 ) -> Iterator[Guarded]:
     """Run a broker and a name server with ACL 1.0 or 2.0, whose files lie in `home`.
 
     `accounts` are more accounts of ACL 1.0, as its file has them; `properties` are for the broker.
+    With `tls` the servers refuse plain connections.
     """
     actors = {1: ACTORS_1, 2: ACTORS_2}[acl]
     settings = _settings_1(home, accounts) if acl == 1 else _settings_2()
@@ -67,13 +92,15 @@ def guarded_cluster(
         }
     )
     with Cluster(
-        properties={**settings, "authConfigPath": str(home / "broker"), **properties},
+        properties={**settings, "authConfigPath": str(home / "broker"), **(properties or {})},
         namesrv_properties={**settings, "authConfigPath": str(home / "namesrv")},
+        tls=tls,
     ) as cluster:
         servers = Guarded(acl, cluster, actors, home)
         if acl == 2:
             for name in SERVERS:
-                admit(servers.address(name), actors, OWNER.credentials)
+                with servers.connecting():
+                    admit(servers.address(name), actors, OWNER.credentials)
         yield servers
 
 

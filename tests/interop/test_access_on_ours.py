@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -67,7 +68,8 @@ class Servers(NamedTuple):
 
     def as_owner(self, server: str, code: int, ext: dict[str, str], body: bytes = b"") -> None:
         question = Question("owner", code, signed(ext, body, OWNER.credentials), body)
-        [(_, told)] = ask_all(self.guarded.address(server), [question])
+        with self.guarded.connecting():
+            [(_, told)] = ask_all(self.guarded.address(server), [question])
         assert told.code == 0, told
 
     def put_account(self, who: Credentials, *, allowed: bool) -> None:
@@ -137,7 +139,7 @@ def _servers(acl: int, home: Path) -> Iterator[Servers]:
         "traceTopicEnable": "true",
     }
     account = _account_1(APP, allowed=True)
-    with guarded_cluster(acl, home, accounts=account, **conf) as guarded:
+    with guarded_cluster(acl, home, accounts=account, properties=conf) as guarded:
         made = Servers(guarded)
         made.make_topic(DENIED_TOPIC)
         if acl == 2:
@@ -155,6 +157,16 @@ def acl1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture(scope="module")
 def acl2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     with _servers(2, tmp_path_factory.mktemp("acl2")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Servers with ACL 2.0 that refuse plain connections."""
+    home = tmp_path_factory.mktemp("encrypted")
+    with guarded_cluster(2, home, tls=True) as guarded:
+        made = Servers(guarded)
+        made.put_account(APP, allowed=True)
         yield made
 
 
@@ -209,7 +221,7 @@ def _error(events: list[Event]) -> str:
     return f"{failed[0]['error']} {failed[0].get('cause')}"
 
 
-@_at(CLIENTS, (JAVA5, GO, OURS))
+@_at(CLIENTS, (JAVA5, OURS))
 def test_what_signed_clients_send_is_consumed(
     client: ClientProgram, servers: Servers, fresh: Callable[[str], str]
 ) -> None:
@@ -264,6 +276,21 @@ def test_signed_transactions_are_decided_and_checked(
         events = client.run("consume", **base, group=fresh("group"), expected=2)
         sender.finish()
     assert {int(event["properties"]["index"]) for event in _messages(events)} == {0, 2}
+
+
+@pytest.mark.parametrize("client", [JAVA4, JAVA5, OURS], ids=["java4", "java5", "ours"])
+def test_signatures_and_tls_go_together(
+    client: ClientProgram, encrypted: Servers, fresh: Callable[[str], str]
+) -> None:
+    topic = fresh("topic")
+    encrypted.make_topic(topic)
+    base = {**encrypted.options(), "topic": topic, "tls": True}
+    client.produce(**base, count=COUNT, trace=True)
+    events = client.run("consume", **base, group=fresh("group"), expected=COUNT)
+    assert {int(event["properties"]["index"]) for event in _messages(events)} == set(range(COUNT))
+    stranger = {**base, "secret_key": "not-the-secret"}
+    events = client.run("produce", **stranger, count=1, may_fail=True)
+    assert _error(events)
 
 
 @_at((JAVA4,), (JAVA5,))
