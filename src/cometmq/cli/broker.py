@@ -94,9 +94,10 @@ def broker(
     from cometmq.broker.processes import SHARED_TABLES, check_single, member_configs
     from cometmq.cli.processes import LogOptions, check_members, member_index, run_supervisor
     from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys
+    from cometmq.remoting.tls_config import DEFAULT_TLS_FILE, with_tls_file
 
     index = member_index(processes, process)
-    properties = read_config_file(config_file)
+    properties = with_tls_file(read_config_file(config_file), DEFAULT_TLS_FILE)
     if lenient and index is None:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
     configs = load_configs(properties, namesrv_addr, config_file, lenient=lenient)

@@ -30,10 +30,11 @@ def namesrv(
     """Run a name server."""
     from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys, say, serve
     from cometmq.namesrv.config import CONFIG_CLASSES, namesrv_configs
+    from cometmq.remoting.tls_config import DEFAULT_TLS_FILE, with_tls_file
     from cometmq.runtime.addresses import join_address
     from cometmq.runtime.config import effective_properties, format_properties
 
-    properties = read_config_file(config_file)
+    properties = with_tls_file(read_config_file(config_file), DEFAULT_TLS_FILE)
     if lenient:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
     config, access = namesrv_configs(

@@ -115,6 +115,7 @@ class RouteHandlers:
             body.filter_server_list,
         )
         self._check_place(connection, registration)
+        self._table.check_room(registration)
         result = self._table.register(registration, connection)
         about = {
             "broker": header.broker_name,

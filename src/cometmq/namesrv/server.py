@@ -27,7 +27,8 @@ from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
-from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server import Places, RemotingServer
+from cometmq.remoting.server_tls import server_tls
 from cometmq.runtime import metric_catalogue
 from cometmq.runtime.addresses import host_name, join_address
 from cometmq.runtime.clock import BlockingClock
@@ -90,6 +91,7 @@ class NameServer:
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
         ).register(handlers)
+        self._tls = server_tls(self.config, clock)
         if self._rules is not None:
             self._rules.register(handlers)
         self._server = RemotingServer(
@@ -97,12 +99,17 @@ class NameServer:
             self.config.listen_port,
             handlers,
             limits=ConnectionLimits(
-                unfinished_frame_s=self.config.unfinished_frame_timeout_seconds
+                max_frame_length=self.config.max_frame_length,
+                unfinished_frame_s=self.config.unfinished_frame_timeout_seconds,
+                max_kept_bytes=self.config.max_bytes_in_flight_per_connection,
+                max_waiting_requests=self.config.max_waiting_requests_per_connection,
             ),
+            places=Places(self.config.max_connections, self.config.max_connections_per_address),
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,
+            tls=self._tls,
             network=network,
         )
         self._network = network
@@ -125,10 +132,14 @@ class NameServer:
     async def start(self) -> None:
         """Load the key-value configuration and listen. Raises ConfigError."""
         await asyncio.get_running_loop().run_in_executor(None, self._kv_config.load)
+        if self._tls is not None:
+            await self._tls.load()
         if self._rules is not None:
             await self._rules.open()
             self._rules.start(self._tasks)
         await self._server.start()
+        if self._tls is not None:
+            self._tls.start(self._tasks)
         if self._is_monitored:
             try:
                 await self._start_monitoring()
@@ -170,7 +181,7 @@ class NameServer:
             clock=self._clock,
             handlers=self.handlers,
             holdings=self._holdings,
-            connection_count=lambda: len(self._server.connections),
+            connection_count=lambda: self._server.open_count,
             network=self._network,
         )
         waits_until_s = self._clock.monotonic() + (
@@ -185,6 +196,8 @@ class NameServer:
         monitoring.collectors.append(self._collect)
         if self._control is not None:
             monitoring.collectors.append(self._control.collect)
+        if self._tls is not None:
+            monitoring.collectors.append(self._tls.collect)
         await monitoring.start()
         monitoring.state = ready
 

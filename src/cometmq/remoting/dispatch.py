@@ -10,6 +10,7 @@ from cometmq.errors import ProtocolError
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
 from cometmq.protocol.header import HeaderT
 from cometmq.protocol.request_type import AnyRequestType, RequestType, ResourceKind
+from cometmq.remoting.limit_hits import LimitHits
 
 if TYPE_CHECKING:
     from cometmq.remoting.access import Access
@@ -24,6 +25,8 @@ Handler = Callable[["Connection", Request[HeaderT]], RemotingCommand | None]
 AsyncHandler = Callable[["Connection", Request[HeaderT]], Awaitable[RemotingCommand | None]]
 
 UNSERVED: Final = -1
+# The name of the limits of bodies' lengths: each row of the request table has its own.
+BODY_LIMIT: Final = "MAX_BODY_LENGTH"
 
 
 class Handlers:
@@ -41,6 +44,7 @@ class Handlers:
         # How many requests were answered by an error, by their code and that of the answer.
         # Requests that nobody serves have the code UNSERVED.
         self.refused: dict[tuple[int, int], int] = {}
+        self.limit_hits = LimitHits()
         self.decoder = RequestDecoder()
         # The rows of the requests that have a handler, by code.
         self.request_types: dict[int, AnyRequestType] = {}
@@ -131,8 +135,9 @@ def _bounded(
         length = len(request.body)
         if length > limit:
             raise ProtocolError(
-                f"the body of {request_type.name} has {length} bytes, the limit is {limit}; send less "
-                "at once"
+                f"the body of {request_type.name} has {length} bytes, the limit {BODY_LIMIT} is "
+                f"{limit} for this request; send less at once",
+                limit=BODY_LIMIT,
             )
         return handler(connection, request)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from cometmq.errors import ClientStateError, CometMQError, ConfigError, IllegalArgumentError
 from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
@@ -67,6 +68,11 @@ class Cluster(Assertions, ClusterFaults):
     these accounts, and only what it may do. The calls of this class go on working, by an account of
     the cluster's own, `administrator`.
 
+    With `tls=True`, in real time only, all servers and their slaves talk TLS and refuse plain
+    connections, by certificates that are made beneath the directory (which needs the extra
+    `certificates`); `tls` has the settings for clients. `properties` may change that, as by
+    `tls.server.mode=permissive`.
+
     In real time (the default) the servers listen on free ports of this machine, and a server keeps
     its port while it is stopped and when it is started again. With `directory` the stores lie there
     and stay after the end; else they are temporary. In `with`, the cluster runs on a loop thread of
@@ -109,6 +115,7 @@ class Cluster(Assertions, ClusterFaults):
         accounts: Iterable[Account] = (),
         namesrv_properties: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        tls: bool = False,
     ) -> None:
         plan = ClusterPlan(
             name_servers,
@@ -119,6 +126,7 @@ class Cluster(Assertions, ClusterFaults):
             node_properties or {},
             tuple(accounts),
             namesrv_properties or {},
+            tls,
         )
         plan.check()
         if clock not in ("real", "virtual"):
@@ -128,6 +136,10 @@ class Cluster(Assertions, ClusterFaults):
         if clock == "virtual" and directory is not None:
             raise ValueError(
                 f"directory={directory} has no meaning in virtual time, where disks are in memory"
+            )
+        if clock == "virtual" and tls:
+            raise ValueError(
+                "tls=True has no meaning in virtual time, where no connection is encrypted"
             )
         self._plan = plan
         self._is_virtual = clock == "virtual"
@@ -153,6 +165,18 @@ class Cluster(Assertions, ClusterFaults):
     def namesrv(self) -> str:
         """The name servers' addresses in one text, as clients take it."""
         return self._started().namesrv
+
+    @property
+    def tls(self) -> Tls | None:
+        """The settings with which clients connect, None for a cluster without `tls=True`."""
+        certificates = getattr(self._started(), "certificates", None)
+        if certificates is None:
+            return None
+        return Tls(
+            ca_file=str(certificates.authority),
+            cert_file=str(certificates.client),
+            key_file=str(certificates.client_key),
+        )
 
     @property
     def name_servers(self) -> list[NameServer]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
 from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
+from cometmq.runtime.certificates import Certificates, make_certificates
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.files import SYSTEM_FILES
 from cometmq.testing.accounts import access_properties
 from cometmq.testing.ports import HeldPort
@@ -46,6 +50,8 @@ class RealServers:
         self._plan = plan
         self._directory = directory
         self._temporary: Path | None = None
+        self.certificates: Certificates | None = None
+        self._tls: dict[str, str] = {}
         self._ports: dict[str, HeldPort] = {}
         self.places = BrokerPlaces(plan)
         self.servers: dict[str, Broker | NameServer] = {}
@@ -67,6 +73,8 @@ class RealServers:
             self._temporary = Path(tempfile.mkdtemp(prefix="cometmq-"))
         names = self._plan.name_server_names()
         try:
+            if self._plan.tls:
+                await self._make_certificates()
             for name in names:
                 self._ports[name] = HeldPort()
             for name in self.places.names():
@@ -79,6 +87,13 @@ class RealServers:
         except BaseException:
             await self.stop()
             raise
+
+    async def _make_certificates(self) -> None:
+        make = partial(
+            make_certificates, self.directory / "tls", [_LOOPBACK, "localhost"], SYSTEM_CLOCK
+        )
+        self.certificates = await asyncio.get_running_loop().run_in_executor(None, make)
+        self._tls = self.certificates.server_properties("enforcing")
 
     async def stop(self) -> None:
         """Stop all servers and remove the temporary directory. Idempotent."""
@@ -108,6 +123,7 @@ class RealServers:
             "kvConfigPath": str(directory / "kvConfig.json"),
             "configStorePath": str(directory / "namesrv.properties"),
             **self._metrics(),
+            **self._tls,
             **self._plan.namesrv_properties,
         }
         server = NameServer(*namesrv_configs(properties, source="namesrv_properties"))
@@ -131,6 +147,7 @@ class RealServers:
             "storePathRootDir": str(self.directory / name),
             "metricsPromExporterPort": "0",
             "haListenPort": str(port + HA_PORT_DISTANCE),
+            **self._tls,
         }
         home = self.directory / "accounts" / name
         defaults |= access_properties(home, self._plan.accounts, SYSTEM_FILES)

@@ -23,7 +23,8 @@ class ClusterPlan(NamedTuple):
     """Says which servers a cluster has, and with which settings.
 
     `properties` are for every broker, `node_properties` for the broker of the node that is named,
-    `namesrv_properties` for every name server. With `accounts` every broker has access control.
+    `namesrv_properties` for every name server. With `accounts` every broker has access control, with
+    `tls` servers talk TLS, and nothing else.
     """
 
     name_servers: int = 1
@@ -34,6 +35,7 @@ class ClusterPlan(NamedTuple):
     node_properties: Mapping[str, Mapping[str, str]] = {}
     accounts: tuple[Account, ...] = ()
     namesrv_properties: Mapping[str, str] = {}
+    tls: bool = False
 
     def name_server_names(self) -> list[str]:
         return [name_server_name(index) for index in range(self.name_servers)]

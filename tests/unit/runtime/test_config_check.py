@@ -104,18 +104,12 @@ def test_very_many_mistakes_are_not_all_told() -> None:
 
 
 ASKED = {
-    "tls.enable": "true",
     "tlsEnable": "true",
-    "tls.server.mode": "enforcing",
     "tlsServerMode": "ENFORCING",
     "tlsMode": "enforcing",
-    "tls.server.authClient": "true",
     "tlsServerAuthClient": "true",
-    "tls.server.need.client.auth": "require",
     "tlsServerNeedClientAuth": "optional",
-    "tls.client.authServer": "true",
     "tlsClientAuthServer": "true",
-    "useTLS": "true",
     "enableDLegerCommitLog": "true",
     "enableControllerMode": "true",
     "enabledAppendPropCRC": "true",
@@ -125,10 +119,8 @@ ASKED = {
 }
 HARMLESS = {
     "metricsExporterType": "PROM",
-    "tls.server.mode": "permissive",
     "tlsServerMode": "disabled",
     "tlsMode": "permissive",
-    "tls.server.need.client.auth": "none",
     "tlsServerNeedClientAuth": "none",
 }
 

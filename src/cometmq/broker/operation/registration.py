@@ -6,6 +6,7 @@ Java: BrokerOuterAPI, BrokerController.registerBrokerAll.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -78,6 +79,7 @@ class Registration:
         credentials: Credentials | None = None,
         master: KnownMaster | None = None,
         on_connect: Callable[[Connection], None] = lambda _: None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -87,7 +89,7 @@ class Registration:
         self._master = master
         self._on_connect = on_connect
         self._client = RemotingClient(
-            on_connect=self._connected, credentials=credentials, network=network
+            on_connect=self._connected, credentials=credentials, tls=tls, network=network
         )
         self._changed: dict[str, TopicConfig] = {}
         self._all_due = False

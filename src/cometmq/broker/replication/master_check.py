@@ -5,6 +5,8 @@ from it; and one that has our name and id already, before we start beside it.
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
@@ -54,6 +56,7 @@ async def check_alone(
     own_address: str,
     network: Network,
     credentials: Credentials | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> None:
     """Raise ConfigError if a broker that runs elsewhere has this broker's name and id.
 
@@ -63,7 +66,7 @@ async def check_alone(
     answer is one that the broker had before, or one whose broker is gone: so this notices mistakes,
     and is no lock. It takes a name server's time-out at most, and that of a broker.
     """
-    client = RemotingClient(credentials=credentials, network=network)
+    client = RemotingClient(credentials=credentials, tls=tls, network=network)
     try:
         found = await asyncio.gather(
             *(_holder(client, config, server) for server in config.name_servers())

@@ -22,6 +22,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.server_tls import ServerTls
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
@@ -52,10 +53,14 @@ class Replication(Service):
         broker_tables: BrokerTables,
         users: UserStore | None = None,
         credentials: Credentials | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._parts = parts
         self._users = users
-        self._client = RemotingClient(credentials=credentials, network=network)
+        own_tls = None if tls is None else tls.own
+        if parts.replication.ha_tls_enable and own_tls is None:
+            raise ConfigError("haTlsEnable=true needs tls.enable=true, and has its certificates")
+        self._client = RemotingClient(credentials=credentials, tls=own_tls, network=network)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
         self.known_master: KnownMaster | None = None
@@ -77,6 +82,7 @@ class Replication(Service):
                 clock=parts.clock,
                 network=network,
                 compare=self._compare,
+                tls=own_tls if parts.replication.ha_tls_enable is not False else None,
             )
         else:
             self.master = ReplicationMaster(
@@ -86,7 +92,9 @@ class Replication(Service):
                 network=network,
                 workers=parts.workers,
                 disk=parts.disk,
+                tls=tls,
             )
+            self.master.on_limit = parts.handlers.limit_hits.hit
 
     async def bind(self, broker_port: int) -> int | None:
         """Take the port for slaves and return it: `haListenPort`, else the one behind the broker's.

@@ -363,8 +363,10 @@ class Transactions:
         if len(self.table) >= self._config.max_unresolved_transactions:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"{len(self.table)} transactions wait for their end, the limit is "
-                "maxUnresolvedTransactions; end some, or raise it",
+                f"{len(self.table)} transactions wait for their end, the limit "
+                f"maxUnresolvedTransactions is {self._config.max_unresolved_transactions}; end some, "
+                "or raise it",
+                limit="maxUnresolvedTransactions",
             )
         properties = message.properties
         if not properties.get(p.PRODUCER_GROUP):
