@@ -102,10 +102,7 @@ class RetryHandler:
             )
         if group.retry_queue_nums > 0:
             max_times = self._max_times(group, header.max_reconsume_times, call.version, connection)
-            record = self._record_at(header.offset, header.origin_msg_id)
-            # Otherwise a group could have any message sent to its own retry topic.
-            check_found(self._handlers, requests.CONSUMER_SEND_MSG_BACK, connection, call, record)
-            message = self._retried(header, group, max_times, record)
+            message = self._retried(connection, call, group, max_times)
             if not self._topics.is_written(message.topic):
                 connection.reply_when(call, self._put_when_written(group.group_name, message))
                 return None
@@ -147,11 +144,12 @@ class RetryHandler:
 
     def _retried(
         self,
-        header: ConsumerSendMsgBackRequestHeader,
+        connection: Connection,
+        call: Request[ConsumerSendMsgBackRequestHeader],
         group: SubscriptionGroupConfig,
         max_times: int,
-        record: StoredRecord,
     ) -> IncomingMessage:
+        header = call.header
         topic = self._topics.create_for_group(
             names.retry_topic(header.group), group.retry_queue_nums
         )
@@ -160,6 +158,9 @@ class RetryHandler:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic.topic_name}] sending message is forbidden: perm is {topic.perm}",
             )
+        record = self._record_at(header.offset, header.origin_msg_id)
+        # Otherwise a group could have any message sent to its own retry topic.
+        check_found(self._handlers, requests.CONSUMER_SEND_MSG_BACK, connection, call, record)
         message = self._once_more(record)
         message.topic = topic.topic_name
         # The topic keeps the queues that it was made with, whatever the group has got since.
