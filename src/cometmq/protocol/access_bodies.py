@@ -25,6 +25,9 @@ class CreateAccessConfigRequestHeader(Header):
     topic_perms: str | None = None
     white_remote_address: str | None = None
 
+    def __repr__(self) -> str:
+        return f"CreateAccessConfigRequestHeader(access_key={self.access_key!r})"
+
 
 class DeleteAccessConfigRequestHeader(Header):
     """Code 51."""
@@ -43,10 +46,12 @@ class GetBrokerAclConfigResponseHeader(Header):
 
 
 class UpdateGlobalWhiteAddrsConfigRequestHeader(Header):
-    """Code 53: addresses separated by commas. An empty path stands for the default file."""
+    """Code 53: addresses separated by commas. Without a path, or with an empty one, they are for
+    the default file; mqadmin of 4.9 sends none.
+    """
 
-    acl_file_full_path: str
     global_white_addrs: str
+    acl_file_full_path: str | None = None
 
 
 # ACL 2.0

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from cometmq.errors import ClientStateError, CometMQError, ConfigError, IllegalArgumentError
+from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.testing.accounts import ADMINISTRATOR, Account
 from cometmq.testing.assertions import Assertions
 from cometmq.testing.cluster_faults import ClusterFaults
 from cometmq.testing.faults import (
@@ -58,7 +61,17 @@ class Cluster(Assertions, ClusterFaults):
 
     `properties` are entries of every broker's configuration, under RocketMQ's keys; with
     metricsExporterType=PROM the name servers tell metrics, too, each server on a free port.
-    `node_properties` are entries for one node's broker, by the node's name.
+    `node_properties` are entries for one node's broker, by the node's name, and
+    `namesrv_properties` for every name server.
+
+    With `accounts` the brokers have access control (ACL 1.0): they serve only who signs with one of
+    these accounts, and only what it may do. The calls of this class go on working, by an account of
+    the cluster's own, `administrator`.
+
+    With `tls=True`, in real time only, all servers and their slaves talk TLS and refuse plain
+    connections, by certificates that are made beneath the directory (which needs the extra
+    `certificates`); `tls` has the settings for clients. `properties` may change that, as by
+    `tls.server.mode=permissive`.
 
     In real time (the default) the servers listen on free ports of this machine, and a server keeps
     its port while it is stopped and when it is started again. With `directory` the stores lie there
@@ -99,7 +112,10 @@ class Cluster(Assertions, ClusterFaults):
         master_role: str = "ASYNC_MASTER",
         properties: Mapping[str, str] | None = None,
         node_properties: Mapping[str, Mapping[str, str]] | None = None,
+        accounts: Iterable[Account] = (),
+        namesrv_properties: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        tls: bool = False,
     ) -> None:
         plan = ClusterPlan(
             name_servers,
@@ -108,6 +124,9 @@ class Cluster(Assertions, ClusterFaults):
             master_role,
             {**_from_environment(), **(properties or {})},
             node_properties or {},
+            tuple(accounts),
+            namesrv_properties or {},
+            tls,
         )
         plan.check()
         if clock not in ("real", "virtual"):
@@ -117,6 +136,10 @@ class Cluster(Assertions, ClusterFaults):
         if clock == "virtual" and directory is not None:
             raise ValueError(
                 f"directory={directory} has no meaning in virtual time, where disks are in memory"
+            )
+        if clock == "virtual" and tls:
+            raise ValueError(
+                "tls=True has no meaning in virtual time, where no connection is encrypted"
             )
         self._plan = plan
         self._is_virtual = clock == "virtual"
@@ -130,9 +153,30 @@ class Cluster(Assertions, ClusterFaults):
     # What runs
 
     @property
+    def administrator(self) -> Credentials:
+        """By what `admin` clients may do everything at brokers that have `accounts`."""
+        return ADMINISTRATOR.credentials
+
+    @property
+    def _asks_as(self) -> Credentials | None:
+        return self.administrator if self._plan.accounts else None
+
+    @property
     def namesrv(self) -> str:
         """The name servers' addresses in one text, as clients take it."""
         return self._started().namesrv
+
+    @property
+    def tls(self) -> Tls | None:
+        """The settings with which clients connect, None for a cluster without `tls=True`."""
+        certificates = getattr(self._started(), "certificates", None)
+        if certificates is None:
+            return None
+        return Tls(
+            ca_file=str(certificates.authority),
+            cert_file=str(certificates.client),
+            key_file=str(certificates.client_key),
+        )
 
     @property
     def name_servers(self) -> list[NameServer]:

@@ -61,7 +61,11 @@ LIVE_KEYS: Final = frozenset(
         "maxConsumerOffsets",
         "maxGroups",
         "maxGroupsMadePerSecond",
+        "maxConnections",
+        "maxConnectionsPerAddress",
         "maxHeldPulls",
+        "maxHeldPullsPerConnection",
+        "maxQueues",
         "maxTopics",
         "maxTopicsMadePerSecond",
         "maxUnresolvedTransactions",
@@ -95,7 +99,6 @@ _ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS | replication_config.LIVE_
 # exports no configuration, and the last one it exports as the number of processors.
 _FIXED: Final = {
     "filterServerNums": "0",
-    "useTLS": "false",
     "clientCallbackExecutorThreads": str(os.cpu_count() or 1),
 }
 # Java: initConfigBlackList; `configBlackList` may name more.
@@ -124,10 +127,11 @@ class ConfigHandlers:
         self._config = parts.config
         self._store = parts.store
         self._replication = parts.replication
+        self._access = parts.access
         self._clock = parts.clock
         self._topics = parts.topics
         self._configuration = Configuration(
-            [parts.config, parts.store.config, parts.replication], given.properties
+            [parts.config, parts.store.config, parts.replication, parts.access], given.properties
         )
         more = given.properties.get("configBlackList", "").split(";")
         self._black_list = _BLACK_LIST | {key.strip() for key in more}
@@ -183,7 +187,7 @@ class ConfigHandlers:
 
     def _check(self, changes: Mapping[str, str], source: str) -> None:
         """Raise ConfigError unless every change can be made now."""
-        configs = (self._config, self._store.config, self._replication)
+        configs = (self._config, self._store.config, self._replication, self._access)
         given = self._configuration.properties().keys()
         classes = tuple(map(type, configs))
         check_update(

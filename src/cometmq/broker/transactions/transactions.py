@@ -7,6 +7,9 @@ a missing verdict (see `check.py` and `service.py`).
 
 Unlike Java's, this broker knows which half messages are unresolved. So a verdict that comes again
 changes nothing, and a message whose check fails holds up no other.
+
+Longer than 500 lines: what may happen to a half message between its arrival and its end shares one
+table and is in one place.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
@@ -98,6 +102,8 @@ class Transactions:
     ) -> None:
         self._config = config
         self._store = store
+        # Those that `register` gives; none check anything before.
+        self._handlers = Handlers()
         self._topics = topics
         self._offsets = offsets
         self._put = put
@@ -131,6 +137,7 @@ class Transactions:
             recovery.run(half_offset, op_offset)
 
     def register(self, handlers: Handlers) -> None:
+        self._handlers = handlers
         handlers.register(requests.END_TRANSACTION, self._on_end_transaction)
         handlers.register(requests.RESUME_CHECK_HALF_MESSAGE, self._on_resume)
 
@@ -359,8 +366,10 @@ class Transactions:
         if len(self.table) >= self._config.max_unresolved_transactions:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"{len(self.table)} transactions wait for their end, the limit is "
-                "maxUnresolvedTransactions; end some, or raise it",
+                f"{len(self.table)} transactions wait for their end, the limit "
+                f"maxUnresolvedTransactions is {self._config.max_unresolved_transactions}; end some, "
+                "or raise it",
+                limit="maxUnresolvedTransactions",
             )
         properties = message.properties
         if not properties.get(p.PRODUCER_GROUP):
@@ -489,12 +498,20 @@ class Transactions:
                 from_check=header.from_transaction_check,
             )
             return None
+        if self._handlers.checks_resources:
+            half = self._prepared(header)
+            check_found(self._handlers, requests.END_TRANSACTION, connection, request, half.record)
         self.end(header)
         return response(ResponseCode.SUCCESS)
 
     def _on_resume(
-        self, _connection: Connection, request: Request[ResumeCheckHalfMessageRequestHeader]
+        self, connection: Connection, request: Request[ResumeCheckHalfMessageRequestHeader]
     ) -> RemotingCommand:
         header = request.header
+        if self._handlers.checks_resources:
+            half = self._resumable(header.msg_id)
+            check_found(
+                self._handlers, requests.RESUME_CHECK_HALF_MESSAGE, connection, request, half.record
+            )
         self.resume(header.msg_id)
         return response(ResponseCode.SUCCESS)
