@@ -21,10 +21,16 @@ from tests.access.matrix import (
     forgeries,
     stale,
 )
+from tests.access.samples import TOPIC, sample
 from tests.access.servers import SERVERS, Guarded, guarded_cluster
 from tests.access.variants import VARIANTS, Variant
 
-from cometmq.protocol.request_type import Right
+from cometmq.protocol.request_type import AnyRequestType, Right
+from cometmq.protocol.requests import (
+    CONSUMER_SEND_MSG_BACK,
+    SEND_MESSAGE_V2,
+    VIEW_MESSAGE_BY_ID,
+)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["acl1", "acl2"])
@@ -116,3 +122,30 @@ def test_names_left_out_and_retry_topics_open_no_door(guarded: Guarded, variant:
     answers = ask_all(guarded.address("broker"), questions)
     let_in = {question.case for question, told in answers if told.verdict is Verdict.LET_IN}
     assert let_in == {OWNER.name, *variant.let_in(guarded.acl)}
+
+
+@pytest.mark.parametrize(
+    ("row", "ext", "reader"),
+    [
+        (VIEW_MESSAGE_BY_ID, {"topic": TOPIC}, "topic-only"),
+        (CONSUMER_SEND_MSG_BACK, {}, {1: "subscriber", 2: "sub"}),
+    ],
+    ids=["view", "send back"],
+)
+def test_a_message_of_another_topic_is_not_reached_by_its_place(
+    guarded: Guarded, row: AnyRequestType, ext: dict[str, str], reader: str | dict[int, str]
+) -> None:
+    name = reader if isinstance(reader, str) else reader[guarded.acl]
+    [actor] = [each for each in guarded.actors if each.name == name]
+    verdicts = []
+    for topic in (TOPIC, "matrix-hidden"):
+        send = sample(SEND_MESSAGE_V2)
+        send = send._replace(ext={**send.ext, "b": topic})
+        [(_, stored)] = answers_to(guarded.address("broker"), [as_actor(send, OWNER)])
+        # An offset id is the address, then where the message begins in the log.
+        offset = int(stored.ext["msgId"][-16:], 16)
+        asking = sample(row)
+        asking = asking._replace(ext={**asking.ext, **ext, "offset": str(offset)})
+        [(_, told)] = ask_all(guarded.address("broker"), [as_actor(asking, actor)])
+        verdicts.append(told.verdict)
+    assert verdicts == [Verdict.LET_IN, Verdict.DENIED]

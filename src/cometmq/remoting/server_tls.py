@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 # How often the files are looked at.
 _LOOK_PERIOD_S: Final = 2.0
 # How long before its end a certificate is worth a warning, and how often it is repeated.
-_WARN_BEFORE_S: Final = 14 * 86_400
+WARN_BEFORE_S: Final = 14 * 86_400
 _WARN_EVERY_S: Final = 86_400
 # X509_V_ERR_CERT_HAS_EXPIRED
 _EXPIRED: Final = 10
@@ -144,7 +144,7 @@ class ServerTls:
 
     def _warn_of_end(self) -> None:
         left_s, now_ms = self.expires_in_s, self._clock.now_ms()
-        if left_s is None or left_s > _WARN_BEFORE_S:
+        if left_s is None or left_s > WARN_BEFORE_S:
             self._warned_ms = 0
             return
         if now_ms - self._warned_ms < _WARN_EVERY_S * 1000:
@@ -182,6 +182,16 @@ def server_tls(config: TlsConfig, clock: Clock) -> ServerTls | None:
     if config.mode == "disabled" and not config.encrypts_own:
         return None
     return ServerTls(config, clock)
+
+
+def certificate_left_s(config: TlsConfig, clock: Clock) -> float | None:
+    """Return the seconds until the certificate that lies there expires, 0 after that, None where none
+    is served or its end is unknown. Raises ConfigError if the files cannot be used. Blocks.
+    """
+    if config.mode == "disabled":
+        return None
+    expires_ms = _end_of(config, _serving_context(config))
+    return None if expires_ms is None else max(0.0, (expires_ms - clock.now_ms()) / 1000)
 
 
 def own_settings(config: TlsConfig) -> Tls:

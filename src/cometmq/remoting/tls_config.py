@@ -105,10 +105,13 @@ class TlsConfig:
 
     def _check_certificate(self) -> None:
         if self.mode == "enforcing" and self.tls_server_cert_path is None:
+            where = self.tls_config_file or "the server's file"
+            hint = "`cometmq dev --tls` makes certificates for first steps"
+            if self.tls_test_mode_enable:
+                hint = f"tls.test.mode.enable makes none here, as nobody could trust it; {hint}"
             raise ConfigError(
                 "tls.server.mode=enforcing needs a certificate: set tls.server.certPath and "
-                "tls.server.keyPath (there is no test mode, since nobody could trust what it makes; "
-                "`cometmq dev --tls` makes certificates for first steps)"
+                f"tls.server.keyPath in {where} ({hint})"
             )
         if self.tls_server_cert_path is None and self.tls_server_key_path is not None:
             raise ConfigError(

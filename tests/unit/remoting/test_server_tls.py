@@ -18,6 +18,7 @@ from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader
 from tests.unit.remoting.test_client import call
 from tests.waits import WAIT_S, until
 
+from cometmq.broker.operation.settings_check import check_settings
 from cometmq.errors import ConfigError, RemotingError
 from cometmq.protocol.command import (
     RemotingCommand,
@@ -442,3 +443,17 @@ async def test_a_reader_that_sleeps_is_seen_behind_tls(files: Files) -> None:
 
 def asked_bytes(command: RemotingCommand) -> bytes:
     return bytes(encode_command(command, SerializeType.JSON))
+
+
+def test_doctor_names_the_end_of_a_certificate_and_files_that_do_not_fit(files: Files) -> None:
+    def told(key: Path) -> str:
+        given = {
+            "tls.server.certPath": str(files.server.certificate),
+            "tls.server.keyPath": str(key),
+        }
+        findings, _ = check_settings(given)
+        (found,) = [each for each in findings if each.check == "tls.server.certPath"]
+        return f"{found.severity} {found.value}"
+
+    assert "the certificate expires in" in told(files.server.key)
+    assert "not that of the certificate" in told(files.other.key)

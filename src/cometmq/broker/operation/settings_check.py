@@ -15,8 +15,10 @@ from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.model.route import MASTER_ID
 from cometmq.remoting.client import split_address
+from cometmq.remoting.server_tls import WARN_BEFORE_S, certificate_left_s
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.addresses import ANY_IPV4, Reach, bare_host, is_own_address, look_up, reach_of
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.config import line_numbers, unknown_keys
 from cometmq.runtime.config_check import find_mistakes
 from cometmq.store.config import StoreConfig
@@ -59,6 +61,7 @@ def check_settings(
     if config is not None:
         config.namesrv_addr = name_servers or config.namesrv_addr
         findings += _of_broker(config, address_of, is_own)
+        findings += _of_tls(config)
         if replication is not None:
             findings += _of_role(config, replication)
     if store_config is not None:
@@ -107,6 +110,26 @@ def _of_broker(
     if config.broker_ip2 is not None:
         yield check_advertised(
             config.broker_ip2, config.bind_address, address_of, is_own, key="brokerIP2"
+        )
+
+
+def _of_tls(config: BrokerConfig) -> Iterator[Finding]:
+    key = "tls.server.certPath"
+    try:
+        left_s = certificate_left_s(config, SYSTEM_CLOCK)
+    except ConfigError as fault:
+        yield error(key, str(fault), "correct the file; the broker does not start")
+        return
+    if left_s is None:
+        return
+    days = f"{left_s / 86_400:.1f} days"
+    if left_s > WARN_BEFORE_S:
+        yield ok(key, f"the certificate is valid for {days} more")
+    else:
+        yield warning(
+            key,
+            f"the certificate expires in {days}" if left_s else "the certificate has expired",
+            "put a new certificate and its key in place; no restart is needed",
         )
 
 
