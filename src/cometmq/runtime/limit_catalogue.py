@@ -44,6 +44,7 @@ _BOTH: Final = (Server.BROKER, Server.NAMESRV)
 # What most limits do to what exceeds them.
 _BUSY: Final = "SYSTEM_BUSY: clients try again"
 _ERROR: Final = "SYSTEM_ERROR"
+_WRONG: Final = "INVALID_PARAMETER"
 _CLOSED: Final = "the connection is closed"
 _ILLEGAL: Final = "MESSAGE_ILLEGAL"
 
@@ -140,8 +141,8 @@ _declare(
 )  # fmt: skip
 _declare(
     "maxWaitingRequestsPerConnection", "requests",
-    "Requests of one connection that wait for their answer in a task or for a message.", _BUSY,
-    "a client pulls once for each of its queues, and Java's allows 65,535 asynchronous calls",
+    "Requests of one connection that tasks are about to answer. Sends and pulls take no task.",
+    _BUSY, "applications make such calls one by one: heartbeats, queries, sent-back messages",
     servers=_BOTH,
 )  # fmt: skip
 _declare(
@@ -216,11 +217,11 @@ _declare(
     "mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
-    "MAX_QUEUES_OF_TOPIC", "queues", "Queues of a topic, also of a retry topic.", _ERROR,
+    "MAX_QUEUES_OF_TOPIC", "queues", "Queues of a topic, also of a retry topic.", _WRONG,
     "Java's clients need one pull for each; a topic has 4 to some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
-    "MAX_ATTRIBUTES_LENGTH", "characters", "The attributes of a topic in a request.", _ERROR,
+    "MAX_ATTRIBUTES_LENGTH", "characters", "The attributes of a topic in a request.", _WRONG,
     "RocketMQ knows five attributes", at="protocol.limits",
 )  # fmt: skip
 _declare(
@@ -376,7 +377,7 @@ _declare(
     "a redrive is an operator's act", at="broker.retries.redrive",
 )  # fmt: skip
 _declare(
-    "MAX_SELECTED", "ids", "Message ids, or keys, of a redrive's selection.", _ERROR,
+    "MAX_SELECTED", "ids", "Message ids, or keys, of a redrive's selection.", _WRONG,
     "more are selected by time or in several redrives", at="broker.retries.redrive_handlers",
 )  # fmt: skip
 
@@ -412,10 +413,10 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_KV_NAME_LENGTH", "characters", "A namespace or a key of the key-value configuration.",
-    _ERROR, "keys are names of topics", at="namesrv.kv_config", servers=_NAMESRV,
+    _WRONG, "keys are names of topics", at="namesrv.kv_config", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
-    "MAX_KV_VALUE_LENGTH", "characters", "A value of the key-value configuration.", _ERROR,
+    "MAX_KV_VALUE_LENGTH", "characters", "A value of the key-value configuration.", _WRONG,
     "values list the brokers of an ordered topic", at="namesrv.kv_config", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
@@ -423,11 +424,11 @@ _declare(
     "values list the brokers of an ordered topic", at="protocol.limits", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
-    "MAX_KV_ENTRIES", "entries", "Entries of the key-value configuration.", _ERROR,
+    "MAX_KV_ENTRIES", "entries", "Entries of the key-value configuration.", _WRONG,
     "one for each ordered topic", at="namesrv.kv_config", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
-    "MAX_KV_TABLE_LENGTH", "characters", "All of the key-value configuration.", _ERROR,
+    "MAX_KV_TABLE_LENGTH", "characters", "All of the key-value configuration.", _WRONG,
     "one for each ordered topic", at="namesrv.kv_config", servers=_NAMESRV,
 )  # fmt: skip
 
