@@ -70,6 +70,9 @@ class Stage:
         return await self.peer(node=self.cluster.nodes.brokers[0])
 
 
+Act = Callable[[Stage], Awaitable[Answers]]
+
+
 @dataclass
 class Case:
     """How to exceed a limit.
@@ -78,7 +81,7 @@ class Case:
     `value` is what the refusal says of the limit, None if it is the catalogue's default.
     """
 
-    act: Callable[[Stage], Awaitable[Iterable[RemotingCommand]]]
+    act: Act
     properties: Mapping[str, str] = field(default_factory=dict)
     patches: tuple[tuple[Any, str, int], ...] = ()
     value: int | None = None
@@ -89,8 +92,8 @@ class Case:
 CASES: Final[dict[str, Case]] = {}
 
 
-def case(name: str, **options: Any) -> Callable[[Callable[[Stage], Any]], Callable[[Stage], Any]]:
-    def take(act: Callable[[Stage], Any]) -> Callable[[Stage], Any]:
+def case(name: str, **options: Any) -> Callable[[Act], Act]:
+    def take(act: Act) -> Act:
         assert name not in CASES
         CASES[name] = Case(act, **options)
         return act
@@ -98,11 +101,11 @@ def case(name: str, **options: Any) -> Callable[[Callable[[Stage], Any]], Callab
     return take
 
 
-def patched(module: Any, name: str, value: int, **options: Any) -> Any:
+def patched(module: Any, name: str, value: int, **options: Any) -> Callable[[Act], Act]:
     return case(name, patches=((module, name, value),), value=value, **options)
 
 
-def setting(name: str, value: int, **options: Any) -> Any:
+def setting(name: str, value: int, **options: Any) -> Callable[[Act], Act]:
     return case(name, properties={name: str(value)}, value=value, **options)
 
 
@@ -573,14 +576,14 @@ async def many_offsets(stage: Stage) -> Answers:
 @patched(queue_locks, "MAX_LOCKS_PER_GROUP", 2, silent=True)
 async def many_locks_of_a_group(stage: Stage) -> Answers:
     answer = await lock(await stage.peer(), 3)
-    assert len(json.loads(answer.body)["lockOKMQSet"]) == 2
+    assert len(json.loads(bytes(answer.body))["lockOKMQSet"]) == 2
     return []
 
 
 @patched(queue_locks, "MAX_LOCKS", 1, silent=True)
 async def many_locks(stage: Stage) -> Answers:
     answer = await lock(await stage.peer(), 3)
-    assert len(json.loads(answer.body)["lockOKMQSet"]) == 1
+    assert len(json.loads(bytes(answer.body))["lockOKMQSet"]) == 1
     return []
 
 
@@ -589,7 +592,7 @@ async def many_locking_groups(stage: Stage) -> Answers:
     peer = await stage.peer()
     await lock(peer, 1)
     answer = await lock(peer, 1, "another")
-    assert json.loads(answer.body)["lockOKMQSet"] == []
+    assert json.loads(bytes(answer.body))["lockOKMQSet"] == []
     return []
 
 
@@ -871,7 +874,7 @@ async def play(stage: Stage, name: str, case: Case) -> None:
     enough = asyncio.Event()
     others = asyncio.create_task(go_on_sending(stage, bystander, enough))
     before = stage.sent
-    refused = list(await case.act(stage))
+    refused = await case.act(stage)
     await asyncio.sleep(0.2)
     enough.set()
     await others
