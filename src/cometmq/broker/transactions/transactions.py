@@ -7,6 +7,8 @@ a missing verdict (see `check.py` and `service.py`).
 
 Unlike Java's, this broker knows which half messages are unresolved. So a verdict that comes again
 changes nothing, and a message whose check fails holds up no other.
+
+Longer than 500 lines: preparing, ending and giving up change the same table and its progress.
 """
 
 from __future__ import annotations
