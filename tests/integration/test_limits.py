@@ -12,11 +12,13 @@ import json
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.integration.hostile_peer import Peer
 from tests.integration.raw_client import batch_body, pull_ext, send_ext
+from tests.unit.remoting import test_server_tls
 
 from cometmq.broker import long_answer
 from cometmq.broker.filters import predicates
@@ -90,6 +92,11 @@ class Case:
 
 
 CASES: Final[dict[str, Case]] = {}
+# Handshakes need sockets and certificates.
+HIT_ELSEWHERE: Final = dict.fromkeys(
+    ("tlsHandshakeTimeoutSeconds", "maxTlsHandshakes", "maxTlsHandshakesPerSecond"),
+    test_server_tls.__file__,
+)
 
 
 def case(name: str, **options: Any) -> Callable[[Act], Act]:
@@ -895,7 +902,14 @@ async def play(stage: Stage, name: str, case: Case) -> None:
         assert "; " in remedy, f"no remedy: {answer.remark}"
 
 
-@pytest.mark.parametrize("name", LIMITS)
+def test_every_limit_is_hit_by_a_test() -> None:
+    assert CASES.keys().isdisjoint(HIT_ELSEWHERE)
+    assert LIMITS.keys() == CASES.keys() | HIT_ELSEWHERE.keys()
+    for name, file in HIT_ELSEWHERE.items():
+        assert f'hits["{name}"]' in Path(file).read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_a_limit_refuses_says_so_and_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     for module, constant, value in case.patches:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.route import MASTER_ID
@@ -20,6 +21,7 @@ from cometmq.remoting.client import split_address
 from cometmq.remoting.connection import DEFAULT_KEPT_BYTES, DEFAULT_WAITING_REQUESTS
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.remoting.server import DEFAULT_CONNECTIONS, DEFAULT_CONNECTIONS_PER_ADDRESS
+from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import bare_host, host_name, own_address
@@ -33,7 +35,7 @@ def _own_name() -> str:
 
 
 @dataclass
-class BrokerConfig:
+class BrokerConfig(TlsConfig):
     broker_name: str = field(default_factory=_own_name)
     broker_cluster_name: str = "DefaultCluster"
     broker_id: int = field(default=0, metadata={"min": 0})
@@ -151,6 +153,7 @@ class BrokerConfig:
     metrics_max_histograms: int = field(default=200, metadata={"min": 0, "max": 10_000})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
         check_host("brokerIP1", self.broker_ip1, "advertisedPort")
@@ -189,7 +192,7 @@ def check_host(key: str, host: str, port_key: str) -> None:
 _SLAVE_MEMORY_RATIO: Final = 10
 
 # The classes that share a broker's configuration file.
-CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig)
+CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig, AccessConfig)
 
 _NO_COPIES: Final = (
     "asks for copies on other brokers, which CometMQ does not make yet: take it out where one copy "
@@ -200,7 +203,6 @@ _COPIES: Final = Promise(is_true, _NO_COPIES)
 # Settings of Java's broker that this broker cannot honour yet.
 BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     **SERVER_PROMISES,
-    "useTLS": SERVER_PROMISES["tls.enable"],
     "enableDLegerCommitLog": _COPIES,
     "enableControllerMode": _COPIES,
     "enabledAppendPropCRC": Promise(
@@ -214,14 +216,15 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
 
 def broker_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
-    """Return the settings of the broker, of its store and of its copies, as its role has them.
+) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig, AccessConfig]:
+    """Return the settings of the broker, of its store, of its copies, as its role has them, and of
+    its access control.
 
     Raises ConfigError with every mistake.
     """
-    config, store_config, replication = checked_configs(
+    config, store_config, replication, access = checked_configs(
         CONFIG_CLASSES,
-        properties,
+        with_tls_file(properties),
         server="broker",
         source=source,
         file=file,
@@ -229,7 +232,7 @@ def broker_configs(
         lenient=lenient,
     )
     _obey_role(config, store_config, replication, source)
-    return config, store_config, replication
+    return config, store_config, replication, access
 
 
 def _obey_role(

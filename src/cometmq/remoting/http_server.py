@@ -140,8 +140,6 @@ class HttpServer:
                 self._host,
                 self._port,
                 backlog=_BACKLOG,
-                tls=None,
-                handshake_timeout_s=0,
             )
         except OSError as error:
             raise ConfigError(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -20,11 +19,16 @@ from cometmq.remoting.connection import (
     close_all,
 )
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.handshakes import Door
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.runtime.addresses import join_address
+from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner, quiet_if
+
+if TYPE_CHECKING:
+    from cometmq.remoting.server_tls import ServerTls
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +39,6 @@ DEFAULT_CONNECTIONS: Final = 50_000
 DEFAULT_CONNECTIONS_PER_ADDRESS: Final = 20_000
 # A connection may stay silent for this long, since clients connect in order to ask at once.
 _SILENT_AT_LEAST_S: Final = 1.0
-_HANDSHAKE_AT_MOST_S: Final = 10.0
 
 
 class Places:
@@ -80,9 +83,9 @@ class RemotingServer:
     after `silent_timeout_s`, and one whose frame does not arrive in time (see `ConnectionLimits`).
     Where `places` has no more, or when few file descriptors are left, a new connection takes the
     place of the one that has been silent for longest, or is told the reason and closed. `holdings`
-    bounds what all connections hold; several listeners may share it, and `places`. With `ssl` every connection is encrypted, and
-    is closed if its handshake takes longer than `silent_timeout_s` or ten seconds. The port is taken
-    from `network`.
+    bounds what all connections hold; several listeners may share it, and `places`. With `tls`, whose
+    certificates are loaded, it serves TLS as its mode says, and connections have a place from the
+    moment when they are accepted. The port is taken from `network`.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class RemotingServer:
         silent_timeout_s: float = SILENT_TIMEOUT_S,
         places: Places | None = None,
         backlog: int = 1024,
-        ssl: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
         network: Network = TCP_NETWORK,
@@ -115,7 +118,8 @@ class RemotingServer:
         self._silent_timeout_s = min(silent_timeout_s, idle_timeout_s)
         self._places = places or Places()
         self._backlog = backlog
-        self._ssl = ssl
+        self._tls = tls
+        self._door: Door | None = None
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
@@ -142,19 +146,30 @@ class RemotingServer:
 
         Raises ConfigError when the address is taken or does not belong to this machine.
         """
-        # During its handshake a connection does not count towards any limit.
-        handshake_timeout_s = min(_HANDSHAKE_AT_MOST_S, self._silent_timeout_s)
         try:
-            self._listener = await self._network.listen(
-                self._new_connection,
-                self._host,
-                self._port,
-                backlog=self._backlog,
-                tls=self._ssl,
-                handshake_timeout_s=handshake_timeout_s,
-            )
+            if self._tls is None or self._tls.mode == "disabled":
+                self._listener = await self._network.listen(
+                    self._new_connection, self._host, self._port, backlog=self._backlog
+                )
+            else:
+                self._listener = await self._listen_by_door(self._tls)
         except OSError as error:
             raise ConfigError(_listen_fault(self._host, self._port, error)) from error
+
+    async def _listen_by_door(self, tls: ServerTls) -> Listener:
+        self._door = Door(
+            tls,
+            mode=tls.mode,
+            admit=self._admit,
+            on_leave=self._leaves_door,
+            on_limit=self._handlers.limit_hits.hit,
+            new_protocol=self._new_connection,
+            silent_timeout_s=self._silent_timeout_s,
+            owner=self._owner,
+        )
+        return await self._network.accept(
+            self._door.arrived, self._host, self._port, backlog=self._backlog
+        )
 
     async def start(self) -> None:
         """Listen; call `bind` first if the caller has not."""
@@ -181,6 +196,8 @@ class RemotingServer:
         self._closing = True
         if self._listener is not None:
             self._listener.close()
+        if self._door is not None:
+            self._door.close()
         await self._owner.close()
         await close_all(self.connections)
         if self._listener is not None:
@@ -211,6 +228,23 @@ class RemotingServer:
         if self._on_connect is not None:
             self._on_connect(connection)
 
+    def _admit(self, arrival: Arrival) -> bool:
+        """Return whether there is room for a connection that was just accepted."""
+        if self._closing:
+            return False
+        full = self._no_place(arrival.peer_ip, arrival.descriptor)
+        if full is None:
+            self._places.take(arrival.peer_ip)
+            return True
+        limit, reason = full
+        self._handlers.limit_hits.hit(limit)
+        self._tell_refusal(arrival.peer, reason)
+        return False
+
+    def _leaves_door(self, arrival: Arrival) -> None:
+        """Free a place: the connection is closed, or takes one as any that is served."""
+        self._places.free(arrival.peer_ip)
+
     def _disconnected(self, connection: Connection) -> None:
         self._places.free(connection.peer_ip)
         self.connections.pop(connection, None)
@@ -218,48 +252,68 @@ class RemotingServer:
         if self._on_disconnect is not None:
             self._on_disconnect(connection)
 
+    @property
+    def open_count(self) -> int:
+        """Return how many connections are open, with those that are not served yet."""
+        return len(self.connections) + (0 if self._door is None else len(self._door.guests))
+
     def _admits(self, connection: Connection) -> bool:
         """Return whether there is a place for a new connection; if not, turn it away."""
-        places, address = self._places, connection.peer_ip
+        full = self._no_place(connection.peer_ip, connection.descriptor)
+        if full is None:
+            return True
+        limit, reason = full
+        connection.turn_away(reason, limit=limit)
+        self._tell_refusal(connection.peer, reason)
+        return False
+
+    def _no_place(self, address: str, descriptor: int) -> tuple[str, str] | None:
+        """Return the limit, and a text, that keeps a new connection out; None if it has a place.
+
+        Who has been silent for longest makes room.
+        """
+        places = self._places
         hits = self._handlers.limit_hits
         if 0 < places.max_per_address <= places.of(address):
-            self._refuse(
-                connection,
+            return (
                 "maxConnectionsPerAddress",
-                f"{places.of(address)} connections from {address} are open, the limit "
-                f"maxConnectionsPerAddress is {places.max_per_address}; close some, use more "
-                "addresses, or raise it",
+                (
+                    f"{places.of(address)} connections from {address} are open, the limit "
+                    f"maxConnectionsPerAddress is {places.max_per_address}; close some, use more "
+                    "addresses, or raise it"
+                ),
             )
-            return False
         if places.taken >= places.max_in_all:
             if self._drop_silent():
                 hits.hit("maxConnections")
-                return True
-            self._refuse(
-                connection,
+                return None
+            return (
                 "maxConnections",
-                f"{places.taken} connections are open, the limit maxConnections is "
-                f"{places.max_in_all}; try again later, or raise it",
+                (
+                    f"{places.taken} connections are open, the limit maxConnections is "
+                    f"{places.max_in_all}; try again later, or raise it"
+                ),
             )
-            return False
-        if connection.descriptor >= self._most_descriptors:
+        if descriptor >= self._most_descriptors:
             if self._drop_silent():
                 hits.hit("RLIMIT_NOFILE")
-                return True
-            self._refuse(
-                connection,
+                return None
+            return (
                 "RLIMIT_NOFILE",
-                f"{places.taken} connections are open and too few file descriptors are left: the "
-                f"limit RLIMIT_NOFILE is {self._descriptor_limit}, of which "
-                f"{self._descriptor_limit - self._most_descriptors} are kept for files; raise the "
-                "limit (ulimit -n, or LimitNOFILE in the systemd unit)",
+                (
+                    f"{places.taken} connections are open and too few file descriptors are left: the "
+                    f"limit RLIMIT_NOFILE is {self._descriptor_limit}, of which "
+                    f"{self._descriptor_limit - self._most_descriptors} are kept for files; raise the "
+                    "limit (ulimit -n, or LimitNOFILE in the systemd unit)"
+                ),
             )
-            return False
-        return True
+        return None
 
     def _drop_silent(self) -> bool:
         """Close the connection that has been silent for longest; return whether there was one."""
         silent_before = asyncio.get_running_loop().time() - _SILENT_AT_LEAST_S
+        if self._door is not None and self._door.drop_silent(silent_before):
+            return True
         while self._silent:
             oldest = next(iter(self._silent))
             if oldest.heard:
@@ -273,16 +327,13 @@ class RemotingServer:
             return True
         return False
 
-    def _refuse(self, connection: Connection, limit: str, reason: str) -> None:
-        """Close a new connection; log one line for all that are refused within ten seconds."""
-        connection.turn_away(reason, limit=limit)
+    def _tell_refusal(self, peer: str, reason: str) -> None:
+        """Log one line for all connections that are refused within ten seconds."""
         self._refused += 1
         now = asyncio.get_running_loop().time()
         if now - self._refusal_told_at < _REFUSALS_TOLD_EVERY_S:
             return
-        log.warning(
-            "connections refused", peer=connection.peer, refused=self._refused, reason=reason
-        )
+        log.warning("connections refused", peer=peer, refused=self._refused, reason=reason)
         self._refused = 0
         self._refusal_told_at = now
 

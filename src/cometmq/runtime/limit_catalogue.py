@@ -109,6 +109,24 @@ _declare(
     f"{_BUSY}, then {_CLOSED}", "16 KiB a second is slower than any network in use", servers=_BOTH,
 )  # fmt: skip
 
+# -- TLS --
+
+_declare(
+    "tlsHandshakeTimeoutSeconds", "seconds",
+    "Time from the first byte of a TLS handshake to its end; where TLS is enforced, from the connect.",
+    _CLOSED, "a handshake takes two round trips, and the wait for a place", servers=_BOTH,
+)  # fmt: skip
+_declare(
+    "maxTlsHandshakes", "handshakes", "TLS handshakes that are under way at once.",
+    "the others wait; one that has lasted for more than a second is closed for them",
+    "32 places take 160 handshakes a second from peers 200 ms away", servers=_BOTH, slows=True,
+)  # fmt: skip
+_declare(
+    "maxTlsHandshakesPerSecond", "handshakes", "TLS handshakes that begin within a second.",
+    "the others wait, and addresses take turns",
+    "a handshake with an RSA key of 2,048 bits takes 0.7 ms of the loop", servers=_BOTH, slows=True,
+)  # fmt: skip
+
 # -- bytes --
 
 _declare(
