@@ -5,6 +5,8 @@ method is one step on plain tables, tells by its result what happened, and takes
 only. Two states that Java can get into do not arise here: a broker name without any address (Java
 creates one when it refuses a first registration of a single topic), and a live entry that no scan
 removes (Java keeps such an entry when another broker takes over the id).
+
+Longer than 500 lines: every method keeps several of the tables in step.
 """
 
 from __future__ import annotations

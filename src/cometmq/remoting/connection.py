@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
         self._handler_of = handlers.get
         self._decode_request = handlers.decoder.decode
         self._refused = handlers.refused
-        self._limit_hits = handlers.limit_hits
+        self.limit_hits = handlers.limit_hits
         self._owner = owner
         self._limits = limits
         self._server_side = server_side
@@ -230,10 +230,8 @@ class Connection(asyncio.Protocol):
                     self._deferred.append(frame)
             self._frames.check()
         except ProtocolError as error:
-            self._limit_hits.note(error)
-            log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
             self._fault = error
-            self.close()
+            self._end(error)
         if self._turn is None or not self._turn.take(self):
             self.flush()
         if self._frames.buffered or self.holding.received or self._deferred:
@@ -242,7 +240,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._writable = asyncio.Event()
         if self._server_side and self._transport is not None:
-            self._limit_hits.hit("MAX_UNSENT_BYTES")
+            self.limit_hits.hit("MAX_UNSENT_BYTES")
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -496,7 +494,7 @@ class Connection(asyncio.Protocol):
         The reason goes in an answer that no request asked for. Java's clients log it, ours name it
         in the error of the calls that fail.
         """
-        self._limit_hits.hit(limit)
+        self.limit_hits.hit(limit)
         self.refuse(UNASKED, ResponseCode.SYSTEM_BUSY, reason)
         self.close()
 
@@ -527,7 +525,7 @@ class Connection(asyncio.Protocol):
         Answer an unfinished request with SYSTEM_BUSY, so that its sender knows the reason and
         tries again.
         """
-        self._limit_hits.hit(limit)
+        self.limit_hits.hit(limit)
         unfinished = self._frames.unfinished_header()
         self._frames.drop()
         self._deferred.clear()
@@ -606,11 +604,18 @@ class Connection(asyncio.Protocol):
                     break
                 self._on_frame(frame)
         except ProtocolError as error:
-            self._limit_hits.note(error)
-            log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
-            self.close()
+            self._end(error)
         self.flush()
         self._count_received(new_frame=False)
+
+    def _end(self, error: ProtocolError) -> None:
+        """Close the connection because of bytes that are no request, or are beyond a limit."""
+        log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
+        self.limit_hits.note(error)
+        if error.limit and self._server_side:
+            # The number of the request is not known, or stands in what must not be read.
+            self.refuse(UNASKED, ResponseCode.SYSTEM_ERROR, str(error))
+        self.close()
 
     def _on_unregistered(self, command: RemotingCommand) -> None:
         if command.is_response:
@@ -628,7 +633,7 @@ class Connection(asyncio.Protocol):
         if command.is_response:
             self._on_response(command)
             return
-        self._limit_hits.note(error)
+        self.limit_hits.note(error)
         log.warning("request refused", peer=self.peer, code=command.code, reason=str(error))
         self._count_refused(command.code, ResponseCode.SYSTEM_ERROR)
         if not command.is_oneway:
@@ -665,7 +670,7 @@ class Connection(asyncio.Protocol):
     def _failure(self, request: AnyRequest, error: Exception) -> RemotingCommand:
         """Log the error of a handler in one line, and return the answer."""
         if isinstance(error, CometMQError):
-            self._limit_hits.note(error)
+            self.limit_hits.note(error)
             code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code
             remark = error.remark or str(error)
             self._count_refused(request.code, code)

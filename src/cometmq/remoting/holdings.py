@@ -215,8 +215,8 @@ class Holdings:
                 "the limit",
             )
             holder.cut(
-                f"the connections to this server hold {total} bytes, the limit is "
-                f"maxBytesInFlight={self.limit_bytes}, and this one has held most for longest; "
+                f"the connections to this server hold {total} bytes, the limit "
+                f"maxBytesInFlight is {self.limit_bytes}, and this one has held most for longest; "
                 "send again in a moment",
                 limit="maxBytesInFlight",
             )

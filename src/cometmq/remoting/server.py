@@ -369,8 +369,9 @@ class RemotingServer:
             remedy=f"send at least {SLOW_BYTES_PER_S} bytes a second, or raise the limit",
         )
         connection.cut(
-            f"the frame did not end within unfinishedFrameTimeoutSeconds={limit_s:g} and a second "
-            f"more for each {SLOW_BYTES_PER_S} bytes; send it faster, or raise the limit",
+            "the frame did not end in time, the limit unfinishedFrameTimeoutSeconds is "
+            f"{limit_s:g} and a second more for each {SLOW_BYTES_PER_S} bytes; send it faster, or "
+            "raise the limit",
             limit="unfinishedFrameTimeoutSeconds",
         )
 

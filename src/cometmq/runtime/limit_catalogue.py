@@ -44,7 +44,9 @@ _BOTH: Final = (Server.BROKER, Server.NAMESRV)
 # What most limits do to what exceeds them.
 _BUSY: Final = "SYSTEM_BUSY: clients try again"
 _ERROR: Final = "SYSTEM_ERROR"
+_WRONG: Final = "INVALID_PARAMETER"
 _CLOSED: Final = "the connection is closed"
+_TOLD: Final = "the peer is told, and the connection closed"
 _ILLEGAL: Final = "MESSAGE_ILLEGAL"
 
 
@@ -128,17 +130,17 @@ _declare(
 # -- bytes --
 
 _declare(
-    "com.rocketmq.remoting.frameMaxLength", "bytes", "One frame: header and body.", _CLOSED,
+    "com.rocketmq.remoting.frameMaxLength", "bytes", "One frame: header and body.", _TOLD,
     "it is Java's own default", servers=_BOTH,
 )  # fmt: skip
 _declare(
-    "MAX_HEADER_LENGTH", "bytes", "The header of a frame.", _CLOSED,
+    "MAX_HEADER_LENGTH", "bytes", "The header of a frame.", _TOLD,
     "the longest headers carry properties: 32,767 bytes, 196,602 if each of them is escaped",
     at="protocol.frame", servers=_BOTH,
 )  # fmt: skip
 _declare(
     "MAX_EXT_FIELDS", "fields", "Ext fields of a header, in JSON and in RocketMQ's serialization.",
-    _ERROR, "no header in use has thirty", at="protocol.command", servers=_BOTH,
+    _TOLD, "no header in use has thirty", at="protocol.command", servers=_BOTH,
 )  # fmt: skip
 _declare(
     "MAX_BODY_LENGTH", "bytes", "The body of a request; each request has its own, see below.",
@@ -158,8 +160,8 @@ _declare(
 )  # fmt: skip
 _declare(
     "maxWaitingRequestsPerConnection", "requests",
-    "Requests of one connection that wait for their answer in a task or for a message.", _BUSY,
-    "a client pulls once for each of its queues, and Java's allows 65,535 asynchronous calls",
+    "Requests of one connection that tasks are about to answer. Sends and pulls take no task.",
+    _BUSY, "applications make such calls one by one: heartbeats, queries, sent-back messages",
     servers=_BOTH,
 )  # fmt: skip
 _declare(
@@ -234,11 +236,11 @@ _declare(
     "mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
-    "MAX_QUEUES_OF_TOPIC", "queues", "Queues of a topic, also of a retry topic.", _ERROR,
+    "MAX_QUEUES_OF_TOPIC", "queues", "Queues of a topic, also of a retry topic.", _WRONG,
     "Java's clients need one pull for each; a topic has 4 to some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
-    "MAX_ATTRIBUTES_LENGTH", "characters", "The attributes of a topic in a request.", _ERROR,
+    "MAX_ATTRIBUTES_LENGTH", "characters", "The attributes of a topic in a request.", _WRONG,
     "RocketMQ knows five attributes", at="protocol.limits",
 )  # fmt: skip
 _declare(
@@ -394,7 +396,7 @@ _declare(
     "a redrive is an operator's act", at="broker.retries.redrive",
 )  # fmt: skip
 _declare(
-    "MAX_SELECTED", "ids", "Message ids, or keys, of a redrive's selection.", _ERROR,
+    "MAX_SELECTED", "ids", "Message ids, or keys, of a redrive's selection.", _WRONG,
     "more are selected by time or in several redrives", at="broker.retries.redrive_handlers",
 )  # fmt: skip
 
@@ -430,10 +432,10 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_KV_NAME_LENGTH", "characters", "A namespace or a key of the key-value configuration.",
-    _ERROR, "keys are names of topics", at="namesrv.kv_config", servers=_NAMESRV,
+    _WRONG, "keys are names of topics", at="namesrv.kv_config", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
-    "MAX_KV_VALUE_LENGTH", "characters", "A value of the key-value configuration.", _ERROR,
+    "MAX_KV_VALUE_LENGTH", "characters", "A value of the key-value configuration.", _WRONG,
     "values list the brokers of an ordered topic", at="namesrv.kv_config", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
@@ -441,11 +443,11 @@ _declare(
     "values list the brokers of an ordered topic", at="protocol.limits", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
-    "MAX_KV_ENTRIES", "entries", "Entries of the key-value configuration.", _ERROR,
+    "MAX_KV_ENTRIES", "entries", "Entries of the key-value configuration.", _WRONG,
     "one for each ordered topic", at="namesrv.kv_config", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
-    "MAX_KV_TABLE_LENGTH", "characters", "All of the key-value configuration.", _ERROR,
+    "MAX_KV_TABLE_LENGTH", "characters", "All of the key-value configuration.", _WRONG,
     "one for each ordered topic", at="namesrv.kv_config", servers=_NAMESRV,
 )  # fmt: skip
 

@@ -302,6 +302,7 @@ async def _status(
         )
         return decode_queue_table(bytes(answer.body), "messageQueueTable", int)
     except CometMQError as error:
+        member.connection.limit_hits.note(error)
         log.warning("no status from a member", client_id=member.client_id, reason=str(error))
         return None
 

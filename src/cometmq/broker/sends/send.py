@@ -381,7 +381,7 @@ class SendHandler:
         try:
             entries = decode_batch(body)
         except ProtocolError as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error), limit=error.limit) from error
         tags_codes = []
         for entry in entries:
             properties = entry.properties.decode("utf-8", "replace")

@@ -35,7 +35,7 @@ from cometmq.broker.transactions.half_message import (
 from cometmq.broker.transactions.half_recovery import HalfRecovery
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.op_queue import OpQueue
-from cometmq.errors import MessageIllegalError, ProtocolError, StoreError
+from cometmq.errors import LimitError, MessageIllegalError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.route import MASTER_ID
@@ -364,13 +364,7 @@ class Transactions:
                 "rejectTransactionMessage is true",
             )
         if len(self.table) >= self._config.max_unresolved_transactions:
-            raise Refused(
-                ResponseCode.SYSTEM_BUSY,
-                f"{len(self.table)} transactions wait for their end, the limit "
-                f"maxUnresolvedTransactions is {self._config.max_unresolved_transactions}; end some, "
-                "or raise it",
-                limit="maxUnresolvedTransactions",
-            )
+            raise too_many(len(self.table), self._config.max_unresolved_transactions)
         properties = message.properties
         if not properties.get(p.PRODUCER_GROUP):
             raise Refused(
@@ -515,3 +509,15 @@ class Transactions:
             )
         self.resume(header.msg_id)
         return response(ResponseCode.SUCCESS)
+
+
+def too_many(count: int, most: int) -> LimitError:
+    """Return the error that refuses a half message: too many wait for their verdicts."""
+    return LimitError(
+        "transactions wait for their end",
+        count,
+        "maxUnresolvedTransactions",
+        most,
+        "end some, or raise it",
+        code=ResponseCode.SYSTEM_BUSY,
+    )
