@@ -114,7 +114,9 @@ class Line:
             body = bytes(self._received[8 + header_length : 4 + length])
             del self._received[: 4 + length]
             if header["flag"] & 1:
-                answers.append((header.get("extFields") or {}, header["code"], header["opaque"], body))
+                answers.append(
+                    (header.get("extFields") or {}, header["code"], header["opaque"], body)
+                )
         return answers
 
     def reconnect(self) -> None:
@@ -187,7 +189,8 @@ class Honest:
         coarse = int(wait_s * 1000) / 1000
         for fileno, event in self._epoll.poll(coarse if coarse > 0.001 else 0):
             line = next(
-                each for each in (self._producer, self._consumer, self._asker)
+                each
+                for each in (self._producer, self._consumer, self._asker)
                 if each is not None and each.fileno == fileno
             )
             if event & select.EPOLLOUT:

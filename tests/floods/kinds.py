@@ -60,7 +60,9 @@ def flood(title: str, **how: Any) -> Callable[[Course], Course]:
 
 
 def send(topic: str, body: bytes, *, opaque: int = 0, flag: int = 0, **fields: Any) -> bytes:
-    return json_request(SEND, send_ext(topic, letters=True, **fields), body, opaque=opaque, flag=flag)
+    return json_request(
+        SEND, send_ext(topic, letters=True, **fields), body, opaque=opaque, flag=flag
+    )
 
 
 def pull(topic: str, *, opaque: int = 0, **fields: Any) -> bytes:
@@ -94,7 +96,9 @@ def swarm_of(
 ) -> tuple[Swarm, list[Peer]]:
     swarm = Swarm(address)
     swarms.append(swarm)
-    peers = [swarm.connect(f"127.0.0.{2 + i % sources}" if sources > 1 else None) for i in range(count)]
+    peers = [
+        swarm.connect(f"127.0.0.{2 + i % sources}" if sources > 1 else None) for i in range(count)
+    ]
     return swarm, [peer for peer in peers if peer is not None]
 
 
@@ -334,7 +338,9 @@ def heartbeats(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     yield
     swarm, peers = swarm_of(attack.broker, swarms, 4)
     for client, peer in enumerate(peers):
-        frames = [json_request(HEARTBEAT, body=body) for body in bodies[2 * client : 2 * client + 2]]
+        frames = [
+            json_request(HEARTBEAT, body=body) for body in bodies[2 * client : 2 * client + 2]
+        ]
         swarm.flood(peer, itertools.cycle(frames), 1)
     swarm.run(attack.seconds)
     yield
@@ -365,13 +371,16 @@ def cold_reads(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     swarm, peers = swarm_of(attack.broker, swarms, 16)
     part = attack.of(65_536, 4_096) // 16
     for index, peer in enumerate(peers):
-        frames = (pull("cold", queueOffset=index * part + i) for i in itertools.count(0, 16))
-        swarm.flood(peer, frames, 4)
+        offsets = itertools.cycle(range(index * part, (index + 1) * part, 16))
+        swarm.flood(peer, (pull("cold", queueOffset=offset) for offset in offsets), 4)
     swarm.run(attack.seconds)
     yield
 
 
-@flood("16 connections pull by SQL expressions that match nothing")
+@flood(
+    "16 connections pull by SQL expressions that match nothing",
+    settings={"enablePropertyFilter": "true"},
+)
 def sql_filters(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     text = properties({f"a{i}": str(i) for i in range(20)})
     fill(attack.broker, "sql", attack.of(32), body=256, text=text)

@@ -18,6 +18,7 @@ from typing import Final
 
 _LENGTHS: Final = struct.Struct(">II")
 _CODE: Final = re.compile(rb'"code":(-?\d+)')
+_FLAG: Final = re.compile(rb'"flag":(\d+)')
 _NUMBERS: Final = re.compile(r"\d[\d.:]*")
 # Remarks of refusals that are kept, each once whatever its numbers.
 _KEPT_REMARKS: Final = 12
@@ -159,7 +160,9 @@ class Swarm:
             return
         pumps = peer.feed is not None and not peer.in_flight
         event = select.EPOLLIN if peer.reads else 0
-        self._epoll.modify(peer.connection, event | (select.EPOLLOUT if peer.unsent or pumps else 0))
+        self._epoll.modify(
+            peer.connection, event | (select.EPOLLOUT if peer.unsent or pumps else 0)
+        )
 
     def _read(self, peer: Peer) -> None:
         try:
@@ -180,10 +183,16 @@ class Swarm:
                 break
             header = bytes(received[at + 8 : at + 8 + (header_length & 0xFFFFFF)])
             if self.on_answer is not None:
-                self.on_answer(peer, header, bytes(received[at + 8 + len(header) : at + 4 + length]))
+                self.on_answer(
+                    peer, header, bytes(received[at + 8 + len(header) : at + 4 + length])
+                )
             at += 4 + length
-            answered += 1
-            self._count(header)
+            flag = _FLAG.search(header)
+            if flag is not None and int(flag[1]) & 1:
+                answered += 1
+                self._count(header)
+            else:
+                self.counts["requests of the server"] += 1
         del received[:at]
         peer.answered += answered
         if answered and peer.in_flight and peer.feed is not None:

@@ -480,6 +480,7 @@ class Broker:
             on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
             network=self._network,
+            monotonic=self._clock.monotonic,
         )
 
     def _new_monitoring(self) -> Monitoring:

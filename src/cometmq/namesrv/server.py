@@ -87,6 +87,7 @@ class NameServer:
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,
             network=network,
+            monotonic=clock.monotonic,
         )
         self._network = network
         self._clock = clock
