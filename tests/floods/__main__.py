@@ -82,7 +82,7 @@ def measure(name: str, directory: Path, seconds: float, quiet_s: float, share: f
     """Flood servers of their own in `directory`."""
     flood = FLOODS[name]
     with running(directory, flood.settings, TOPIC) as servers:
-        with attacking(name, servers, seconds + _RAMP_S + 6.0, share) as attack:
+        with attacking(name, servers, seconds + _RAMP_S + 3.0, share) as attack:
             assert attack.stdout is not None
             first = attack.stdout.readline()
             assert first == b"ready\n", f"the attack {name} did not begin: {first!r}"

@@ -48,7 +48,15 @@ from cometmq.remoting.holdings import (
     Holding,
     Holdings,
 )
-from cometmq.remoting.turns import SLICE_BYTES, SLICE_COST, SLICE_S, TASK_COST, ServingTurns
+from cometmq.remoting.turns import (
+    EARNED_PART,
+    MOST_DEBT_S,
+    SLICE_BYTES,
+    SLICE_COST,
+    SLICE_S,
+    TASK_COST,
+    ServingTurns,
+)
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
@@ -181,6 +189,10 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         self._in_rotation = False
         self._slice_left = 0  # of SLICE_COST
+        # Whether it reads no more of a large frame until it is its turn.
+        self._rests = False
+        self.credit_s = SLICE_S
+        self._credited_s = 0.0  # when time was credited last
         self._flush_due = False
         self._writable: asyncio.Event | None = None
         self._transport: asyncio.Transport | None = None
@@ -225,6 +237,9 @@ class Connection(asyncio.Protocol):
                 self._on_frame(frames[0])
             elif frames:
                 self._serve_in_turn(frames)
+            if self._frames.buffered > _LARGE_BYTES and self._turns is not None:
+                self._rests = self._turns.is_spent()
+                self._take_turns()
             self._frames.check()
         except ProtocolError as error:
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
@@ -544,11 +559,15 @@ class Connection(asyncio.Protocol):
     @property
     def has_work(self) -> bool:
         """Whether requests wait, and not because the peer does not read its answers."""
-        return bool(self._deferred) and self._writable is None
+        return bool(self._deferred) and self._writable is None and not self.closed
 
     def serve_slice(self) -> int:
         """Serve requests that wait for one slice; return their cost."""
-        self._in_rotation = False
+        self._in_rotation = self._rests = False
+        if not self._deferred:
+            self._slice_left = SLICE_COST
+            self._mind_reading()
+            return 1
         self._flush_due = True  # below
         try:
             self._serve_deferred()
@@ -570,8 +589,17 @@ class Connection(asyncio.Protocol):
         for frame in frames:
             self._deferred.append(frame)
             self._deferred_bytes += len(frame.header) + len(frame.body)
-        if not waits and (self._turns is None or not self._turns.is_spent()):
+        if self._turns is None:
             self._serve_deferred()
+            return
+        began_s = self._turns.monotonic()
+        earned_s = (began_s - self._credited_s) * EARNED_PART
+        self.credit_s = min(self.credit_s + earned_s, SLICE_S)
+        if not waits and self.credit_s > 0 and not self._turns.is_spent():
+            self._serve_deferred()
+            ended_s = self._turns.monotonic()
+            self.credit_s = max(self.credit_s - (ended_s - began_s), -MOST_DEBT_S)
+        self._credited_s = began_s
         self._take_turns()
 
     def _drop_deferred(self) -> None:
@@ -601,17 +629,17 @@ class Connection(asyncio.Protocol):
 
     def _take_turns(self) -> None:
         """Wait in the rotation for as long as requests wait that can be served."""
-        if self._deferred and self._turns is not None and self._writable is None:
-            if not self._in_rotation and not self.closed:
-                self._in_rotation = True
-                self._turns.join(self)
+        waits = self._rests or self.has_work
+        if waits and self._turns is not None and not self._in_rotation and not self.closed:
+            self._in_rotation = True
+            self._turns.join(self)
         self._mind_reading()
 
     def _mind_reading(self) -> None:
         """Read if nothing waits that has been read, and the peer takes its answers."""
         if not self._server_side or self._transport is None or self.closed:
             return
-        reads = self._writable is None and not self._deferred
+        reads = self._writable is None and not self._deferred and not self._rests
         if reads == self._is_reading:
             return
         self._is_reading = reads
