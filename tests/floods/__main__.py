@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -62,33 +63,40 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="part of the usual numbers")
     parser.add_argument("--json", type=Path, help="write all figures there")
     parser.add_argument("--report", action="store_true", help="write the table in the documents")
+    parser.add_argument("--from-json", type=Path, help="report these figures; measure nothing")
     options = parser.parse_args()
+    if options.from_json is not None:
+        report.write(json.loads(options.from_json.read_text()))
+        return 0
     outcomes = []
     for name in options.only or FLOODS:
         with tempfile.TemporaryDirectory(prefix="floods-") as directory:
             outcome = measure(
                 name, Path(directory), options.seconds, options.quiet_seconds, options.share
             )
-        outcomes.append(outcome)
-        print(report.line(outcome), flush=True)
+        outcomes.append(asdict(outcome))
+        sys.stdout.write(report.lines(outcomes[-1]) + "\n")
+        sys.stdout.flush()
         if options.json is not None:
-            options.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=1))
+            options.json.write_text(json.dumps(outcomes, indent=1))
     if options.report:
         report.write(outcomes)
-    return 1 if any(outcome.died for outcome in outcomes) else 0
+    return 1 if any(outcome["died"] for outcome in outcomes) else 0
 
 
 def measure(name: str, directory: Path, seconds: float, quiet_s: float, share: float) -> Outcome:
     """Flood servers of their own in `directory`."""
     flood = FLOODS[name]
-    with running(directory, flood.settings, TOPIC) as servers:
-        with attacking(name, servers, seconds + _RAMP_S + 3.0, share) as attack:
-            assert attack.stdout is not None
-            first = attack.stdout.readline()
-            assert first == b"ready\n", f"the attack {name} did not begin: {first!r}"
-            if flood.cold:
-                servers.restart_cold()
-            return _measured(name, flood, servers, attack, seconds, quiet_s)
+    with (
+        running(directory, flood.settings, TOPIC) as servers,
+        attacking(name, servers, seconds + _RAMP_S + 3.0, share) as attack,
+    ):
+        assert attack.stdout is not None
+        first = attack.stdout.readline()
+        assert first == b"ready\n", f"the attack {name} did not begin: {first!r}"
+        if flood.cold:
+            servers.restart_cold()
+        return _measured(name, flood, servers, attack, seconds, quiet_s)
 
 
 def _measured(
@@ -151,7 +159,10 @@ def honest(servers: Servers, seconds: float, *, of_namesrv: bool) -> dict[str, o
 
 
 @contextlib.contextmanager
-def attacking(name: str, servers: Servers, seconds: float, share: float):  # type: ignore[no-untyped-def]
+def attacking(
+    name: str, servers: Servers, seconds: float, share: float
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the generator, with the lowest priority on the last core, until the context ends."""
     command = [sys.executable, "-m", "tests.floods.attack", name]
     command += ["--broker", servers.broker.address, "--namesrv", servers.namesrv.address]
     command += ["--metrics", servers.metrics, "--seconds", str(seconds), "--share", str(share)]

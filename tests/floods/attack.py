@@ -38,12 +38,6 @@ class Attack:
         return f"{host}:{int(port) + offset}"
 
 
-@dataclass
-class Report:
-    counts: dict[str, int]
-    remarks: dict[str, str]
-
-
 def main() -> None:
     from tests.floods.kinds import FLOODS
 
@@ -64,7 +58,7 @@ def main() -> None:
     swarms: list[Swarm] = []
     course = FLOODS[options.name].course(attack, swarms)
     next(course)
-    print("ready", flush=True)
+    _say("ready")
     sys.stdin.readline()
     for _ in course:
         pass
@@ -74,7 +68,12 @@ def main() -> None:
         for name, count in swarm.counts.items():
             counts[name] = counts.get(name, 0) + count
         remarks |= swarm.remarks
-    print(json.dumps({"counts": counts, "remarks": remarks}), flush=True)
+    _say(json.dumps({"counts": counts, "remarks": remarks}))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -167,8 +167,14 @@ class Honest:
         for line in (self._producer, self._consumer):
             if line.lost:
                 self._refused["connection lost"] += line.lost
-        figures = map(Latencies.of, (self._sent, self._delivered, self._routed, self._own))
-        return Measured(*figures, missing, dict(self._refused))
+        return Measured(
+            Latencies.of(self._sent),
+            Latencies.of(self._delivered),
+            Latencies.of(self._routed),
+            Latencies.of(self._own),
+            missing,
+            dict(self._refused),
+        )
 
     def _ask(self, number: int, due: float) -> None:
         mark = b"<due %020d>" % int(due * 1e9)

@@ -354,7 +354,12 @@ def queries(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     text = properties({"KEYS": "hot", "UNIQ_KEY": "U"})
     fill(attack.broker, "keyed", attack.of(12), body=128, text=text)
     yield
-    everything = {"topic": "keyed", "key": "hot", "maxNum": 1_000_000, "beginTimestamp": 0}
+    everything: dict[str, Any] = {
+        "topic": "keyed",
+        "key": "hot",
+        "maxNum": 1_000_000,
+        "beginTimestamp": 0,
+    }
     everything |= {"endTimestamp": (1 << 62)}
     by_key = json_request(QUERY, everything)
     nothing = json_request(QUERY, everything | {"key": "none"})
@@ -484,7 +489,11 @@ def registration(name: str, topics: int, version: int) -> bytes:
     data_version = {"counter": version, "timestamp": version, "stateVersion": 0}
     wrapper = {"topicConfigTable": table, "dataVersion": data_version}
     body = {"topicConfigSerializeWrapper": wrapper, "filterServerList": []}
-    ext = {"brokerName": name, "brokerAddr": f"127.0.0.1:{9 + len(name)}", "clusterName": "c"}
+    ext: dict[str, Any] = {
+        "brokerName": name,
+        "brokerAddr": f"127.0.0.1:{9 + len(name)}",
+        "clusterName": "c",
+    }
     ext |= {"haServerAddr": "127.0.0.1:8", "brokerId": 0, "compressed": "false", "bodyCrc32": 0}
     return json_request(REGISTER, ext, json.dumps(body, separators=(",", ":")).encode())
 
