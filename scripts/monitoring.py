@@ -19,6 +19,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from cometmq import ClientMetrics
+from cometmq.runtime.limit_catalogue import LIMITS
 from cometmq.runtime.metric_catalogue import BASE_LABELS, METRICS, PROCESS_METRICS, Kind
 
 DIRECTORY: Final = Path(__file__).parents[1] / "deploy" / "monitoring"
@@ -413,6 +414,7 @@ class Alert(NamedTuple):
 
 _HERE: Final = "{{ $labels.node_id }}"
 _GROUP: Final = "{{ $labels.consumer_group }}"
+_SLOW_LIMITS: Final = "|".join(sorted(limit.name for limit in LIMITS.values() if limit.slows))
 ALERTS: Final = (
     Alert("CometMQServerDown", "critical", 2, 'up{job=~"cometmq.*"} == 0',
           "{{ $labels.instance }} does not answer", "Look at its process and its log.", "troubleshooting"),
@@ -459,6 +461,9 @@ ALERTS: Final = (
           f"Timed messages of {_HERE} are {{{{ $value }}}} seconds late", "Look at the clock, the disk and the load of the broker.", "troubleshooting"),
     Alert("CometMQMessagesDamaged", "critical", 0, "increase(cometmq_messages_found_lost_total[1h]) > 0",
           f"{_HERE} has damaged messages", "Stop it, and run cometmq store check on its store.", "troubleshooting"),
+    # Limits that time something, or that only slow a peer down, are reached in regular service.
+    Alert("CometMQLimitHit", "warning", 0, f'sum by (cluster, node_id, limit) (increase(cometmq_limit_hits_total{{limit!~"{_SLOW_LIMITS}"}}[10m])) > 0',
+          f"{_HERE} refuses what exceeds {{{{ $labels.limit }}}}", "docs/reference/limits.md says what the limit bounds; the log names the peers. Raise it if they are right.", "troubleshooting"),
     Alert("CometMQQueuesRepaired", "warning", 0, "increase(cometmq_queue_units_repaired_total[1h]) > 0",
           f"{_HERE} repaired its consume queues", "No message is lost, but look at the disk.", "troubleshooting"),
 )  # fmt: skip

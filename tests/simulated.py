@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, ParamSpec, TypeVar
 
+from cometmq.runtime.arrivals import Arrival
 from cometmq.testing import virtual
 from cometmq.testing.virtual.clock import EPOCH_MS
 from cometmq.testing.virtual.workers import VirtualWorker
@@ -168,6 +169,11 @@ class MemoryNetwork:
         near.made()
         return protocol
 
+    async def accept(
+        self, on_arrival: Callable[[Arrival], None], host: str, port: int, *, backlog: int
+    ) -> _MemoryListener:
+        raise AssertionError("connections in memory are not encrypted")
+
     async def listen(
         self,
         new_protocol: Callable[[], asyncio.Protocol],
@@ -175,10 +181,7 @@ class MemoryNetwork:
         port: int,
         *,
         backlog: int,
-        tls: object,
-        handshake_timeout_s: float,
     ) -> _MemoryListener:
-        assert tls is None
         port = port or self._free_port()
         if port in self.listeners:
             raise OSError(f"{host}:{port} is taken")

@@ -7,9 +7,11 @@ CometMQError
 │   └── UnknownOptionError    a constructor has no option of that name (also a TypeError)
 ├── ClientStateError          used before start, after close, or started twice
 │   └── ForkedClientError     a client that was started before a fork is used in the child
+├── AccessRefusedError        our server's access control refuses a request
 ├── RouteNotFoundError        no name server knows a route for the topic
 ├── ProtocolError             bytes from a peer are no frame, header or record
 │   └── FrameTooLargeError
+├── LimitError                a named limit of a server refuses a request
 ├── SendForbiddenError        a hook of the user's forbade a send
 ├── RemotingError             the exchange with a peer failed
 │   ├── ConnectError
@@ -98,12 +100,15 @@ class CometMQError(Exception):
     """Base of every error raised by CometMQ.
 
     `code` is a RocketMQ response code (`cometmq.protocol.codes.ResponseCode`) where one exists,
-    `remark` the peer's text, `address` the peer as `host:port`.
+    `remark` the peer's text, `address` the peer as `host:port`. `limit` is the name of the limit
+    that was exceeded, as `cometmq.runtime.limit_catalogue` has it, "" if it was none: a server counts
+    its refusals by that name.
     """
 
     retriable: bool = False
     refresh_route: bool = False
     stored: Stored = Stored.NO
+    limit: str = ""
 
     def __init__(
         self,
@@ -112,11 +117,14 @@ class CometMQError(Exception):
         code: int | None = None,
         remark: str | None = None,
         address: str | None = None,
+        limit: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.remark = remark
         self.address = address
+        if limit:
+            self.limit = limit
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross processes (Spark, pools). Exception would call the constructor with the text
@@ -146,8 +154,8 @@ class FilterExpressionError(IllegalArgumentError):
     The code is Java's SUBSCRIPTION_PARSE_FAILED.
     """
 
-    def __init__(self, reason: str, line: int, column: int) -> None:
-        super().__init__(f"line {line}, column {column}: {reason}", code=23)
+    def __init__(self, reason: str, line: int, column: int, *, limit: str = "") -> None:
+        super().__init__(f"line {line}, column {column}: {reason}", code=23, limit=limit)
         self.reason = reason
         self.line = line
         self.column = column
@@ -180,6 +188,35 @@ class ProtocolError(CometMQError):
 
 class FrameTooLargeError(ProtocolError):
     """A frame declares more bytes than the limit allows."""
+
+
+class AccessRefusedError(CometMQError):
+    """Access control of our server refuses a request; the remark says why, without any secret.
+
+    `account` is the access key or user whose signature was right, "" if none was.
+    """
+
+    def __init__(self, message: str, *, code: int, account: str = "") -> None:
+        super().__init__(message, code=code)
+        self.account = account
+
+
+class LimitError(CometMQError):
+    """A named limit of a server refuses a request, which was not served; the text names what there
+    is of it, the limit, its value and the remedy.
+
+    `value` is what there is, or would be with the request, `most` the limit's value. The code is one
+    of Java's that has clients do what the remedy says.
+    """
+
+    def __init__(
+        self, what: str, value: int, limit: str, most: int, remedy: str, *, code: int
+    ) -> None:
+        super().__init__(
+            f"{value} {what}, the limit {limit} is {most}; {remedy}", code=code, limit=limit
+        )
+        self.value = value
+        self.most = most
 
 
 class SendForbiddenError(CometMQError):
@@ -333,8 +370,8 @@ class StoreBusyError(StoreError):
 
     retriable = True
 
-    def __init__(self, message: str, code: int = 2) -> None:
-        super().__init__(message, code=code)
+    def __init__(self, message: str, code: int = 2, *, limit: str = "") -> None:
+        super().__init__(message, code=code, limit=limit)
 
 
 class StoreStarvedError(StoreBusyError):
@@ -348,8 +385,8 @@ class MessageIllegalError(StoreError):
     MESSAGE_ILLEGAL).
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, code=13)
+    def __init__(self, message: str, *, limit: str = "") -> None:
+        super().__init__(message, code=13, limit=limit)
 
 
 class StoreClosedError(StoreError):

@@ -269,7 +269,7 @@ def test_limits_of_pulls_and_offsets_obey_at_once_and_the_file_keeps_them(
     assert commit(0).code == 0
     refused = commit(1)
     assert refused.code == 1
-    assert "maxConsumerOffsets=1; raise it" in (refused.remark or "")
+    assert "maxConsumerOffsets is 1; raise it" in (refused.remark or "")
     assert update(client, maxConsumerOffsets=2).code == 0
     assert commit(1).code == 0
     kept = load_properties(conf)

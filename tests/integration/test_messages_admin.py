@@ -200,7 +200,7 @@ def test_a_redrive_that_cannot_be(face: BlockingFace, ask: Ask, name: str) -> No
     with pytest.raises(IllegalArgumentError):
         redrive(ask, "r", "no group!")
     bury(face, ask, name, 1)
-    with pytest.raises(RemoteError, match="1001 ids are selected, the limit is 1000"):
+    with pytest.raises(RemoteError, match="1001 ids are selected, the limit MAX_SELECTED is 1000"):
         redrive(ask, "r", name, ids=[str(number) for number in range(1001)])
     with pytest.raises(RemoteError, match="1 to 120 printable characters"):
         redrive(ask, "", name)

@@ -46,7 +46,7 @@ def groups(count: int) -> bytes:
     return as_json({"clientID": "c", "consumerDataSet": consumers, "producerDataSet": producers})
 
 
-def subscriptions(count: int, expression_type: str = "TAG") -> bytes:
+def subscriptions(count: int, expression_type: str = "TAG", of_a_group: int = 4_000) -> bytes:
     data = [
         {
             "topic": f"t-{i:07d}",
@@ -57,9 +57,15 @@ def subscriptions(count: int, expression_type: str = "TAG") -> bytes:
         }
         for i in range(count)
     ]
-    return as_json(
-        {"clientID": "c", "consumerDataSet": [{"groupName": "one", "subscriptionDataSet": data}]}
-    )
+    groups = [
+        {"groupName": f"g-{start}", "subscriptionDataSet": data[start : start + of_a_group]}
+        for start in range(0, count, of_a_group)
+    ]
+    return as_json({"clientID": "c", "consumerDataSet": groups})
+
+
+def subscriptions_of_one_group(count: int) -> bytes:
+    return subscriptions(count, of_a_group=count)
 
 
 def tags(count: int) -> bytes:
@@ -183,6 +189,11 @@ ROWS = (
                 lambda n: subscriptions(n, "SQL92"),
                 limits.MAX_SQL_SUBSCRIPTIONS,
             ),
+            (
+                "MAX_SUBSCRIPTIONS_OF_GROUP",
+                subscriptions_of_one_group,
+                limits.MAX_SUBSCRIPTIONS_OF_GROUP,
+            ),
             ("MAX_TAGS", tags, MAX_TAGS),
         ),
     ),
@@ -206,12 +217,12 @@ ROWS = (
     Row(
         "LockHandlers.lock",
         RequestCode.LOCK_BATCH_MQ,
-        lists=(("MAX_LOCKS", queues, limits.MAX_LOCKS),),
+        lists=(("MAX_LOCKS_AT_ONCE", queues, limits.MAX_LOCKS_AT_ONCE),),
     ),
     Row(
         "LockHandlers.unlock",
         RequestCode.UNLOCK_BATCH_MQ,
-        lists=(("MAX_LOCKS", queues, limits.MAX_LOCKS),),
+        lists=(("MAX_LOCKS_AT_ONCE", queues, limits.MAX_LOCKS_AT_ONCE),),
     ),
     Row(
         "ConfigHandlers.update",
@@ -247,7 +258,7 @@ ROWS = (
         OwnRequestCode.REDRIVE_DEAD_LETTERS,
         header=lambda: RedriveDeadLettersRequestHeader("id", "nobody"),
         answer=ResponseCode.QUERY_NOT_FOUND,
-        lists=(("the limit is", _selection, MAX_SELECTED),),
+        lists=(("MAX_SELECTED", _selection, MAX_SELECTED),),
     ),
     Row(
         "SendHandler.send",
@@ -469,7 +480,9 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_decoded() -> None:
                     continue  # a frame is not longer, or the limit is a setting of the handler
                 refused = await asker.ask(row, b"{" * (limit + 1))
                 assert refused.code != 0
-                assert f"has {limit + 1} bytes, the limit is {limit};" in (refused.remark or "")
+                assert f"has {limit + 1} bytes, the limit MAX_BODY_LENGTH is {limit} for" in (
+                    refused.remark or ""
+                )
             await asker.close()
 
     asyncio.run(run())

@@ -113,8 +113,6 @@ def test_a_broker_behind_a_port_mapping_is_reached_by_the_mapped_port() -> None:
                 gate.host,
                 30911,
                 backlog=16,
-                tls=None,
-                handshake_timeout_s=1,
             )
         await listener.start()
         cluster.blackhole("main", "broker-a")

@@ -203,8 +203,6 @@ async def stranger(cluster: Cluster, kind: str) -> AsyncIterator[str]:
         node.host,
         9876,
         backlog=16,
-        tls=None,
-        handshake_timeout_s=1,
     )
     await listener.start()
     try:

@@ -12,7 +12,9 @@ All programs understand the same scenarios and print JSON lines (`{"event": ...}
 | traces | namesrv topic | pulled, trace, summary (Java) |
 | pull | namesrv topic (`a,b`) expression | pulled, message, summary (Java) |
 
-Producers and consumers also take `trace` and `namespace` (Java, ours).
+Producers and consumers also take `trace` and `namespace` (Java, ours), `access-key` and `secret-key`,
+`tls` (Java, ours) and `may-fail`: then a scenario that fails says so by the event `failed`. Consumers
+take `orderly` (Java, Go, ours).
 
 A produced message of index i has the key `<prefix>-<i>`, the tag `tags[i % len(tags)]`, the user
 property `index`, a non-ASCII user property `note`, and `body_pattern(i, size)` as its body. Its
@@ -287,17 +289,21 @@ def _text(value: object) -> str:
 class JavaClient(ClientProgram):
     """The Java remoting client, line 4 (4.9.x) or 5 (5.x).
 
-    With `binary_headers` its requests carry ROCKETMQ headers in place of JSON ones.
+    With `binary_headers` its requests carry ROCKETMQ headers in place of JSON ones. `jvm_flags` are
+    system properties of its own, such as those of TLS.
     """
 
     tools = ("java", "mvn")
     serves = True
 
-    def __init__(self, line: int, *, binary_headers: bool = False) -> None:
+    def __init__(
+        self, line: int, *, binary_headers: bool = False, jvm_flags: Sequence[str] = ()
+    ) -> None:
         assert line in (4, 5), line
         self.line = line
         self.label = f"java{line}{'-binary' if binary_headers else ''}"
         self._serialize_type = "ROCKETMQ" if binary_headers else "JSON"
+        self._jvm_flags = jvm_flags
 
     def command(self) -> list[str]:
         """`java ... cometmq.interop.Main` with its home in the client's temporary directory."""
@@ -308,7 +314,7 @@ class JavaClient(ClientProgram):
         # A busy machine exceeds the three seconds that it has for this.
         flags.append("-Dcom.rocketmq.remoting.client.connect.timeout=60000")
         flags.append(f"-Drocketmq.serialize.type={self._serialize_type}")
-        return ["java", *flags, "-cp", classpath, "cometmq.interop.Main"]
+        return ["java", *flags, *self._jvm_flags, "-cp", classpath, "cometmq.interop.Main"]
 
 
 class GoClient(ClientProgram):

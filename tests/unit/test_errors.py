@@ -18,6 +18,7 @@ from cometmq.errors import (
     DamagedMessageError,
     FilterExpressionError,
     IllegalArgumentError,
+    LimitError,
     ProtocolError,
     QueueLockedError,
     RemoteError,
@@ -99,6 +100,7 @@ def test_who_asks_stays_the_same_whatever_the_code(code: int) -> None:
 # all of the common ones or none.
 ARGUMENTS: dict[type[CometMQError], tuple[tuple[Any, ...], dict[str, Any]]] = {
     FilterExpressionError: (("no such operator", 1, 7), {}),
+    LimitError: (("topics", 6, "maxTopics", 5, "remove some"), {"code": 2}),
     DamagedMessageError: (("damaged",), {"queue_offset": 7, "data": b"x"}),
     ServersFailedError: (
         ("some failed",),

@@ -48,10 +48,21 @@ def test_the_reference_of_metrics_is_up_to_date() -> None:
     assert made.PAGE.read_text() == made.page(), "run .venv/bin/python scripts/metrics_reference.py"
 
 
+def test_the_reference_of_limits_is_up_to_date() -> None:
+    """The test also fails for a limit without a constant or a configuration key."""
+    made = generator("limits_reference")
+    assert made.PAGE.read_text() == made.page(), "run .venv/bin/python scripts/limits_reference.py"
+
+
 def test_the_reference_of_mqadmin_is_up_to_date() -> None:
     made = generator("mqadmin_reference")
     remedy = "run .venv/bin/python scripts/mqadmin_reference.py"
     assert made.PAGE.read_text() == made.page(), remedy
+
+
+def test_the_reference_of_access_is_up_to_date() -> None:
+    made = generator("access_reference")
+    assert made.PAGE.read_text() == made.page(), "run .venv/bin/python scripts/access_reference.py"
 
 
 async def test_the_reference_of_requests_says_what_the_servers_serve() -> None:

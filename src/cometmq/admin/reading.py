@@ -225,7 +225,9 @@ def message_of(record: StoredRecord, broker_name: str) -> MessageExt:
     message = record.to_message(broker_name)
     if message.sys_flag & COMPRESSED:
         try:
-            message.body = decompress(message.body, message.sys_flag, max_length=_MAX_BODY_BYTES)
+            message.body = decompress(
+                message.body, message.sys_flag, max_length=_MAX_BODY_BYTES, limit="MAX_BODY_BYTES"
+            )
         except ProtocolError:
             return message
         message.sys_flag &= ~COMPRESSED

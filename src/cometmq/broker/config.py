@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.client import split_address
+from cometmq.remoting.connection import DEFAULT_KEPT_BYTES, DEFAULT_WAITING_REQUESTS
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.remoting.server import DEFAULT_CONNECTIONS, DEFAULT_CONNECTIONS_PER_ADDRESS
+from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import bare_host, host_name, own_address
@@ -31,7 +35,7 @@ def _own_name() -> str:
 
 
 @dataclass
-class BrokerConfig:
+class BrokerConfig(TlsConfig):
     broker_name: str = field(default_factory=_own_name)
     broker_cluster_name: str = "DefaultCluster"
     broker_id: int = field(default=0, metadata={"min": 0})
@@ -105,14 +109,31 @@ class BrokerConfig:
     max_bytes_in_flight: int = field(default=DEFAULT_LIMIT_BYTES, metadata={"min": 1024 * 1024})
     # CometMQ's own: how long a frame may take to arrive; each 16 KiB of it may take a second more.
     unfinished_frame_timeout_seconds: int = field(default=30, metadata={"min": 1})
-    # CometMQ's own: how many pulls may wait for messages at once.
+    # CometMQ's own: how many connections may be open, in all and from one address (0: any number).
+    max_connections: int = field(default=DEFAULT_CONNECTIONS, metadata={"min": 1})
+    max_connections_per_address: int = field(
+        default=DEFAULT_CONNECTIONS_PER_ADDRESS, metadata={"min": 0}
+    )
+    # CometMQ's own: how many bytes of one connection's requests, and how many of its requests, may
+    # wait for their answers.
+    max_bytes_in_flight_per_connection: int = field(
+        default=DEFAULT_KEPT_BYTES, metadata={"min": 64 * 1024}
+    )
+    max_waiting_requests_per_connection: int = field(
+        default=DEFAULT_WAITING_REQUESTS, metadata={"min": 1}
+    )
+    # CometMQ's own: how many pulls may wait for messages at once, in all and of one connection.
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
+    max_held_pulls_per_connection: int = field(default=20_000, metadata={"min": 0})
     # CometMQ's own: how many offsets are kept, one for each group and queue; about 100 bytes each.
     max_consumer_offsets: int = field(default=1_000_000, metadata={"min": 0})
     # CometMQ's own: how many topics and groups clients may make by using them; 0 is no limit.
     # Clients may make at once what the rate allows in ten seconds.
     max_topics: int = field(default=200_000, metadata={"min": 0})
     max_topics_made_per_second: int = field(default=2_000, metadata={"min": 0})
+    # CometMQ's own: how many queues all topics may have before clients may make no more topics; 0 is
+    # no limit.
+    max_queues: int = field(default=4_000_000, metadata={"min": 0})
     max_groups: int = field(default=100_000, metadata={"min": 0})
     max_groups_made_per_second: int = field(default=2_000, metadata={"min": 0})
     # CometMQ's own: how many half messages may wait for a verdict; 100 to 400 bytes of memory each.
@@ -132,6 +153,7 @@ class BrokerConfig:
     metrics_max_histograms: int = field(default=200, metadata={"min": 0, "max": 10_000})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
         check_host("brokerIP1", self.broker_ip1, "advertisedPort")
@@ -170,7 +192,7 @@ def check_host(key: str, host: str, port_key: str) -> None:
 _SLAVE_MEMORY_RATIO: Final = 10
 
 # The classes that share a broker's configuration file.
-CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig)
+CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig, AccessConfig)
 
 _NO_COPIES: Final = (
     "asks for copies on other brokers, which CometMQ does not make yet: take it out where one copy "
@@ -181,7 +203,6 @@ _COPIES: Final = Promise(is_true, _NO_COPIES)
 # Settings of Java's broker that this broker cannot honour yet.
 BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     **SERVER_PROMISES,
-    "useTLS": SERVER_PROMISES["tls.enable"],
     "enableDLegerCommitLog": _COPIES,
     "enableControllerMode": _COPIES,
     "enabledAppendPropCRC": Promise(
@@ -195,14 +216,15 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
 
 def broker_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
-    """Return the settings of the broker, of its store and of its copies, as its role has them.
+) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig, AccessConfig]:
+    """Return the settings of the broker, of its store, of its copies, as its role has them, and of
+    its access control.
 
     Raises ConfigError with every mistake.
     """
-    config, store_config, replication = checked_configs(
+    config, store_config, replication, access = checked_configs(
         CONFIG_CLASSES,
-        properties,
+        with_tls_file(properties),
         server="broker",
         source=source,
         file=file,
@@ -210,7 +232,7 @@ def broker_configs(
         lenient=lenient,
     )
     _obey_role(config, store_config, replication, source)
-    return config, store_config, replication
+    return config, store_config, replication, access
 
 
 def _obey_role(

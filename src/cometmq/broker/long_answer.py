@@ -19,8 +19,8 @@ _SLICE_S: Final = 0.005
 _HEADER_ROOM: Final = 64 * 1024
 # Requests of one connection, and of all, that may wait for their turn. A console asks for all its
 # topics and groups at once, over one connection.
-MAX_WAITING_OF_ONE: Final = 1_000
-MAX_WAITING: Final = 10_000
+MAX_LONG_ANSWERS_OF_CONNECTION: Final = 1_000
+MAX_LONG_ANSWERS: Final = 10_000
 
 
 class LongAnswers:
@@ -57,8 +57,8 @@ class LongAnswers:
     async def _wait(self, connection: Connection) -> None:
         waiting = self._waiting.setdefault(connection, deque())
         for count, name, limit in (
-            (len(waiting), "MAX_WAITING_OF_ONE", MAX_WAITING_OF_ONE),
-            (self._count, "MAX_WAITING", MAX_WAITING),
+            (len(waiting), "MAX_LONG_ANSWERS_OF_CONNECTION", MAX_LONG_ANSWERS_OF_CONNECTION),
+            (self._count, "MAX_LONG_ANSWERS", MAX_LONG_ANSWERS),
         ):
             if count >= limit:
                 if not waiting:
@@ -67,6 +67,7 @@ class LongAnswers:
                     ResponseCode.SYSTEM_BUSY,
                     f"{count} requests for long answers wait already, the limit {name} is {limit}; "
                     "wait for answers before you ask for more",
+                    limit=name,
                 )
         turn = asyncio.get_running_loop().create_future()
         waiting.append(turn)
@@ -124,6 +125,7 @@ class LongAnswer:
                 ResponseCode.SYSTEM_ERROR,
                 f"the answer would be longer than {self._limit} bytes, the limit that "
                 f"com.rocketmq.remoting.frameMaxLength leaves; {self._remedy}",
+                limit="com.rocketmq.remoting.frameMaxLength",
             )
         self._pieces.append(piece)
         await self.breathe()

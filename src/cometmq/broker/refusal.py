@@ -6,8 +6,12 @@ from cometmq.errors import CometMQError
 
 
 class Refused(CometMQError):  # noqa: N818 - no fault of ours
-    """Says that the broker does not serve a request. Code, remark and `ext` go into the answer."""
+    """Says that the broker does not serve a request. Code, remark and `ext` go into the answer.
+    `limit` is the name of the limit that refuses it, if one does.
+    """
 
-    def __init__(self, code: int, remark: str, ext: dict[str, str] | None = None) -> None:
-        super().__init__(remark, code=code)
+    def __init__(
+        self, code: int, remark: str, ext: dict[str, str] | None = None, *, limit: str = ""
+    ) -> None:
+        super().__init__(remark, code=code, limit=limit)
         self.ext = ext

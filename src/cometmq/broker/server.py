@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
+from cometmq.access.choice import choose_rules, register_rules, users_of
+from cometmq.access.config import AccessConfig
+from cometmq.access.control import AccessControl
+from cometmq.access.credentials import inner_credentials
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
 from cometmq.broker.filters.predicates import FilterPredicates
@@ -53,7 +57,8 @@ from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
-from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server import Places, RemotingServer
+from cometmq.remoting.server_tls import server_tls
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.clock import BlockingClock, SteadyClock
@@ -95,6 +100,7 @@ class Broker:
         config: BrokerConfig,
         store_config: StoreConfig,
         replication: ReplicationConfig | None = None,
+        access: AccessConfig | None = None,
         *,
         clock: BlockingClock | None = None,
         randomness: Randomness | None = None,
@@ -109,6 +115,7 @@ class Broker:
         self.config = config
         self.store_config = store_config
         self.replication = replication or ReplicationConfig()
+        self.access = access or AccessConfig()
         self._given = given
         self._shared_tables = shared_tables
         # Files and clients get their times from the machine's clock; everything else uses a clock
@@ -125,11 +132,30 @@ class Broker:
         self._state = StateWriter(workers, clock)
         is_monitored = config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
-        self._handlers = Handlers(AdminAccess(config.admin_from), meter)
+        self._rules = choose_rules(
+            self.access,
+            clock=self._clock,
+            files=self._files,
+            workers=workers,
+            directory=self._config_directory,
+            cluster=config.broker_cluster_name,
+        )
+        self._credentials = inner_credentials(self.access)
+        self._handlers = Handlers(
+            AdminAccess(config.admin_from) if self._rules is None else AccessControl(self._rules),
+            meter,
+        )
         self._holdings = Holdings(config.max_bytes_in_flight)
+        self._places = Places(config.max_connections, config.max_connections_per_address)
+        self._tls = server_tls(config, clock)
+        # What encrypts this broker's own connections, to name servers and to its master.
+        self._own_tls = None if self._tls is None else self._tls.own
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
-        self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
+        self._long_polling = LongPolling(
+            config.max_held_pulls, self._filter_work, config.max_held_pulls_per_connection
+        )
+        self._long_polling.on_limit = self._handlers.limit_hits.hit
         self._address_warnings = AddressWarnings(self._network)
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
@@ -265,11 +291,25 @@ class Broker:
         # services, and closing them twice does nothing.
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
+        if self._tls is not None:
+            await self._tls.load()
         await self._remoting.bind()
+        if self._rules is not None:
+            closing.push_async_callback(self._rules.close)
+            await self._rules.open()
         # Before the store is touched.
-        await check_alone(self.config, self.address, self._network)
+        await check_alone(
+            self.config, self.address, self._network, self._credentials, self._own_tls
+        )
         tables = await self._open_parts()
-        copies = self._copies = Replication(self.parts, self._network, tables)
+        copies = self._copies = Replication(
+            self.parts,
+            self._network,
+            tables,
+            users_of(self._rules),
+            self._credentials,
+            self._tls,
+        )
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -280,8 +320,10 @@ class Broker:
             ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
+            credentials=self._credentials,
             master=copies.known_master,
             on_connect=self._address_warnings.met,
+            tls=self._own_tls,
         )
         await self._open_services(tables)
         if self._closed:
@@ -290,6 +332,10 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
+        if self._tls is not None:
+            self._tls.start(self._tasks)
+        if self._rules is not None:
+            self._rules.start(self._tasks)
         closing.push_async_callback(self._remoting.close)
         await self._listen()
         await copies.listen()
@@ -303,6 +349,8 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         copies = await self._opened(self.copies)
+        # A slave bars requests before anybody registers for them.
+        register_rules(self._rules, self._handlers)
         delays = await self._opened(Delays(parts))
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -351,7 +399,9 @@ class Broker:
         if self._shared_tables is not None and not self.replication.is_slave:
             from cometmq.broker.siblings.service import Siblings
 
-            await self._opened(Siblings(parts, tables, self._shared_tables, topics.delete))
+            await self._opened(
+                Siblings(parts, tables, self._shared_tables, topics.delete, users_of(self._rules))
+            )
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         if self.replication.is_slave and not service.runs_on_slave:
@@ -377,7 +427,7 @@ class Broker:
         self._address_warnings.advertise(own_ip, self.address, self.config.bind_address)
         packed_host = pack_host(own_ip, self._advertised_port)
         # Made before the store, because recovered messages get bit maps, too.
-        predicates = FilterPredicates(self.config, self._clock)
+        predicates = FilterPredicates(self.config, self._clock, self._handlers.limit_hits.hit)
         filters = PropertyFilters(
             self.config,
             self._clock,
@@ -385,7 +435,9 @@ class Broker:
             self._state,
             predicates,
         )
+        filters.manager.on_limit = self._handlers.limit_hits.hit
         store = await self._open_store(packed_host, filters)
+        store.on_settings_changed.append(self._obey_settings)
         tables = self._open_tables(store)
         self._parts = Parts(
             config=self.config,
@@ -473,12 +525,16 @@ class Broker:
             limits=ConnectionLimits(
                 max_frame_length=self.config.max_frame_length,
                 unfinished_frame_s=self.config.unfinished_frame_timeout_seconds,
+                max_kept_bytes=self.config.max_bytes_in_flight_per_connection,
+                max_waiting_requests=self.config.max_waiting_requests_per_connection,
             ),
+            places=self._places,
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
+            tls=self._tls,
             network=self._network,
             monotonic=self._clock.monotonic,
         )
@@ -488,7 +544,7 @@ class Broker:
         from cometmq.remoting.monitoring import Monitoring
 
         config = self.config
-        return Monitoring(
+        monitoring = Monitoring(
             config.metrics_prom_exporter_host.strip() or config.bind_address,
             config.metrics_prom_exporter_port,
             base={
@@ -500,11 +556,17 @@ class Broker:
             handlers=self._handlers,
             holdings=self._holdings,
             connection_count=lambda: (
-                len(self._remoting.connections)
-                + (len(self._vip.connections) if self._vip is not None else 0)
+                self._remoting.open_count + (self._vip.open_count if self._vip is not None else 0)
             ),
             network=self._network,
         )
+        if self._tls is not None:
+            monitoring.collectors.append(self._tls.collect)
+        return monitoring
+
+    def _obey_settings(self) -> None:
+        self._places.max_in_all = self.config.max_connections
+        self._places.max_per_address = self.config.max_connections_per_address
 
     async def _listen(self) -> None:
         """Serve clients, also over the VIP channel (Java: fastRemotingServer)."""

@@ -93,6 +93,17 @@ TlsFile = Annotated[
     ),
 ]
 
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Connect with TLS, and trust certificates that those in FILE (PEM) have signed.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+
 
 @dataclass(frozen=True, repr=False)
 class Connection:
@@ -122,6 +133,7 @@ class Connection:
         credentials_file: Path | None,
         use_tls: bool,
         tls_file: Path | None,
+        ca_file: Path | None = None,
     ) -> Connection:
         """Return the connection that the options describe.
 
@@ -129,18 +141,22 @@ class Connection:
         """
         if use_tls and tls_file is not None:
             raise ConfigError("--tls and --tlsConfigFile: give one of them")
+        if ca_file is not None and tls_file is not None:
+            raise ConfigError("--ca-file and --tlsConfigFile: give one of them")
         return cls(
             namesrv=namesrv_addr,
             timeout_ms=timeout_ms,
             credentials=_credentials(access_key, secret_key, credentials_file),
-            tls=_tls(tls_file) if tls_file is not None else (use_tls or None),
+            tls=_tls(use_tls, tls_file, ca_file),
         )
 
 
-def _tls(file: Path) -> Tls:
+def _tls(use_tls: bool, file: Path | None, ca_file: Path | None) -> bool | Tls | None:
+    if file is None and ca_file is None:
+        return use_tls or None
     from cometmq.remoting.tls import Tls
 
-    return Tls.from_properties(file)
+    return Tls.from_properties(file) if file is not None else Tls(ca_file=str(ca_file))
 
 
 def _credentials(

@@ -18,9 +18,10 @@ from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
     from cometmq.cli.dev_servers import DevServers
+    from cometmq.runtime.certificates import Certificates
 
 
-def dev(
+def dev(  # noqa: PLR0917 - the options of the command
     port: Annotated[
         int, typer.Option(help="The name server's port, 0 for a free one.", min=0, max=65535)
     ] = 9876,
@@ -49,6 +50,14 @@ def dev(
             show_default=False,
         ),
     ] = None,
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls",
+            help="Serve TLS beside plain connections, by certificates made in DIR/tls, and say what "
+            "clients need.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -77,6 +86,7 @@ def dev(
             )
         )
         try:
+            certificates = _certificates(root.resolve() / "tls", host) if tls else None
             plan = DevPlan(
                 root=root.resolve(),
                 host=host,
@@ -85,6 +95,7 @@ def dev(
                 brokers=brokers,
                 slaves=slaves,
                 log_level=level,
+                certificates=certificates,
             )
             serving = _serve(
                 DevServers(plan),
@@ -97,6 +108,16 @@ def dev(
             if "another process has the port" in str(error):
                 raise ConfigError(f"{error}; see --port and --broker-port") from error
             raise
+
+
+def _certificates(directory: Path, host: str) -> Certificates:
+    from cometmq.runtime.addresses import host_name
+    from cometmq.runtime.certificates import make_certificates
+    from cometmq.runtime.clock import SYSTEM_CLOCK
+
+    names = ["127.0.0.1", "::1", "localhost", host_name(), host]
+    named = [name for name in names if name and name not in ("0.0.0.0", "::")]  # noqa: S104 - a comparison
+    return make_certificates(directory, named, SYSTEM_CLOCK)
 
 
 async def _serve(servers: DevServers, *, temporary: bool, as_json: bool, keeps_log: bool) -> None:

@@ -26,6 +26,16 @@ from cometmq import Message, Producer
 with Producer("my-producers", namesrv="{namesrv}") as producer:
     print(producer.send(Message("orders", b"hello", tags="paid")))
 """
+_TLS_SNIPPET: Final = """\
+from cometmq import Message, Producer, Tls
+
+tls = Tls(ca_file="{ca}")
+with Producer("my-producers", namesrv="{namesrv}", tls=tls) as producer:
+    print(producer.send(Message("orders", b"hello", tags="paid")))
+
+cometmq admin clusterList -n {namesrv} --ca-file {ca}
+java -Dtls.enable=true -Dtls.config.file={java} ...
+"""
 _PERIOD_S: Final = 1.0
 _STYLES: Final = {"serving": "green", "in step": "green", "behind": "yellow"}
 
@@ -153,7 +163,19 @@ class DevScreen:
         text = Text()
         for label, value in lines:
             text.append(f"{label:<{width}}", style="bold").append(f"{value}\n")
-        text.append("\n").append(_SNIPPET.format(namesrv=servers.namesrv_address), style="cyan")
+        text.append("\n")
+        certificates = servers.plan.certificates
+        if certificates is None:
+            text.append(_SNIPPET.format(namesrv=servers.namesrv_address), style="cyan")
+        else:
+            text.append(
+                _TLS_SNIPPET.format(
+                    namesrv=servers.namesrv_address,
+                    ca=certificates.authority,
+                    java=certificates.java_client,
+                ),
+                style="cyan",
+            )
         return text.append("\nCtrl-C stops it.", style="dim")
 
 
@@ -210,6 +232,8 @@ def leave_quietly() -> None:
 def addresses(servers: DevServers, *, temporary: bool) -> dict[str, Any]:
     """Return for programs what the screen shows to people."""
 
+    certificates = servers.plan.certificates
+
     def of(node: Node) -> dict[str, Any]:
         broker = node.broker
         return {"address": broker.address, "metrics": f"http://{broker.metrics_address}/metrics"}
@@ -230,5 +254,13 @@ def addresses(servers: DevServers, *, temporary: bool) -> dict[str, Any]:
         ],
         "store": str(servers.plan.root),
         "temporary": temporary,
+        "tls": None
+        if certificates is None
+        else {
+            "caFile": str(certificates.authority),
+            "certFile": str(certificates.client),
+            "keyFile": str(certificates.client_key),
+            "javaConfigFile": str(certificates.java_client),
+        },
         "pid": os.getpid(),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.processes import SHARED_TABLES, STRIDE, check_root, check_single
@@ -23,6 +23,8 @@ from cometmq.store.config import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from cometmq.runtime.certificates import Certificates
 
 # The store preallocates files. With these sizes a new store takes 16 MiB and 120 kB a queue, where
 # RocketMQ's own sizes would take a gigabyte and 6 MB.
@@ -46,6 +48,8 @@ class DevPlan:
     brokers: int = 1
     slaves: int = 0
     log_level: str = "info"
+    # None serves no TLS.
+    certificates: Certificates | None = None
 
 
 @dataclass(slots=True)
@@ -104,6 +108,7 @@ class DevServers:
                 log_level=plan.log_level,
                 kv_config_path=plan.root / "namesrv" / "kvConfig.json",
                 config_store_path=plan.root / "namesrv" / "namesrv.properties",
+                **_tls_fields(plan),
             )
         )
 
@@ -159,6 +164,7 @@ class DevServers:
                 log_level=plan.log_level,
                 metrics_exporter_type="PROM",
                 metrics_prom_exporter_port=0,
+                **_tls_fields(plan),
             ),
             StoreConfig(
                 store_path_root_dir=root,
@@ -180,6 +186,19 @@ class DevServers:
 def master_names(count: int) -> list[str]:
     """Return the masters' names, as `cometmq broker --processes` would call them."""
     return [BROKER_NAME] if count == 1 else [f"{BROKER_NAME}-{index}" for index in range(count)]
+
+
+def _tls_fields(plan: DevPlan) -> dict[str, Any]:
+    """Return the TLS settings of each server, by the names of their fields."""
+    if plan.certificates is None:
+        return {}
+    files = plan.certificates
+    # Their own connections stay plain, as do those of clients that know nothing of TLS.
+    return {
+        "tls_server_mode": "permissive",
+        "tls_server_cert_path": files.server,
+        "tls_server_key_path": files.server_key,
+    }
 
 
 def _check_ports(plan: DevPlan) -> None:

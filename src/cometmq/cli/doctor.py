@@ -73,6 +73,7 @@ def doctor(
     credentials_file: connection.CredentialsFile = None,
     use_tls: connection.UseTls = False,
     tls_file: connection.TlsFile = None,
+    ca_file: connection.CaFile = None,
 ) -> None:
     """Check installation, machine, configuration, disk and cluster, and say what to do.
 
@@ -91,6 +92,7 @@ def doctor(
         credentials_file=credentials_file,
         use_tls=use_tls,
         tls_file=tls_file,
+        ca_file=ca_file,
     )
     properties = load_properties(config_file) if config_file is not None else None
     areas = run(_examine(properties, config_file, given, timeout_s))
@@ -125,6 +127,7 @@ def probe(
     credentials_file: connection.CredentialsFile = None,
     use_tls: connection.UseTls = False,
     tls_file: connection.TlsFile = None,
+    ca_file: connection.CaFile = None,
 ) -> None:
     """Ask one server whether it serves: for the health checks of containers.
 
@@ -142,6 +145,7 @@ def probe(
         credentials_file=credentials_file,
         use_tls=use_tls,
         tls_file=tls_file,
+        ca_file=ca_file,
     )
     fault = run(
         ask(

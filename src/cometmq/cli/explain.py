@@ -73,6 +73,7 @@ def connect(
     credentials_file: c.CredentialsFile = None,
     use_tls: c.UseTls = False,
     tls_file: c.TlsFile = None,
+    ca_file: c.CaFile = None,
 ) -> None:
     """Say why a group is behind, a message not delivered or a write refused, and what comes next.
 
@@ -87,6 +88,7 @@ def connect(
         "credentials_file": credentials_file,
         "use_tls": use_tls,
         "tls_file": tls_file,
+        "ca_file": ca_file,
     }
 
 

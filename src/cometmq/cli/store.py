@@ -297,7 +297,7 @@ def _stored_body(record: StoredRecord) -> bytes:
 def _original_body(record: StoredRecord) -> bytes:
     from cometmq.protocol.compression import decompress
 
-    return decompress(record.body, record.sys_flag, max_length=256 * 1024 * 1024)
+    return decompress(record.body, record.sys_flag, max_length=256 * 1024 * 1024, limit="256 MiB")
 
 
 app.command("rejoin", cls=Command)(rejoin)

@@ -53,6 +53,7 @@ def rejoin(
     credentials_file: connection.CredentialsFile = None,
     use_tls: connection.UseTls = False,
     tls_file: connection.TlsFile = None,
+    ca_file: connection.CaFile = None,
 ) -> None:
     """Cut off what the master's log does not have, and keep it aside, so that a slave can go on.
 
@@ -77,6 +78,7 @@ def rejoin(
         credentials_file=credentials_file,
         use_tls=use_tls,
         tls_file=tls_file,
+        ca_file=ca_file,
     )
     config = config_of(directory, settings, commit_log)
     with screen.progress() as progress:

@@ -118,7 +118,9 @@ def compile_sql(expression: str) -> SqlCondition:
     outcome = _outcome(expression)
     if isinstance(outcome, FilterExpressionError):
         # Each caller gets an error of its own: a shared one would collect all their tracebacks.
-        raise FilterExpressionError(outcome.reason, outcome.line, outcome.column)
+        raise FilterExpressionError(
+            outcome.reason, outcome.line, outcome.column, limit=outcome.limit
+        )
     return outcome
 
 
@@ -139,9 +141,10 @@ def _compile(expression: str) -> SqlCondition:
     if len(expression) > MAX_EXPRESSION_LENGTH:
         raise FilterExpressionError(
             f"the expression has {len(expression)} characters, the limit MAX_EXPRESSION_LENGTH is "
-            f"{MAX_EXPRESSION_LENGTH}",
+            f"{MAX_EXPRESSION_LENGTH}; select less here and the rest in the listener",
             1,
             1,
+            limit="MAX_EXPRESSION_LENGTH",
         )
     _check_size(expression)
     from lark.exceptions import UnexpectedInput
@@ -168,10 +171,11 @@ def _check_size(expression: str) -> None:
     ):
         if count > limit:
             raise FilterExpressionError(
-                f"{count} {what} in an expression (limit {name}: {limit}); select less here and the "
-                "rest in the listener",
+                f"{count} {what} in an expression, the limit {name} is {limit}; select less here and "
+                "the rest in the listener",
                 1,
                 1,
+                limit=name,
             )
 
 

@@ -18,7 +18,7 @@ Properties = Mapping[str, str]
 Evaluation = Callable[[Properties], Any]
 Condition = Callable[[Properties], "bool | None"]
 
-MAX_DEPTH: Final = 64
+MAX_SQL_DEPTH: Final = 64
 MAX_TERMS: Final = 1024
 
 
@@ -59,10 +59,19 @@ class Term:
     logical: bool = False
 
     def __post_init__(self) -> None:
-        if self.depth > MAX_DEPTH:
-            raise self.error(f"nested deeper than {MAX_DEPTH} levels (limit MAX_DEPTH)")
+        if self.depth > MAX_SQL_DEPTH:
+            raise self._beyond(f"{self.depth} levels of nesting", "MAX_SQL_DEPTH", MAX_SQL_DEPTH)
         if self.size > MAX_TERMS:
-            raise self.error(f"more than {MAX_TERMS} properties and literals (limit MAX_TERMS)")
+            raise self._beyond(f"{self.size} properties and literals", "MAX_TERMS", MAX_TERMS)
+
+    def _beyond(self, what: str, name: str, limit: int) -> FilterExpressionError:
+        return FilterExpressionError(
+            f"{what} in an expression, the limit {name} is {limit}; select less here and the rest in "
+            "the listener",
+            self.line,
+            self.column,
+            limit=name,
+        )
 
     def error(self, reason: str) -> FilterExpressionError:
         """Return the error that refuses this term, with its position."""

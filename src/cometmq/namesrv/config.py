@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.access.config import AccessConfig
+from cometmq.protocol.frame import MAX_FRAME_LENGTH
+from cometmq.remoting.connection import DEFAULT_KEPT_BYTES, DEFAULT_WAITING_REQUESTS
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
+from cometmq.remoting.server import DEFAULT_CONNECTIONS, DEFAULT_CONNECTIONS_PER_ADDRESS
+from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
 from cometmq.runtime.log_levels import check_levels
@@ -26,7 +31,7 @@ def _home(name: str) -> Path:
 
 
 @dataclass
-class NamesrvConfig:
+class NamesrvConfig(TlsConfig):
     """Holds the settings of a name server. Durations are in ms unless the key says seconds."""
 
     listen_port: int = field(default=DEFAULT_PORT, metadata={"min": 0, "max": 65535})
@@ -38,6 +43,27 @@ class NamesrvConfig:
     # CometMQ's own: how many bytes of unfinished frames, waiting requests and unread answers all
     # connections together may hold.
     max_bytes_in_flight: int = field(default=DEFAULT_LIMIT_BYTES, metadata={"min": 1024 * 1024})
+    max_frame_length: int = field(
+        default=MAX_FRAME_LENGTH,
+        metadata={"key": "com.rocketmq.remoting.frameMaxLength", "min": 1024},
+    )
+    # CometMQ's own: how many connections may be open, in all and from one address (0: any number).
+    max_connections: int = field(default=DEFAULT_CONNECTIONS, metadata={"min": 1})
+    max_connections_per_address: int = field(
+        default=DEFAULT_CONNECTIONS_PER_ADDRESS, metadata={"min": 0}
+    )
+    # CometMQ's own: how many bytes of one connection's requests, and how many of its requests, may
+    # wait for their answers.
+    max_bytes_in_flight_per_connection: int = field(
+        default=DEFAULT_KEPT_BYTES, metadata={"min": 64 * 1024}
+    )
+    max_waiting_requests_per_connection: int = field(
+        default=DEFAULT_WAITING_REQUESTS, metadata={"min": 1}
+    )
+    # CometMQ's own: how many brokers may be registered, and how many topics, each counted at each of
+    # its brokers; 0 is no limit.
+    max_brokers: int = field(default=2_000, metadata={"min": 0})
+    max_routes: int = field(default=5_000_000, metadata={"min": 0})
     # CometMQ's own: how long a frame may take to arrive; each 16 KiB of it add a second.
     unfinished_frame_timeout_seconds: int = field(default=30, metadata={"min": 1})
     kv_config_path: Path = field(default_factory=lambda: _home("kvConfig.json"))
@@ -63,6 +89,7 @@ class NamesrvConfig:
     metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_levels("logLevel", self.log_level)
         AddressList("adminFrom", self.admin_from)
 
@@ -82,18 +109,24 @@ NAMESRV_PROMISES: Final[Mapping[str, Promise]] = {
 }
 
 
-def namesrv_config(
+# The classes that share a name server's configuration file.
+CONFIG_CLASSES: Final = (NamesrvConfig, AccessConfig)
+
+
+def namesrv_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> NamesrvConfig:
-    """Make the name server's configuration. Raises ConfigError with every mistake."""
-    config: NamesrvConfig
-    (config,) = checked_configs(
-        (NamesrvConfig,),
-        properties,
+) -> tuple[NamesrvConfig, AccessConfig]:
+    """Return the settings of the name server and of its access control.
+
+    Raises ConfigError with every mistake.
+    """
+    config, access = checked_configs(
+        CONFIG_CLASSES,
+        with_tls_file(properties),
         server="name server",
         source=source,
         file=file,
         promises=NAMESRV_PROMISES,
         lenient=lenient,
     )
-    return config
+    return config, access

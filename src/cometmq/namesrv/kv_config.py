@@ -17,13 +17,13 @@ from cometmq.runtime.state_writer import StateWriter
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 # Letters of a namespace or a key. A topic's name has 255 at most, with the topic's own namespace.
-MAX_NAME_LENGTH: Final = 512
+MAX_KV_NAME_LENGTH: Final = 512
 # Letters of a value: enough for the queues of some thousands of brokers.
-MAX_VALUE_LENGTH: Final = 65_536
-MAX_ENTRIES: Final = 10_000
+MAX_KV_VALUE_LENGTH: Final = 65_536
+MAX_KV_ENTRIES: Final = 10_000
 # Letters of the whole table. Every registration of a broker is answered with the order topics, and
 # each change encodes the whole table.
-MAX_TABLE_LENGTH: Final = 1024 * 1024
+MAX_KV_TABLE_LENGTH: Final = 1024 * 1024
 
 
 class KvConfig:
@@ -67,7 +67,7 @@ class KvConfig:
         if before is not None:
             growth -= _size(namespace, key, before)
         self._check(namespace, key, value, entries, growth)
-        if len(self._table) >= MAX_ENTRIES and namespace not in self._table:
+        if len(self._table) >= MAX_KV_ENTRIES and namespace not in self._table:
             # A namespace without entries is kept, unless there are too many namespaces.
             self._table = {name: kept for name, kept in self._table.items() if kept}
         self._table.setdefault(namespace, {})[key] = value
@@ -84,21 +84,33 @@ class KvConfig:
         await self._save()
 
     def _check(self, namespace: str, key: str, value: str, entries: int, growth: int) -> None:
-        for what, size, limit, remedy in (
-            ("the namespace", len(namespace), MAX_NAME_LENGTH, "shorten it"),
-            ("the key", len(key), MAX_NAME_LENGTH, "shorten it"),
-            (f"the value of {key:.80}", len(value), MAX_VALUE_LENGTH, "split it over several keys"),
+        name, name_limit = "MAX_KV_NAME_LENGTH", MAX_KV_NAME_LENGTH
+        for what, size, kind, limit, remedy in (
+            ("the namespace", len(namespace), name, name_limit, "shorten it"),
+            ("the key", len(key), name, name_limit, "shorten it"),
+            (
+                f"the value of {key:.80}",
+                len(value),
+                "MAX_KV_VALUE_LENGTH",
+                MAX_KV_VALUE_LENGTH,
+                "split it over several keys",
+            ),
         ):
             if size > limit:
-                raise _refused(f"{what} has {size} letters, the limit is {limit}; {remedy}")
-        if entries > max(MAX_ENTRIES, self._entries):
+                raise _refused(
+                    f"{what} has {size} letters, the limit {kind} is {limit}; {remedy}", kind
+                )
+        if entries > max(MAX_KV_ENTRIES, self._entries):
             raise _refused(
-                f"there are {self._entries} key-value entries, the limit is {MAX_ENTRIES}; delete some"
+                f"there are {self._entries} key-value entries, the limit MAX_KV_ENTRIES is "
+                f"{MAX_KV_ENTRIES}; delete some",
+                "MAX_KV_ENTRIES",
             )
-        if growth > 0 and self._length + growth > MAX_TABLE_LENGTH:
+        if growth > 0 and self._length + growth > MAX_KV_TABLE_LENGTH:
             raise _refused(
                 f"with {key:.80} the key-value entries have {self._length + growth} letters, the limit "
-                f"is {MAX_TABLE_LENGTH}; delete some or shorten them"
+                f"MAX_KV_TABLE_LENGTH is {MAX_KV_TABLE_LENGTH}; delete some or shorten them",
+                "MAX_KV_TABLE_LENGTH",
             )
 
     async def _save(self) -> None:
@@ -113,5 +125,5 @@ def _size(namespace: str, key: str, value: str) -> int:
     return len(namespace) + len(key) + len(value)
 
 
-def _refused(why: str) -> CometMQError:
-    return CometMQError(why, code=ResponseCode.INVALID_PARAMETER)
+def _refused(why: str, limit: str) -> CometMQError:
+    return CometMQError(why, code=ResponseCode.INVALID_PARAMETER, limit=limit)

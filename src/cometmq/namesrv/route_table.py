@@ -5,6 +5,8 @@ method is one step on plain tables, tells by its result what happened, and takes
 only. Two states that Java can get into do not arise here: a broker name without any address (Java
 creates one when it refuses a first registration of a single topic), and a live entry that no scan
 removes (Java keeps such an entry when another broker takes over the id).
+
+Longer than 500 lines: every method keeps several of the tables in step.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from cometmq.errors import LimitError
 from cometmq.model.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
 from cometmq.model.sysflag import PERM_RW, PERM_WRITE
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.protocol.bodies import BrokerMemberGroup, TopicConfigSerializeWrapper
+from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 DEFAULT_LIVE_TIMEOUT_MS: Final = 120_000
@@ -108,6 +112,8 @@ class RouteTable:
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
+        # How many queue data these are.
+        self._route_count = 0
         # The names of topics in order, None until they are listed again after one came or went.
         self._names: list[str] | None = None
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
@@ -115,6 +121,36 @@ class RouteTable:
         self._filter_servers: dict[BrokerKey, list[str]] = {}
 
     # Brokers come
+
+    def check_room(self, registration: Registration) -> None:
+        """Raise LimitError if there would be too many brokers, or topics at brokers, with this one."""
+        most = self._config.max_brokers
+        count = len(self._live) + (registration.key not in self._live)
+        if 0 < most < count:
+            raise LimitError(
+                "brokers would be registered",
+                count,
+                "maxBrokers",
+                most,
+                "stop those that nobody needs, or raise it",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
+        name, topics = registration.broker_name, registration.topics.topic_config_table
+        # Most registrations fit even if all their topics were new.
+        if 0 < self._config.max_routes < self._route_count + len(topics):
+            self._check_routes(sum(name not in self._topics.get(topic, ()) for topic in topics))
+
+    def _check_routes(self, new: int) -> None:
+        most = self._config.max_routes
+        if new and 0 < most < self._route_count + new:
+            raise LimitError(
+                "topics would be registered, each counted at each of its brokers",
+                self._route_count + new,
+                "maxRoutes",
+                most,
+                "remove topics, or raise it",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
 
     def register(self, registration: Registration, link: Link) -> RegisterResult | None:
         """Take in a full or incremental registration.
@@ -287,14 +323,18 @@ class RouteTable:
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> str | None:
         """Set queues of a topic and return None.
 
-        If one of the brokers is unknown, set nothing and return its name.
+        If one of the brokers is unknown, set nothing and return its name. Raises LimitError.
         """
         datas = list(queue_datas)
         for data in datas:
             if data.broker_name not in self._brokers:
                 return data.broker_name
         if datas:
+            queues = self._topics.get(topic, {})
+            new = len({data.broker_name for data in datas} - queues.keys())
+            self._check_routes(new)
             self._queues_of(topic).update({data.broker_name: data for data in datas})
+            self._route_count += new
         return None
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
@@ -378,6 +418,7 @@ class RouteTable:
         )
         queues = self._queues_of(topic)
         is_changed = queues.get(name) != data
+        self._route_count += name not in queues
         queues[name] = data
         return is_changed
 
@@ -460,6 +501,7 @@ class RouteTable:
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._topics[topic]
         del queues[broker_name]
+        self._route_count -= 1
         if not queues:
             del self._topics[topic]
             self._names = None

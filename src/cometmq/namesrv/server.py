@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from cometmq.access.choice import choose_rules, register_rules
+from cometmq.access.config import AccessConfig
+from cometmq.access.control import AccessControl
 from cometmq.errors import ConfigError
 from cometmq.namesrv.admin_handlers import AdminHandlers
 from cometmq.namesrv.config import NamesrvConfig
@@ -18,12 +21,13 @@ from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
 from cometmq.protocol import json_dialect
-from cometmq.remoting.access import AdminAccess
+from cometmq.remoting.access import Access, AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
-from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server import Places, RemotingServer
+from cometmq.remoting.server_tls import server_tls
 from cometmq.runtime import metric_catalogue
 from cometmq.runtime.addresses import host_name
 from cometmq.runtime.clock import BlockingClock
@@ -52,6 +56,7 @@ class NameServer:
     def __init__(
         self,
         config: NamesrvConfig | None = None,
+        access: AccessConfig | None = None,
         *,
         properties: Mapping[str, str] | None = None,
         clock: BlockingClock | None = None,
@@ -62,30 +67,47 @@ class NameServer:
         clock, workers = clock or around.clock, workers or around.workers
         network = network or around.network
         self.config = config or NamesrvConfig()
+        self.access = access or AccessConfig()
         self.table = RouteTable(self.config, clock)
         self._state = StateWriter(workers, clock)
         self._kv_config = KvConfig(self.config.kv_config_path, self._state)
-        configuration = Configuration([self.config], properties)
-        access = AdminAccess(self.config.admin_from)
+        configuration = Configuration([self.config, self.access], properties)
+        self._rules = choose_rules(
+            self.access,
+            clock=clock,
+            files=around.files,
+            workers=workers,
+            directory=self.config.kv_config_path.parent,
+        )
+        guard: Access = AdminAccess(self.config.admin_from)
+        if self._rules is not None:
+            guard = AccessControl(self._rules)
         is_monitored = self.config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
-        self.handlers = handlers = Handlers(access, meter)
+        self.handlers = handlers = Handlers(guard, meter)
         self._holdings = Holdings(self.config.max_bytes_in_flight)
-        RouteHandlers(self.config, self.table, self._kv_config, access, clock).register(handlers)
+        RouteHandlers(self.config, self.table, self._kv_config, guard, clock).register(handlers)
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
         ).register(handlers)
+        self._tls = server_tls(self.config, clock)
+        register_rules(self._rules, handlers)
         self._server = RemotingServer(
             self.config.bind_address,
             self.config.listen_port,
             handlers,
             limits=ConnectionLimits(
-                unfinished_frame_s=self.config.unfinished_frame_timeout_seconds
+                max_frame_length=self.config.max_frame_length,
+                unfinished_frame_s=self.config.unfinished_frame_timeout_seconds,
+                max_kept_bytes=self.config.max_bytes_in_flight_per_connection,
+                max_waiting_requests=self.config.max_waiting_requests_per_connection,
             ),
+            places=Places(self.config.max_connections, self.config.max_connections_per_address),
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,
+            tls=self._tls,
             network=network,
             monotonic=clock.monotonic,
         )
@@ -109,7 +131,14 @@ class NameServer:
     async def start(self) -> None:
         """Load the key-value configuration and listen. Raises ConfigError."""
         await asyncio.get_running_loop().run_in_executor(None, self._kv_config.load)
+        if self._tls is not None:
+            await self._tls.load()
+        if self._rules is not None:
+            await self._rules.open()
+            self._rules.start(self._tasks)
         await self._server.start()
+        if self._tls is not None:
+            self._tls.start(self._tasks)
         if self._is_monitored:
             try:
                 await self._start_monitoring()
@@ -130,6 +159,8 @@ class NameServer:
         await self._server.close()
         if self._monitoring is not None:
             await self._monitoring.close()
+        if self._rules is not None:
+            await self._rules.close()
         self._state.close()
 
     async def _start_monitoring(self) -> None:
@@ -149,7 +180,7 @@ class NameServer:
             clock=self._clock,
             handlers=self.handlers,
             holdings=self._holdings,
-            connection_count=lambda: len(self._server.connections),
+            connection_count=lambda: self._server.open_count,
             network=self._network,
         )
         waits_until_s = self._clock.monotonic() + (
@@ -162,6 +193,8 @@ class NameServer:
             return ""
 
         monitoring.collectors.append(self._collect)
+        if self._tls is not None:
+            monitoring.collectors.append(self._tls.collect)
         await monitoring.start()
         monitoring.state = ready
 

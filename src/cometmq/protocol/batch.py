@@ -17,7 +17,12 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from cometmq.errors import ProtocolError
-from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
+from cometmq.protocol.properties import (
+    MANY_PROPERTIES_LENGTH,
+    MAX_PROPERTIES,
+    MAX_PROPERTIES_LENGTH,
+    PROPERTY_SEPARATOR,
+)
 
 _HEAD: Final = struct.Struct(">iIIii")
 assert _HEAD.size == 20
@@ -43,7 +48,9 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
     for flag, body, properties in entries:
         if len(properties) > MAX_PROPERTIES_LENGTH:
             raise ProtocolError(
-                f"properties of {len(properties)} bytes, the limit is {MAX_PROPERTIES_LENGTH}"
+                f"properties of {len(properties)} bytes, the limit MAX_PROPERTIES_LENGTH is "
+                f"{MAX_PROPERTIES_LENGTH}; move large values into the body",
+                limit="MAX_PROPERTIES_LENGTH",
             )
         size = batch_entry_size(len(body), len(properties))
         parts += (
@@ -62,8 +69,9 @@ def decode_batch(data: bytes) -> list[BatchEntry]:
     while position < len(data):
         if len(entries) == MAX_BATCH_MESSAGES:
             raise ProtocolError(
-                f"a batch has more than {MAX_BATCH_MESSAGES} messages (limit MAX_BATCH_MESSAGES); "
-                "divide it"
+                f"a batch has more than {MAX_BATCH_MESSAGES} messages, the limit MAX_BATCH_MESSAGES "
+                f"is {MAX_BATCH_MESSAGES}; divide it",
+                limit="MAX_BATCH_MESSAGES",
             )
         if len(data) - position < _FIXED:
             raise ProtocolError(f"{len(data) - position} bytes end a batch, too few for a message")
@@ -82,8 +90,20 @@ def decode_batch(data: bytes) -> list[BatchEntry]:
                 f"a batch message at {position} declares {size} bytes, its fields take "
                 f"{properties_start + properties_length - position}"
             )
+        if properties_length > MANY_PROPERTIES_LENGTH:
+            _check_count(data[properties_start:end])
         entries.append(
             BatchEntry(flag, data[body_start : properties_start - 2], data[properties_start:end])
         )
         position = end
     return entries
+
+
+def _check_count(properties: bytes) -> None:
+    count = properties.count(PROPERTY_SEPARATOR.encode())
+    if count > MAX_PROPERTIES:
+        raise ProtocolError(
+            f"{count} properties of a message in a batch, the limit MAX_PROPERTIES is "
+            f"{MAX_PROPERTIES}; put them into the body",
+            limit="MAX_PROPERTIES",
+        )

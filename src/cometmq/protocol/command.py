@@ -382,8 +382,9 @@ def _decode_binary(header: bytes, body: bytes) -> RemotingCommand:
 
 def _too_many_fields() -> ProtocolError:
     return ProtocolError(
-        f"a header has more than {MAX_EXT_FIELDS} ext fields (limit MAX_EXT_FIELDS); carry such data "
-        "in the body"
+        f"a header has more than {MAX_EXT_FIELDS} ext fields, the limit MAX_EXT_FIELDS is "
+        f"{MAX_EXT_FIELDS}; carry such data in the body",
+        limit="MAX_EXT_FIELDS",
     )
 
 

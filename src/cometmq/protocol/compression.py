@@ -51,32 +51,33 @@ def compress(
     return packed
 
 
-def decompress(body: bytes, sys_flag: int, *, max_length: int) -> bytes:
+def decompress(body: bytes, sys_flag: int, *, max_length: int, limit: str = "max_length") -> bytes:
     """Return the body as its producer gave it; `body` itself if `sys_flag` says it is not
     compressed.
 
     Raise ProtocolError if the body is damaged, breaks off, would exceed `max_length` bytes, or has
-    an unknown type. Never allocate more than `max_length` bytes, whatever the data declares.
+    an unknown type. `limit` is the name of `max_length` in the error. Never allocate more than
+    `max_length` bytes, whatever the data declares.
     """
     if not sys_flag & COMPRESSED:
         return body
     kind = sys_flag & COMPRESSION_MASK
     if kind in (0, COMPRESSION_ZLIB):
-        return inflate(body, max_length=max_length)
+        return inflate(body, max_length=max_length, limit=limit)
     try:
         if kind == COMPRESSION_LZ4:
-            return _drain("LZ4", lz4.frame.LZ4FrameDecompressor(), body, max_length)
+            return _drain("LZ4", lz4.frame.LZ4FrameDecompressor(), body, max_length, limit)
         if kind == COMPRESSION_ZSTD:
-            return _unzstd(body, max_length)
+            return _unzstd(body, max_length, limit)
     except (zstandard.ZstdError, RuntimeError) as error:
         raise ProtocolError(f"a compressed body is damaged: {error}") from error
     raise ProtocolError(f"compression type {kind >> 8} of a message is unknown")
 
 
-def inflate(data: bytes, *, max_length: int) -> bytes:
+def inflate(data: bytes, *, max_length: int, limit: str = "max_length") -> bytes:
     """Return the content of a zlib stream, under the same rules as `decompress`."""
     try:
-        return _drain("ZLIB", zlib.decompressobj(), data, max_length)
+        return _drain("ZLIB", zlib.decompressobj(), data, max_length, limit)
     except zlib.error as error:
         raise ProtocolError(f"ZLIB data are damaged: {error}") from error
 
@@ -88,35 +89,40 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
-def _drain(name: str, decompressor: _Decompressor, data: bytes, max_length: int) -> bytes:
+def _drain(
+    name: str, decompressor: _Decompressor, data: bytes, max_length: int, limit: str
+) -> bytes:
     # Asking for one byte more than allowed distinguishes a body of exactly the limit from a larger
     # one.
     content = decompressor.decompress(data, max_length + 1)
     if len(content) > max_length:
-        raise _too_long(name, max_length)
+        raise _too_long(name, max_length, limit)
     if not decompressor.eof:
         raise ProtocolError(f"{name} data of {len(data)} bytes break off")
     return content
 
 
-def _unzstd(data: bytes, max_length: int) -> bytes:
+def _unzstd(data: bytes, max_length: int, limit: str) -> bytes:
     # zstandard allocates memory for the length that a frame declares, so that length is checked
     # first. A frame that declares none (as Java's) gets at most `max_output_size`.
     declared = zstandard.get_frame_parameters(data).content_size
     if declared != zstandard.CONTENTSIZE_UNKNOWN and declared > max_length:
-        raise _too_long("ZSTD", max_length)
+        raise _too_long("ZSTD", max_length, limit)
     try:
         content = zstandard.ZstdDecompressor().decompress(data, max_output_size=max_length + 1)
     except zstandard.ZstdError as error:
         raise ProtocolError(
-            f"ZSTD data are damaged or decompress to more than {max_length} bytes: {error}"
+            f"ZSTD data are damaged or decompress to more than {max_length} bytes, the limit {limit}: "
+            f"{error}"
         ) from error
     if len(content) > max_length:
-        raise _too_long("ZSTD", max_length)
+        raise _too_long("ZSTD", max_length, limit)
     return content
 
 
-def _too_long(name: str, max_length: int) -> ProtocolError:
+def _too_long(name: str, max_length: int, limit: str) -> ProtocolError:
     return ProtocolError(
-        f"{name} data decompress to more than {max_length} bytes, which is the limit"
+        f"{name} data decompress to more than {max_length} bytes, the limit {limit} is "
+        f"{max_length}; send it in parts",
+        limit=limit,
     )

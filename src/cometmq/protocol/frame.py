@@ -22,8 +22,11 @@ from typing import Final, NamedTuple
 from cometmq.errors import FrameTooLargeError, ProtocolError
 
 MAX_FRAME_LENGTH: Final = 16 * 1024 * 1024
+# The longest headers carry a message's properties: 32,767 bytes, six times as many if a client
+# escapes each of them.
+MAX_HEADER_LENGTH: Final = 512 * 1024
 _PREFIX: Final = struct.Struct(">II")
-_MAX_HEADER_LENGTH: Final = 0xFF_FFFF
+_LENGTH_BITS: Final = 0xFF_FFFF
 assert _PREFIX.size == 8
 
 
@@ -91,8 +94,8 @@ class FrameDecoder:
         position, end = 0, len(data)
         while end - position >= 8:
             total, type_and_length = _PREFIX.unpack_from(data, position)
-            header_length = type_and_length & _MAX_HEADER_LENGTH
-            if total > self._max or header_length + 4 > total:
+            header_length = type_and_length & _LENGTH_BITS
+            if total > self._max or header_length > MAX_HEADER_LENGTH or header_length + 4 > total:
                 self._fault = self._refusal(total, header_length)
                 break
             frame_end = position + 4 + total
@@ -131,15 +134,22 @@ class FrameDecoder:
         total = int.from_bytes(pending[:4], "big")
         # A header whose length is not there yet counts as empty: the total alone may be too large.
         header_length = int.from_bytes(pending[5:8], "big") if len(pending) >= 8 else 0
-        if total > self._max or header_length + 4 > total:
+        if total > self._max or header_length > MAX_HEADER_LENGTH or header_length + 4 > total:
             self._fault = self._refusal(total, header_length)
         return 4 + total if len(pending) >= 8 else 8
 
     def _refusal(self, total: int, header_length: int) -> ProtocolError:
         if total > self._max:
             return FrameTooLargeError(
-                f"a frame declares {total} bytes, the limit is {self._max}; "
-                "send smaller messages or raise the limit on both sides"
+                f"a frame declares {total} bytes, the limit com.rocketmq.remoting.frameMaxLength is "
+                f"{self._max}; send smaller messages or raise the limit on both sides",
+                limit="com.rocketmq.remoting.frameMaxLength",
+            )
+        if header_length > MAX_HEADER_LENGTH:
+            return FrameTooLargeError(
+                f"a frame declares a header of {header_length} bytes, the limit MAX_HEADER_LENGTH is "
+                f"{MAX_HEADER_LENGTH}; carry such data in the body",
+                limit="MAX_HEADER_LENGTH",
             )
         return ProtocolError(
             f"a frame declares {total} bytes in all and a header of {header_length} bytes"
@@ -159,8 +169,8 @@ def frame_prefix(
     """Return the 8 bytes before a header, for senders that pass on header and body without joining
     them.
     """
-    if header_length > _MAX_HEADER_LENGTH:
+    if header_length > _LENGTH_BITS:
         raise ProtocolError(
-            f"a header of {header_length} bytes is too long, the limit is {_MAX_HEADER_LENGTH}"
+            f"a header of {header_length} bytes is too long, the limit is {_LENGTH_BITS}"
         )
     return _PREFIX.pack(4 + header_length + body_length, serialize_type << 24 | header_length)

@@ -30,7 +30,7 @@ from cometmq.errors import ProtocolError
 
 T = TypeVar("T")
 
-MAX_DEPTH: Final = 64
+MAX_JSON_DEPTH: Final = 64
 # Values of a body that holds nulls or references: Python visits each of them.
 MAX_TREE_VALUES: Final = 200_000
 MAX_REFERENCES: Final = 10_000
@@ -68,7 +68,9 @@ def decode_body(data: bytes, type_: type[T], *, max_dialect_length: int | None =
             if max_dialect_length is not None and len(data) > max_dialect_length:
                 raise ProtocolError(
                     f"a JSON body of {len(data)} bytes is not strict JSON ({error}); in fastjson's "
-                    f"dialect the limit is {max_dialect_length} bytes; send less at once"
+                    f"dialect the limit MAX_DIALECT_REQUEST_LENGTH is {max_dialect_length} bytes; "
+                    "send less at once",
+                    limit="MAX_DIALECT_REQUEST_LENGTH",
                 ) from error
             return _decode(_strict(data), type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -202,7 +204,10 @@ def _name(type_: Any) -> str:
 
 
 def _too_deep() -> ProtocolError:
-    return ProtocolError(f"JSON is nested too deeply, the limit is {MAX_DEPTH}")
+    return ProtocolError(
+        f"JSON is nested too deeply, the limit MAX_JSON_DEPTH is {MAX_JSON_DEPTH}; send it flatter",
+        limit="MAX_JSON_DEPTH",
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -213,7 +218,7 @@ def _plain(value: Any) -> Any:
 
 
 def _without_nulls(value: Any, depth: int) -> Any:
-    if depth > MAX_DEPTH:
+    if depth > MAX_JSON_DEPTH:
         raise _too_deep()
     if isinstance(value, dict):
         return {
@@ -234,13 +239,15 @@ def _check_values(data: bytes) -> None:
     if count > MAX_TREE_VALUES:
         raise ProtocolError(
             f"a JSON body with nulls or references has {count} values, the limit MAX_TREE_VALUES is "
-            f"{MAX_TREE_VALUES}; leave the nulls out, repeat what is referred to, or send it in parts"
+            f"{MAX_TREE_VALUES}; leave the nulls out, repeat what is referred to, or send it in parts",
+            limit="MAX_TREE_VALUES",
         )
     references = data.count(_REFERENCE)
     if references > MAX_REFERENCES:
         raise ProtocolError(
             f"a JSON body has {references} references, the limit MAX_REFERENCES is {MAX_REFERENCES}; "
-            "repeat what is referred to"
+            "repeat what is referred to",
+            limit="MAX_REFERENCES",
         )
 
 
@@ -263,13 +270,15 @@ class _Tree:
         return self._copy(self._root, 0, referenced=False)
 
     def _copy(self, node: Any, depth: int, *, referenced: bool) -> Any:
-        if depth > MAX_DEPTH:
+        if depth > MAX_JSON_DEPTH:
             raise _too_deep()
         if referenced:
             self._budget -= 1
             if self._budget < 0:
                 raise ProtocolError(
-                    f"references of a JSON body repeat more than {MAX_REFERENCED_NODES} values"
+                    f"references of a JSON body repeat more than {MAX_REFERENCED_NODES} values, the "
+                    f"limit MAX_REFERENCED_NODES is {MAX_REFERENCED_NODES}; send it in parts",
+                    limit="MAX_REFERENCED_NODES",
                 )
         if isinstance(node, list):
             return [self._copy(item, depth + 1, referenced=referenced) for item in node]

@@ -117,7 +117,8 @@ def _places(mask: _Mask, *, per_token: int = 1) -> _Places:
     if count > MAX_DIALECT_TOKENS:
         raise ProtocolError(
             f"a JSON body in fastjson's dialect has {count} words, blanks or brackets, the limit "
-            f"MAX_DIALECT_TOKENS is {MAX_DIALECT_TOKENS}; send strict JSON, or less of it"
+            f"MAX_DIALECT_TOKENS is {MAX_DIALECT_TOKENS}; send strict JSON, or less of it",
+            limit="MAX_DIALECT_TOKENS",
         )
     return np.flatnonzero(mask)
 

@@ -28,13 +28,16 @@ MAX_SELECTION_LENGTH: Final = _MIB
 MAX_STATUS_LENGTH: Final = 4 * _MIB
 MAX_GROUP_CONFIG_LENGTH: Final = 64 * 1024
 MAX_CONFIG_LIST_LENGTH: Final = 4 * _MIB
+MAX_USER_LENGTH: Final = 16 * 1024
+MAX_ACL_LENGTH: Final = _MIB
 
 # Limits for the entries of one request.
 MAX_GROUPS: Final = 2_048
 MAX_SUBSCRIPTIONS: Final = 16_384
+MAX_SUBSCRIPTIONS_OF_GROUP: Final = 8_192
 MAX_SQL_SUBSCRIPTIONS: Final = 256
 MAX_CLIENT_ID_LENGTH: Final = 1_024
-MAX_LOCKS: Final = 16_384
+MAX_LOCKS_AT_ONCE: Final = 16_384
 MAX_REGISTERED_TOPICS: Final = 100_000
 MAX_FILTER_SERVERS: Final = 1_024
 MAX_ROUTE_QUEUES: Final = 1_024
@@ -47,7 +50,7 @@ MAX_ATTRIBUTES_LENGTH: Final = 4_096
 def check_limit(what: str, count: int, name: str, limit: int, remedy: str) -> None:
     """Raise ProtocolError naming limit, value and remedy if `count` exceeds `limit`."""
     if count > limit:
-        raise ProtocolError(f"{count} {what}, the limit {name} is {limit}; {remedy}")
+        raise ProtocolError(f"{count} {what}, the limit {name} is {limit}; {remedy}", limit=name)
 
 
 def check_heartbeat(data: HeartbeatData) -> None:
@@ -66,6 +69,14 @@ def check_heartbeat(data: HeartbeatData) -> None:
         MAX_SUBSCRIPTIONS,
         remedy,
     )
+    for group in data.consumer_data_set:
+        check_limit(
+            f"subscriptions of the group {group.group_name:.120}",
+            len(group.subscription_data_set),
+            "MAX_SUBSCRIPTIONS_OF_GROUP",
+            MAX_SUBSCRIPTIONS_OF_GROUP,
+            "divide them among several groups",
+        )
     expressions = 0
     for subscription in subscriptions:
         check_subscription(subscription)
@@ -97,8 +108,8 @@ def check_locks(body: LockBatchRequestBody) -> None:
     check_limit(
         "queues in a request for locks",
         len(body.mq_set),
-        "MAX_LOCKS",
-        MAX_LOCKS,
+        "MAX_LOCKS_AT_ONCE",
+        MAX_LOCKS_AT_ONCE,
         "ask for them in several requests",
     )
 

@@ -14,6 +14,10 @@ from cometmq.errors import IllegalArgumentError
 
 PROPERTY_SEPARATOR: Final = "\x02"
 MAX_PROPERTIES_LENGTH: Final = 32767
+MAX_PROPERTIES: Final = 2_048
+# Properties of fewer characters than this are not too many: each takes a name, an empty value and
+# two separators at least.
+MANY_PROPERTIES_LENGTH: Final = 3 * MAX_PROPERTIES
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:

@@ -79,7 +79,7 @@ def decode_register_body(data: bytes, *, compressed: bool, version: int) -> Regi
         return RegisterBrokerBody([], decode_body(data, TopicConfigSerializeWrapper))
     if not compressed:
         return decode_body(data, RegisterBrokerBody)
-    reader = _Reader(inflate(data, max_length=MAX_INFLATED_LENGTH))
+    reader = _Reader(inflate(data, max_length=MAX_INFLATED_LENGTH, limit="MAX_INFLATED_LENGTH"))
     wrapper = TopicConfigSerializeWrapper(decode_body(reader.sized(), DataVersion))
     topics = [_topic_fields(data) for data in reader.many_sized(reader.count("topics"))]
     try:

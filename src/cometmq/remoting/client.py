@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Container
 from typing import Any, Final, Generic
 
@@ -57,7 +58,8 @@ class RemotingClient:
 
     `handlers` serve the requests that peers send over these connections. `on_connect` is called with
     the address and each new connection. `rpc_hooks` see every call. With `credentials` each request
-    is signed; with `tls` each connection is encrypted (ConfigError if its files cannot be used).
+    is signed; with `tls` each connection is encrypted (ConfigError if its files cannot be used): by
+    settings, or by a function that returns the context for the next connection.
     Connections are made through `network`. For the loop that first uses it.
     """
 
@@ -70,7 +72,7 @@ class RemotingClient:
         connect_timeout_s: float = 3.0,
         on_connect: Callable[[str, Connection], None] | None = None,
         credentials: Credentials | None = None,
-        tls: Tls | None = None,
+        tls: Tls | Callable[[], ssl.SSLContext] | None = None,
         network: Network = TCP_NETWORK,
     ) -> None:
         self._handlers = handlers or Handlers()
@@ -83,7 +85,7 @@ class RemotingClient:
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
         self._network = network
-        self._tls = None if tls is None else tls.context()
+        self._tls = tls if tls is None or callable(tls) else _always(tls.context())
         self.rpc_hooks = RpcHooks(None if credentials is None else Signer(credentials))
 
     def connected(self, address: str) -> Connection | None:
@@ -210,7 +212,7 @@ class RemotingClient:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 connection = await self._network.connect(
-                    self._new_connection, host, port, tls=self._tls
+                    self._new_connection, host, port, tls=None if self._tls is None else self._tls()
                 )
         except TimeoutError as error:
             raise ConnectError(
@@ -236,6 +238,10 @@ class RemotingClient:
     def _lost(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
+
+
+def _always(context: ssl.SSLContext) -> Callable[[], ssl.SSLContext]:
+    return lambda: context
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 from cometmq.errors import (
     CometMQError,
     ConnectionLostError,
+    LimitError,
     ProtocolError,
     RequestTimeoutError,
     TooManyRequestsError,
@@ -68,6 +69,12 @@ AnyRequest = Request[Any]
 _MAX_OPAQUE: Final = 0x7FFF_FFFF
 # A request with so long a body takes milliseconds, so it waits for its turn even if it comes alone.
 _LARGE_BYTES: Final = 65536
+# The number of an answer that no request asked for: why the server closes the connection. No client
+# counts its requests so.
+UNASKED: Final = -1
+MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
+DEFAULT_KEPT_BYTES: Final = 64 * 1024 * 1024
+DEFAULT_WAITING_REQUESTS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +89,19 @@ class ConnectionLimits:
         dead (client).
     unfinished_frame_s: a frame has this many seconds to arrive, and one more for each
         SLOW_BYTES_PER_S bytes of it that are there (server).
+    max_kept_bytes: how many bytes the requests may have that wait for their answers (server; the
+        setting maxBytesInFlightPerConnection).
+    max_waiting_requests: how many requests tasks may be about to answer (server; the setting
+        maxWaitingRequestsPerConnection).
     """
 
     max_frame_length: int = MAX_FRAME_LENGTH
     max_outstanding_calls: int = 65535
-    write_buffer_high: int = 4 * 1024 * 1024
+    write_buffer_high: int = MAX_UNSENT_BYTES
     silence_s: float = 1.0
     unfinished_frame_s: float = 30.0
+    max_kept_bytes: int = DEFAULT_KEPT_BYTES
+    max_waiting_requests: int = DEFAULT_WAITING_REQUESTS
 
 
 DEFAULT_LIMITS: Final = ConnectionLimits()
@@ -155,6 +168,8 @@ class Connection(asyncio.Protocol):
         self.on_close: list[Callable[[Connection], None]] = []
         # Why the peer's bytes are no frames, if they are not.
         self._fault: ProtocolError | None = None
+        # Why the server closes the connection, if it has said so.
+        self._last_words = ""
         self.peer = ""
         self.peer_ip = ""
         self.peer_port = 0
@@ -171,6 +186,7 @@ class Connection(asyncio.Protocol):
         self._handler_of = handlers.get
         self._decode_request = handlers.decoder.decode
         self._refused = handlers.refused
+        self.limit_hits = handlers.limit_hits
         self._owner = owner
         self._limits = limits
         self._server_side = server_side
@@ -193,6 +209,10 @@ class Connection(asyncio.Protocol):
         self._rests = False
         self.credit_s = SLICE_S
         self._credited_s = 0.0  # when time was credited last
+        # Requests that tasks are about to answer.
+        self._waiting = 0
+        # Pulls that wait for messages; the broker counts them.
+        self.held_pulls = 0
         self._flush_due = False
         self._writable: asyncio.Event | None = None
         self._transport: asyncio.Transport | None = None
@@ -242,9 +262,8 @@ class Connection(asyncio.Protocol):
                 self._take_turns()
             self._frames.check()
         except ProtocolError as error:
-            log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
             self._fault = error
-            self.close()
+            self._end(error)
         if self._turn is None or not self._turn.take(self):
             self.flush()
         if self._frames.buffered or self.holding.received or self._deferred:
@@ -252,6 +271,8 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = asyncio.Event()
+        if self._server_side and self._transport is not None:
+            self.limit_hits.hit("MAX_UNSENT_BYTES")
         self._mind_reading()
 
     def resume_writing(self) -> None:
@@ -290,6 +311,8 @@ class Connection(asyncio.Protocol):
             hint = "; it has never answered, as a server does that wants tls, or no tls"
         if self._fault is not None:
             hint = f": it does not speak RocketMQ's protocol ({self._fault})"
+        if self._last_words:
+            hint = f": {self._last_words}"
         return ConnectionLostError(
             f"the connection to {self.peer} closed before {what}{hint}", address=self.peer
         )
@@ -415,7 +438,17 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
 
     def reply_when(self, request: AnyRequest, answer: Awaitable[RemotingCommand | None]) -> None:
-        """Answer a request in a task, with the result or error of `answer`; hold it until then."""
+        """Answer a request in a task, with the result or error of `answer`; hold it until then.
+
+        Raises LimitError if too many requests of this connection wait already.
+        """
+        try:
+            self._check_waiting(request)
+        except LimitError:
+            if asyncio.iscoroutine(answer):
+                answer.close()
+            raise
+        self._waiting += 1
         self.keep(request)
         self._slice_left -= TASK_COST
         self._owner.spawn(self._answer_later(request, answer), f"request-{request.code}")
@@ -458,6 +491,41 @@ class Connection(asyncio.Protocol):
             self.closed = True
             self._transport.abort()
 
+    def check_room(self, request: AnyRequest) -> None:
+        """Raise LimitError if the connection may not hold another request of this size."""
+        size = len(request.frame.header) + len(request.frame.body)
+        if size >= WORTH_COUNTING_BYTES and self.holding.kept + size > self._limits.max_kept_bytes:
+            raise LimitError(
+                "bytes of this connection's requests would wait for their answers",
+                self.holding.kept + size,
+                "maxBytesInFlightPerConnection",
+                self._limits.max_kept_bytes,
+                "wait for answers before you send more, or raise the limit",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
+
+    def _check_waiting(self, request: AnyRequest) -> None:
+        self.check_room(request)
+        if self._waiting >= self._limits.max_waiting_requests:
+            raise LimitError(
+                "requests of this connection wait for their answers already",
+                self._waiting,
+                "maxWaitingRequestsPerConnection",
+                self._limits.max_waiting_requests,
+                "wait for answers before you ask for more, or raise the limit",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
+
+    def turn_away(self, reason: str, *, limit: str) -> None:
+        """Tell a peer that just connected that there is no place for it, and close.
+
+        The reason goes in an answer that no request asked for. Java's clients log it, ours name it
+        in the error of the calls that fail.
+        """
+        self.limit_hits.hit(limit)
+        self.refuse(UNASKED, ResponseCode.SYSTEM_BUSY, reason)
+        self.close()
+
     def keep(self, request: AnyRequest) -> None:
         """Count a request as held until `let_go`, for handlers that answer it later."""
         size = len(request.frame.header) + len(request.frame.body)
@@ -479,12 +547,13 @@ class Connection(asyncio.Protocol):
         allowed_s = self._limits.unfinished_frame_s + self._frames.buffered / SLOW_BYTES_PER_S
         return now - began > allowed_s
 
-    def cut(self, reason: str) -> None:
-        """Close without waiting for the peer to send or to read the rest.
+    def cut(self, reason: str, *, limit: str) -> None:
+        """Close without waiting for the peer to send or to read the rest, because of a limit.
 
         Answer an unfinished request with SYSTEM_BUSY, so that its sender knows the reason and
         tries again.
         """
+        self.limit_hits.hit(limit)
         unfinished = self._frames.unfinished_header()
         self._frames.drop()
         self._drop_deferred()
@@ -572,8 +641,7 @@ class Connection(asyncio.Protocol):
         try:
             self._serve_deferred()
         except ProtocolError as error:
-            log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
-            self.close()
+            self._end(error)
         self.flush()
         self._count_received(new_frame=False)
         self._in_rotation = self.has_work
@@ -650,6 +718,15 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
+    def _end(self, error: ProtocolError) -> None:
+        """Close the connection because of bytes that are no request, or are beyond a limit."""
+        log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
+        self.limit_hits.note(error)
+        if error.limit and self._server_side:
+            # The number of the request is not known, or stands in what must not be read.
+            self.refuse(UNASKED, ResponseCode.SYSTEM_ERROR, str(error))
+        self.close()
+
     def _on_unregistered(self, command: RemotingCommand) -> None:
         if command.is_response:
             self._on_response(command)
@@ -666,6 +743,7 @@ class Connection(asyncio.Protocol):
         if command.is_response:
             self._on_response(command)
             return
+        self.limit_hits.note(error)
         log.warning("request refused", peer=self.peer, code=command.code, reason=str(error))
         self._count_refused(command.code, ResponseCode.SYSTEM_ERROR)
         if not command.is_oneway:
@@ -682,6 +760,8 @@ class Connection(asyncio.Protocol):
         if future is not None and not future.done():
             future.set_result(command)
         else:
+            if command.opaque == UNASKED and not self._server_side:
+                self._last_words = command.remark or ""
             log.debug("answer came too late", peer=self.peer, opaque=command.opaque)
 
     async def _answer_later(
@@ -692,6 +772,7 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request's task
             result = self._failure(request, error)
         finally:
+            self._waiting -= 1
             self.let_go(request)
         if result is not None:
             self.reply(request, result)
@@ -699,6 +780,7 @@ class Connection(asyncio.Protocol):
     def _failure(self, request: AnyRequest, error: Exception) -> RemotingCommand:
         """Log the error of a handler in one line, and return the answer."""
         if isinstance(error, CometMQError):
+            self.limit_hits.note(error)
             code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code
             remark = error.remark or str(error)
             self._count_refused(request.code, code)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cometmq.errors import ProtocolError
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
 from cometmq.protocol.header import HeaderT
-from cometmq.protocol.request_type import AnyRequestType, RequestType
+from cometmq.protocol.request_type import AnyRequestType, RequestType, ResourceKind
+from cometmq.remoting.limit_hits import LimitHits
 
 if TYPE_CHECKING:
-    from cometmq.remoting.access import AdminAccess
+    from cometmq.remoting.access import Access
     from cometmq.remoting.connection import Connection
     from cometmq.remoting.request_meter import RequestMeter
 
@@ -24,23 +25,24 @@ Handler = Callable[["Connection", Request[HeaderT]], RemotingCommand | None]
 AsyncHandler = Callable[["Connection", Request[HeaderT]], Awaitable[RemotingCommand | None]]
 
 UNSERVED: Final = -1
+# The name of the limits of bodies' lengths: each row of the request table has its own.
+BODY_LIMIT: Final = "MAX_BODY_LENGTH"
 
 
 class Handlers:
     """Maps the request codes that `cometmq.protocol.requests` declares to their handlers.
 
-    With `access`, which servers pass, only administrators may send administrators' requests. With
+    With `access`, which servers pass, requests are served only to those who may send them. With
     `meter` requests are timed, but for the most frequent ones.
     """
 
-    def __init__(
-        self, access: AdminAccess | None = None, meter: RequestMeter | None = None
-    ) -> None:
+    def __init__(self, access: Access | None = None, meter: RequestMeter | None = None) -> None:
         self._access = access
         self.meter = meter
         # How many requests were answered by an error, by their code and that of the answer.
         # Requests that nobody serves have the code UNSERVED.
         self.refused: dict[tuple[int, int], int] = {}
+        self.limit_hits = LimitHits()
         self.decoder = RequestDecoder()
         # The rows of the requests that have a handler, by code.
         self.request_types: dict[int, AnyRequestType] = {}
@@ -74,11 +76,24 @@ class Handlers:
             served = cast("Handler[HeaderT]", handler)
         if code in self._conditions:
             served = _on_condition(self._conditions[code], served)
-        if request_type.body.max_length is not None:
-            served = _bounded(request_type, served, request_type.body.max_length)
         if self._access is not None:
             served = self._access.guarded(request_type, served)
+        # Before access control, which may decode the body.
+        if request_type.body.max_length is not None:
+            served = _bounded(request_type, served, request_type.body.max_length)
         self._handlers[code] = served
+
+    def check_resource(
+        self,
+        request_type: AnyRequestType,
+        connection: Connection,
+        request: Request[Any],
+        kind: ResourceKind,
+        name: str,
+    ) -> None:
+        """Check a resource that the request does not name; see `Access.check_resource`."""
+        if self._access is not None:
+            self._access.check_resource(request_type, connection, request, kind, name)
 
     def set_condition(self, request_type: AnyRequestType, check: Callable[[], None]) -> None:
         """Have `check` called before each request of a row is served; it raises what refuses it.
@@ -118,8 +133,9 @@ def _bounded(
         length = len(request.body)
         if length > limit:
             raise ProtocolError(
-                f"the body of {request_type.name} has {length} bytes, the limit is {limit}; send less "
-                "at once"
+                f"the body of {request_type.name} has {length} bytes, the limit {BODY_LIMIT} is "
+                f"{limit} for this request; send less at once",
+                limit=BODY_LIMIT,
             )
         return handler(connection, request)
 

@@ -38,7 +38,7 @@ class Holder(Protocol):
     @property
     def unsent_bytes(self) -> int: ...
 
-    def cut(self, reason: str) -> None: ...
+    def cut(self, reason: str, *, limit: str) -> None: ...
 
 
 class Holding:
@@ -215,7 +215,8 @@ class Holdings:
                 "the limit",
             )
             holder.cut(
-                f"the connections to this server hold {total} bytes, the limit is "
-                f"maxBytesInFlight={self.limit_bytes}, and this one has held most for longest; "
-                "send again in a moment"
+                f"the connections to this server hold {total} bytes, the limit "
+                f"maxBytesInFlight is {self.limit_bytes}, and this one has held most for longest; "
+                "send again in a moment",
+                limit="maxBytesInFlight",
             )

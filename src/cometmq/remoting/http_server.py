@@ -3,7 +3,7 @@
 h11 reads and writes the protocol; this module bounds what a peer can make it do. A request has no
 body and is GET or HEAD; its line and headers take at most MAX_HEAD_BYTES and arrive within
 REQUEST_TIMEOUT_S; an answer must be read within ANSWER_TIMEOUT_S; a connection may rest for
-IDLE_TIMEOUT_S between two requests. Of more than MAX_CONNECTIONS, the one that has rested for
+IDLE_TIMEOUT_S between two requests. Of more than MAX_HTTP_CONNECTIONS, the one that has rested for
 longest is closed, or else the one whose request has been on its way for longest, so that peers that
 never ask do not keep out those that do; if all wait for answers, the new one is refused. Each refusal
 is a status and one sentence.
@@ -30,7 +30,7 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 MAX_HEAD_BYTES: Final = 8 * 1024
-MAX_CONNECTIONS: Final = 32
+MAX_HTTP_CONNECTIONS: Final = 32
 REQUEST_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
 IDLE_TIMEOUT_S: Final = 120.0
@@ -98,7 +98,7 @@ class HttpServer:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
-        max_connections: int = MAX_CONNECTIONS,
+        max_connections: int = MAX_HTTP_CONNECTIONS,
     ) -> None:
         self._host = host
         self._port = port
@@ -113,6 +113,8 @@ class HttpServer:
         self.tasks = TaskOwner("http-server")
         # In the order in which they began to rest; a busy one stands anywhere.
         self._connections: dict[_HttpConnection, None] = {}
+        # Called with the name of the limit that refuses or closes something.
+        self.on_limit: Callable[[str], None] = lambda _limit: None
         # Connections that came when there were too many, until they have read so.
         self._turned_away: dict[_HttpConnection, None] = {}
 
@@ -138,8 +140,6 @@ class HttpServer:
                 self._host,
                 self._port,
                 backlog=_BACKLOG,
-                tls=None,
-                handshake_timeout_s=0,
             )
         except OSError as error:
             raise ConfigError(
@@ -173,6 +173,7 @@ class HttpServer:
     def admit(self, connection: _HttpConnection) -> bool:
         """Take a new connection in, if need be in the place of another; say whether."""
         if len(self._connections) >= self._max_connections:
+            self.on_limit("MAX_HTTP_CONNECTIONS")
             others = self._connections
             idle = next((other for other in others if other.rests), None)
             if idle is None:
@@ -210,8 +211,8 @@ class HttpServer:
     def too_many(self) -> str:
         """Return why a further connection is refused."""
         return (
-            f"{self._max_connections} connections ask for pages already, which is the limit; "
-            "ask again when some are answered"
+            f"{len(self._connections)} connections ask for pages already, the limit "
+            f"MAX_HTTP_CONNECTIONS is {self._max_connections}; ask again when some are answered"
         )
 
 
@@ -316,9 +317,11 @@ class _HttpConnection(asyncio.Protocol):
         # h11 bounds what is unfinished, but a head that comes in one piece may have any length.
         self._received += len(data)
         if self._received > MAX_HEAD_BYTES:
+            self._server.on_limit("MAX_HEAD_BYTES")
             self._refuse(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"the request has more than {MAX_HEAD_BYTES} bytes, which is the limit",
+                f"{self._received} bytes of the request have come, the limit MAX_HEAD_BYTES is "
+                f"{MAX_HEAD_BYTES}; send fewer headers",
             )
             return
         try:

@@ -27,6 +27,7 @@ from cometmq.remoting.http_server import HttpAnswer, HttpRequest, HttpServer, te
 from cometmq.runtime import metric_catalogue as m
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.exposition import CONTENT_TYPE, Exposition
+from cometmq.runtime.limit_catalogue import LIMITS
 from cometmq.runtime.network import TCP_NETWORK, Network
 
 if TYPE_CHECKING:
@@ -68,10 +69,12 @@ class Monitoring:
         network: Network = TCP_NETWORK,
     ) -> None:
         self.base = dict(base)
+        self._server = m.Server(base["node_type"])
         self.state: Callable[[], str] = lambda: "the server is starting"
         self.machine: list[Callable[[], None]] = [self._look_at_process]
         self.collectors: list[Collector] = [self._collect]
         self.http = HttpServer(host, port, port_key=PORT_KEY, network=network)
+        self.http.on_limit = handlers.limit_hits.hit
         self.http.add("/metrics", self._metrics)
         self.http.add("/health", self._health)
         self.http.add("/ready", self._ready)
@@ -196,6 +199,7 @@ class Monitoring:
         out.histogram(self._loop_delays.counts, self._loop_delays.total / 1e6)
         yield
         yield from self._requests(out)
+        yield from self._limits(out)
         if self._process:
             out.families(self._process)
         yield
@@ -213,6 +217,15 @@ class Monitoring:
         for (code, answer), count in sorted(self._handlers.refused.items()):
             out.sample(count, request_name(code), _name(answer, [ResponseCode]))
             yield
+
+    def _limits(self, out: Exposition) -> Iterator[None]:
+        out.begin(m.LIMIT_HITS)
+        counts = self._handlers.limit_hits.counts
+        # Limits that were never hit have a 0, so that an alert can tell the first hit.
+        for limit in LIMITS.values():
+            if self._server in limit.servers:
+                out.sample(counts.get(limit.name, 0), limit.name)
+        yield
 
 
 def request_name(code: int) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -20,20 +19,62 @@ from cometmq.remoting.connection import (
     close_all,
 )
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.handshakes import Door
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.remoting.turns import ServingTurns
 from cometmq.runtime.addresses import join_address
+from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner, quiet_if
 
+if TYPE_CHECKING:
+    from cometmq.remoting.server_tls import ServerTls
+
 log = structlog.get_logger(__name__)
 
 _REFUSALS_TOLD_EVERY_S: Final = 10.0
+# A connection that has sent nothing at all is closed after this time.
+SILENT_TIMEOUT_S: Final = 60.0
+DEFAULT_CONNECTIONS: Final = 50_000
+DEFAULT_CONNECTIONS_PER_ADDRESS: Final = 20_000
 # A connection may stay silent for this long, since clients connect in order to ask at once.
 _SILENT_AT_LEAST_S: Final = 1.0
-_HANDSHAKE_AT_MOST_S: Final = 10.0
+
+
+class Places:
+    """Counts the connections of a server, or of several listeners, in all and by their addresses.
+
+    `max_in_all` and `max_per_address` may be changed; 0 is no limit per address. For the loop's
+    thread only.
+    """
+
+    def __init__(
+        self,
+        max_in_all: int = DEFAULT_CONNECTIONS,
+        max_per_address: int = DEFAULT_CONNECTIONS_PER_ADDRESS,
+    ) -> None:
+        self.max_in_all = max_in_all
+        self.max_per_address = max_per_address
+        self.taken = 0
+        self._by_address: dict[str, int] = {}
+
+    def of(self, address: str) -> int:
+        """Return how many connections come from an address."""
+        return self._by_address.get(address, 0)
+
+    def take(self, address: str) -> None:
+        self.taken += 1
+        self._by_address[address] = self.of(address) + 1
+
+    def free(self, address: str) -> None:
+        self.taken -= 1
+        left = self.of(address) - 1
+        if left:
+            self._by_address[address] = left
+        else:
+            del self._by_address[address]
 
 
 class RemotingServer:
@@ -42,11 +83,12 @@ class RemotingServer:
     `on_connect` and `on_disconnect` are called on the loop for each connection. The server closes a
     connection that neither reads nor writes for `idle_timeout_s`, one that has sent nothing at all
     after `silent_timeout_s`, and one whose frame does not arrive in time (see `ConnectionLimits`).
-    Above `max_connections`, or when few file descriptors are left, a new connection takes the place
-    of the one that has been silent for longest, or is closed at once. `holdings` bounds what all
-    connections hold; several listeners may share it. With `ssl` every connection is encrypted, and
-    is closed if its handshake takes longer than `silent_timeout_s` or ten seconds. The port is taken
-    from `network`, and `monotonic` tells how long requests take.
+    Where `places` has no more, or when few file descriptors are left, a new connection takes the
+    place of the one that has been silent for longest, or is told the reason and closed. `holdings`
+    bounds what all connections hold; several listeners may share it, and `places`. With `tls`, whose
+    certificates are loaded, it serves TLS as its mode says, and connections have a place from the
+    moment when they are accepted. The port is taken from
+    `network`, and `monotonic` tells how long requests take.
     """
 
     def __init__(
@@ -59,10 +101,10 @@ class RemotingServer:
         serialize_type: SerializeType = SerializeType.JSON,
         holdings: Holdings | None = None,
         idle_timeout_s: float = 120.0,
-        silent_timeout_s: float = 60.0,
-        max_connections: int = 50_000,
+        silent_timeout_s: float = SILENT_TIMEOUT_S,
+        places: Places | None = None,
         backlog: int = 1024,
-        ssl: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
         network: Network = TCP_NETWORK,
@@ -78,9 +120,10 @@ class RemotingServer:
         self._serialize_type = serialize_type
         self._idle_timeout_s = idle_timeout_s
         self._silent_timeout_s = min(silent_timeout_s, idle_timeout_s)
-        self._max_connections = max_connections
+        self._places = places or Places()
         self._backlog = backlog
-        self._ssl = ssl
+        self._tls = tls
+        self._door: Door | None = None
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
@@ -108,19 +151,30 @@ class RemotingServer:
 
         Raises ConfigError when the address is taken or does not belong to this machine.
         """
-        # During its handshake a connection does not count towards any limit.
-        handshake_timeout_s = min(_HANDSHAKE_AT_MOST_S, self._silent_timeout_s)
         try:
-            self._listener = await self._network.listen(
-                self._new_connection,
-                self._host,
-                self._port,
-                backlog=self._backlog,
-                tls=self._ssl,
-                handshake_timeout_s=handshake_timeout_s,
-            )
+            if self._tls is None or self._tls.mode == "disabled":
+                self._listener = await self._network.listen(
+                    self._new_connection, self._host, self._port, backlog=self._backlog
+                )
+            else:
+                self._listener = await self._listen_by_door(self._tls)
         except OSError as error:
             raise ConfigError(_listen_fault(self._host, self._port, error)) from error
+
+    async def _listen_by_door(self, tls: ServerTls) -> Listener:
+        self._door = Door(
+            tls,
+            mode=tls.mode,
+            admit=self._admit,
+            on_leave=self._leaves_door,
+            on_limit=self._handlers.limit_hits.hit,
+            new_protocol=self._new_connection,
+            silent_timeout_s=self._silent_timeout_s,
+            owner=self._owner,
+        )
+        return await self._network.accept(
+            self._door.arrived, self._host, self._port, backlog=self._backlog
+        )
 
     async def start(self) -> None:
         """Listen; call `bind` first if the caller has not."""
@@ -147,6 +201,8 @@ class RemotingServer:
         self._closing = True
         if self._listener is not None:
             self._listener.close()
+        if self._door is not None:
+            self._door.close()
         await self._owner.close()
         await close_all(self.connections)
         if self._listener is not None:
@@ -169,29 +225,101 @@ class RemotingServer:
         if self._closing:  # accepted in the same turn of the loop that began to close
             connection.abort()
             return
-        if not self._has_room(connection) and not self._drop_silent():
-            self._refuse(connection)
+        if not self._admits(connection):
             return
+        self._places.take(connection.peer_ip)
         self._silent[connection] = None
         self.connections[connection] = None
         connection.on_close.append(self._disconnected)
         if self._on_connect is not None:
             self._on_connect(connection)
 
+    def _admit(self, arrival: Arrival) -> bool:
+        """Return whether there is room for a connection that was just accepted."""
+        if self._closing:
+            return False
+        full = self._no_place(arrival.peer_ip, arrival.descriptor)
+        if full is None:
+            self._places.take(arrival.peer_ip)
+            return True
+        limit, reason = full
+        self._handlers.limit_hits.hit(limit)
+        self._tell_refusal(arrival.peer, reason)
+        return False
+
+    def _leaves_door(self, arrival: Arrival) -> None:
+        """Free a place: the connection is closed, or takes one as any that is served."""
+        self._places.free(arrival.peer_ip)
+
     def _disconnected(self, connection: Connection) -> None:
+        self._places.free(connection.peer_ip)
         self.connections.pop(connection, None)
         self._silent.pop(connection, None)
         if self._on_disconnect is not None:
             self._on_disconnect(connection)
 
-    def _has_room(self, connection: Connection) -> bool:
-        if len(self.connections) >= self._max_connections:
-            return False
-        return connection.descriptor < self._most_descriptors
+    @property
+    def open_count(self) -> int:
+        """Return how many connections are open, with those that are not served yet."""
+        return len(self.connections) + (0 if self._door is None else len(self._door.guests))
+
+    def _admits(self, connection: Connection) -> bool:
+        """Return whether there is a place for a new connection; if not, turn it away."""
+        full = self._no_place(connection.peer_ip, connection.descriptor)
+        if full is None:
+            return True
+        limit, reason = full
+        connection.turn_away(reason, limit=limit)
+        self._tell_refusal(connection.peer, reason)
+        return False
+
+    def _no_place(self, address: str, descriptor: int) -> tuple[str, str] | None:
+        """Return the limit, and a text, that keeps a new connection out; None if it has a place.
+
+        Who has been silent for longest makes room.
+        """
+        places = self._places
+        hits = self._handlers.limit_hits
+        if 0 < places.max_per_address <= places.of(address):
+            return (
+                "maxConnectionsPerAddress",
+                (
+                    f"{places.of(address)} connections from {address} are open, the limit "
+                    f"maxConnectionsPerAddress is {places.max_per_address}; close some, use more "
+                    "addresses, or raise it"
+                ),
+            )
+        if places.taken >= places.max_in_all:
+            if self._drop_silent():
+                hits.hit("maxConnections")
+                return None
+            return (
+                "maxConnections",
+                (
+                    f"{places.taken} connections are open, the limit maxConnections is "
+                    f"{places.max_in_all}; try again later, or raise it"
+                ),
+            )
+        if descriptor >= self._most_descriptors:
+            if self._drop_silent():
+                hits.hit("RLIMIT_NOFILE")
+                return None
+            return (
+                "RLIMIT_NOFILE",
+                (
+                    f"{places.taken} connections are open and too few file descriptors are left: the "
+                    f"limit RLIMIT_NOFILE is {self._descriptor_limit}, of which "
+                    f"{self._descriptor_limit - self._most_descriptors} are kept for files; raise the "
+                    "limit (ulimit -n, or LimitNOFILE in the systemd unit)"
+                ),
+            )
+        return None
 
     def _drop_silent(self) -> bool:
         """Close the connection that has been silent for longest; return whether there was one."""
         silent_before = asyncio.get_running_loop().time() - _SILENT_AT_LEAST_S
+        if self._door is not None and self._door.drop_silent(silent_before):
+            return True
         while self._silent:
             oldest = next(iter(self._silent))
             if oldest.heard:
@@ -205,24 +333,13 @@ class RemotingServer:
             return True
         return False
 
-    def _refuse(self, connection: Connection) -> None:
-        """Close a new connection; log one line for all that are refused within ten seconds."""
-        connection.abort()
+    def _tell_refusal(self, peer: str, reason: str) -> None:
+        """Log one line for all connections that are refused within ten seconds."""
         self._refused += 1
         now = asyncio.get_running_loop().time()
         if now - self._refusal_told_at < _REFUSALS_TOLD_EVERY_S:
             return
-        about = {"peer": connection.peer, "refused": self._refused, "open": len(self.connections)}
-        if len(self.connections) >= self._max_connections:
-            log.warning("connections refused: too many", limit=self._max_connections, **about)
-        else:
-            log.warning(
-                "connections refused: too few file descriptors are left",
-                limit=self._descriptor_limit,
-                kept_for_files=self._descriptor_limit - self._most_descriptors,
-                remedy="raise the limit (ulimit -n, or LimitNOFILE in the systemd unit)",
-                **about,
-            )
+        log.warning("connections refused", peer=peer, refused=self._refused, reason=reason)
         self._refused = 0
         self._refusal_told_at = now
 
@@ -243,6 +360,9 @@ class RemotingServer:
                 connection.abort()
             else:
                 log.info("idle connection closed", peer=connection.peer, heard=connection.heard)
+                self._handlers.limit_hits.hit(
+                    "serverChannelMaxIdleTimeSeconds" if connection.heard else "SILENT_TIMEOUT_S"
+                )
                 connection.close()
 
     def _cut_overdue(self, connection: Connection) -> None:
@@ -255,8 +375,10 @@ class RemotingServer:
             remedy=f"send at least {SLOW_BYTES_PER_S} bytes a second, or raise the limit",
         )
         connection.cut(
-            f"the frame did not end within unfinishedFrameTimeoutSeconds={limit_s:g} and a second "
-            f"more for each {SLOW_BYTES_PER_S} bytes; send it faster, or raise the limit"
+            "the frame did not end in time, the limit unfinishedFrameTimeoutSeconds is "
+            f"{limit_s:g} and a second more for each {SLOW_BYTES_PER_S} bytes; send it faster, or "
+            "raise the limit",
+            limit="unfinishedFrameTimeoutSeconds",
         )
 
 

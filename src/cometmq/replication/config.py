@@ -10,6 +10,7 @@ from cometmq.protocol.replication import MAX_BODY_SIZE
 
 MASTER_ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")
 ROLES: Final = (*MASTER_ROLES, "SLAVE")
+_TLS_MODES: Final = ("", "disabled", "permissive", "enforcing")
 _MAX_GAP: Final = 256 * 1024 * 1024
 
 # Keys whose new values a running broker obeys, from the next use on.
@@ -65,10 +66,19 @@ class ReplicationConfig:
     all_ack_in_sync_state_set: bool = False
     sync_from_last_file: bool = False
     offset_check_in_slave: bool = False
+    # CometMQ's own: how the port for slaves serves TLS, which Java's never does; without it as
+    # tls.server.mode says. And whether a slave connects to that port with TLS; without it as
+    # tls.enable says.
+    ha_tls_mode: str = ""
+    ha_tls_enable: bool | None = None
 
     def __post_init__(self) -> None:
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole={self.broker_role}: must be one of {', '.join(ROLES)}")
+        if self.ha_tls_mode not in _TLS_MODES:
+            raise ConfigError(
+                f"haTlsMode={self.ha_tls_mode}: must be one of {', '.join(_TLS_MODES[1:])}"
+            )
 
     @property
     def max_gap(self) -> int:

@@ -16,9 +16,13 @@ from typing import Final
 import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.remoting.handshakes import Door
+from cometmq.remoting.server_tls import ServerTls
 from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.slave_connection import SlaveConnection
+from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.network import Listener, Network
+from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
@@ -47,16 +51,22 @@ class ReplicationMaster:
         network: Network,
         workers: Workers,
         disk: Disk,
+        tls: ServerTls | None = None,
     ) -> None:
         self.store = store
         self.config = config
         self.disk = disk
         self.reader = workers.worker("read-for-slaves")
+        # Called with the name of the limit that refuses or closes a connection.
+        self.on_limit: Callable[[str], None] = lambda _limit: None
         self.on_acknowledged: list[Callable[[], None]] = []
         # All bytes sent to slaves, of connections that are gone, too.
         self.sent_bytes_before = 0
         self._host = host
         self._network = network
+        self._tls = tls
+        self._door: Door | None = None
+        self._owner = TaskOwner("replication-master")
         self._listener: Listener | None = None
         # A dict, because it has an order.
         self._connections: dict[SlaveConnection, None] = {}
@@ -78,14 +88,7 @@ class ReplicationMaster:
     async def bind(self, port: int) -> None:
         """Take the port without listening yet. Raises ConfigError when it cannot be had."""
         try:
-            self._listener = await self._network.listen(
-                lambda: SlaveConnection(self),
-                self._host,
-                port,
-                backlog=_BACKLOG,
-                tls=None,
-                handshake_timeout_s=1.0,
-            )
+            self._listener = await self._listen(port)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             reason = "another process has the port" if taken else error.strerror or str(error)
@@ -93,6 +96,36 @@ class ReplicationMaster:
                 f"haListenPort: slaves cannot be served on {self._host}:{port}: {reason}; set "
                 "haListenPort to a free port, without it the port is listenPort + 1"
             ) from error
+
+    async def _listen(self, port: int) -> Listener:
+        mode = self._tls_mode()
+        if self._tls is None or mode == "disabled":
+            return await self._network.listen(
+                lambda: SlaveConnection(self), self._host, port, backlog=_BACKLOG
+            )
+        self._door = Door(
+            self._tls,
+            mode=mode,
+            admit=self._admit_arrival,
+            on_limit=self._meet_limit,
+            new_protocol=lambda: SlaveConnection(self),
+            silent_timeout_s=self.config.ha_housekeeping_interval / 1000,
+            owner=self._owner,
+        )
+        return await self._network.accept(self._door.arrived, self._host, port, backlog=_BACKLOG)
+
+    def _meet_limit(self, limit: str) -> None:
+        self.on_limit(limit)  # it is set later
+
+    def _tls_mode(self) -> str:
+        served = "disabled" if self._tls is None else self._tls.mode
+        mode = self.config.ha_tls_mode or served
+        if mode != "disabled" and served == "disabled":
+            raise ConfigError(
+                f"haTlsMode={mode} needs a certificate: set tls.server.certPath, and not "
+                "tls.server.mode=disabled"
+            )
+        return mode
 
     async def start(self) -> None:
         """Serve slaves; `bind` first."""
@@ -128,6 +161,9 @@ class ReplicationMaster:
         self._closing = True
         if self._listener is not None:
             self._listener.close()
+        if self._door is not None:
+            self._door.close()
+        await self._owner.close()
         if self._connections:
             self._all_gone = self._loop.create_future()
             for connection in list(self._connections):
@@ -171,13 +207,25 @@ class ReplicationMaster:
 
     def admit(self, connection: SlaveConnection) -> bool:
         """Take a new connection; return False when there is no place for it."""
+        if not self._has_place(connection.peer):
+            return False
+        self._connections[connection] = None
+        return True
+
+    def _admit_arrival(self, arrival: Arrival) -> bool:
+        """Return whether there is a place for a connection that was just accepted."""
+        return self._has_place(arrival.peer)
+
+    def _has_place(self, peer: str) -> bool:
         limit = self.config.max_ha_connections
         if self._closing:
             return False
-        if len(self._connections) >= limit and not self._drop_silent():
-            self._refuse(connection.peer, limit)
-            return False
-        self._connections[connection] = None
+        guests = 0 if self._door is None else len(self._door.guests)
+        if len(self._connections) + guests >= limit:
+            self.on_limit("maxHaConnections")
+            if not self._drop_silent():
+                self._refuse(peer, limit)
+                return False
         return True
 
     def forget(self, connection: SlaveConnection) -> None:
@@ -212,6 +260,8 @@ class ReplicationMaster:
 
     def _drop_silent(self) -> bool:
         now_s = self._loop.time()
+        if self._door is not None and self._door.drop_silent(now_s - _SILENT_AT_LEAST_S):
+            return True
         for connection in self._connections:
             if connection.start < 0 and now_s - connection.made_s >= _SILENT_AT_LEAST_S:
                 connection.close("it has never reported an offset, and others need its place")

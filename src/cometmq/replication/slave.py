@@ -8,6 +8,7 @@ reason, and the store stays as it was.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,6 +16,7 @@ import structlog
 
 from cometmq.errors import CometMQError
 from cometmq.remoting.client import split_address
+from cometmq.remoting.tls import handshake_fault
 from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.divergence import Divergence
 from cometmq.replication.master_connection import MasterConnection
@@ -41,7 +43,8 @@ class ReplicationSlave:
 
     `compare` is called before each connection with the address that is about to be asked. What it
     returns is kept as `divergence`: nothing is copied then, and the master is asked again later. What
-    it raises as CometMQError is the reason not to connect now.
+    it raises as CometMQError is the reason not to connect now. With `tls`, which returns the context
+    for the next connection, connections to the master are encrypted.
     """
 
     def __init__(
@@ -52,11 +55,13 @@ class ReplicationSlave:
         clock: Clock,
         network: Network,
         compare: Callable[[str], Awaitable[Divergence | None]] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self.store = store
         self.config = config
         self.clock = clock
         self._network = network
+        self._tls = tls
         self._compare = compare
         self._loop = asyncio.get_running_loop()
         self._owner = TaskOwner("replication-slave")
@@ -152,10 +157,15 @@ class ReplicationSlave:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 # A name of several addresses may make several connections, of which one is taken.
                 connection = await self._network.connect(
-                    lambda: MasterConnection(self), host, port, tls=None
+                    lambda: MasterConnection(self),
+                    host,
+                    port,
+                    tls=None if self._tls is None else self._tls(),
                 )
         except TimeoutError:
             return f"{address} did not accept a connection within {_CONNECT_TIMEOUT_S:g} s"
+        except OSError as error:
+            return str(error) if self._tls is None else handshake_fault(error)
         self._connection = connection
         self._reason = None
         try:

@@ -61,9 +61,9 @@ _NO_ACCESS_CONTROL: Final = (
     "asks for access control, which CometMQ does not have yet: take it out, and let only hosts that "
     "you trust reach the port (bindAddress, a firewall)"
 )
-_NO_TLS: Final = (
-    "asks for TLS, which CometMQ's servers do not have yet: take it out, and carry the connections "
-    "through a network or a tunnel that nobody listens to"
+_TLS_BY_KEYS: Final = (
+    "is the name of a field in Java, and no key of a file: write tls.server.mode, tls.enable, "
+    "tls.server.need.client.auth and so on"
 )
 
 # Java's exporters are OTLP_GRPC, PROM and LOG.
@@ -73,12 +73,11 @@ _EXPORTER: Final = Promise(
     "metricsPromExporterPort (a collector can scrape it and pass it on), or DISABLE",
 )
 _ACCESS: Final = Promise(is_true, _NO_ACCESS_CONTROL)
-_TLS: Final = Promise(is_true, _NO_TLS)
-_ENFORCING: Final = Promise(is_one_of("enforcing"), _NO_TLS)
-_CLIENT_CERTIFICATES: Final = Promise(is_one_of("require", "optional"), _NO_TLS)
+_TLS: Final = Promise(is_true, _TLS_BY_KEYS)
+_ENFORCING: Final = Promise(is_one_of("enforcing"), _TLS_BY_KEYS)
+_CLIENT_CERTIFICATES: Final = Promise(is_one_of("require", "optional"), _TLS_BY_KEYS)
 
-# These apply to every server. Java reads the TLS keys as system properties; in a file they mean the
-# same.
+# These apply to every server.
 SERVER_PROMISES: Final[Mapping[str, Promise]] = {
     "metricsExporterType": _EXPORTER,
     "aclEnable": _ACCESS,
@@ -86,16 +85,11 @@ SERVER_PROMISES: Final[Mapping[str, Promise]] = {
     "authorizationEnabled": _ACCESS,
     "migrateAuthFromV1Enabled": _ACCESS,
     "innerClientAuthenticationCredentials": Promise(is_given, _NO_ACCESS_CONTROL, is_secret=True),
-    "tls.enable": _TLS,
     "tlsEnable": _TLS,
-    "tls.server.mode": _ENFORCING,
     "tlsServerMode": _ENFORCING,
     "tlsMode": _ENFORCING,
-    "tls.server.authClient": _TLS,
     "tlsServerAuthClient": _TLS,
-    "tls.server.need.client.auth": _CLIENT_CERTIFICATES,
     "tlsServerNeedClientAuth": _CLIENT_CERTIFICATES,
-    "tls.client.authServer": _TLS,
     "tlsClientAuthServer": _TLS,
 }
 

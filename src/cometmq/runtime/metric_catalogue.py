@@ -125,6 +125,27 @@ BYTES_IN_FLIGHT_LIMIT: Final = _declare(
     "cometmq_in_flight_limit_bytes", _G, "bytes", "The limit of these bytes, maxBytesInFlight.",
     servers=_BOTH,
 )  # fmt: skip
+TLS_CERTIFICATE_LEFT: Final = _declare(
+    "cometmq_tls_certificate_expires_in_seconds", _G, "seconds",
+    "Time until the server's certificate expires, 0 after that. Only where TLS is served.",
+    servers=_BOTH,
+)  # fmt: skip
+TLS_RELOAD_FAILED: Final = _declare(
+    "cometmq_tls_reload_failed", _G, "state",
+    "1 while the certificate files that lie there cannot be used, so that the last good ones are in "
+    "force.", servers=_BOTH,
+)  # fmt: skip
+TLS_HANDSHAKES: Final = _declare(
+    "cometmq_tls_handshakes_total", _C, "handshakes",
+    "TLS handshakes that ended: completed, failed, timed_out, crowded_out by others that waited for "
+    "a place; plain_refused are connections without TLS where it is enforced.", "outcome",
+    servers=_BOTH,
+)  # fmt: skip
+TLS_HANDSHAKES_WAITING: Final = _declare(
+    "cometmq_tls_connections_unserved", _G, "connections",
+    "Connections that were accepted and are not served yet: silent ones, and those whose handshake "
+    "waits or is under way.", servers=_BOTH,
+)  # fmt: skip
 LOOP_DELAY: Final = _declare(
     "cometmq_loop_delay_seconds", _H, "seconds",
     "How late the event loop was with a timer, one sample a second. Requests wait as long.",
@@ -141,6 +162,12 @@ REFUSED_REQUESTS: Final = _declare(
     "cometmq_refused_requests_total", _C, "requests",
     "Requests answered by an error, by the code of the request and of the answer.",
     "request_code", "response_code", servers=_BOTH,
+)  # fmt: skip
+LIMIT_HITS: Final = _declare(
+    "cometmq_limit_hits_total", _C, "hits",
+    "How often a limit refused, closed or put off something, by the name of the limit; 0 for a "
+    "limit that was never reached. [Limits](limits.md) explains each.",
+    "limit", servers=_BOTH,
 )  # fmt: skip
 SCRAPE_DURATION: Final = _declare(
     "cometmq_scrape_duration_seconds", _G, "seconds",

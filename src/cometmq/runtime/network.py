@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from cometmq.runtime.addresses import bare_host, own_address, resolve
+from cometmq.runtime.arrivals import Arrival, ArrivalListener, bound_sockets
 
 # How long one address of a name may take before the next one is tried, too (RFC 8305).
 _NEXT_ADDRESS_S: Final = 0.25
@@ -58,15 +59,16 @@ class Network(Protocol):
         port: int,
         *,
         backlog: int,
-        tls: ssl.SSLContext | None,
-        handshake_timeout_s: float,
     ) -> Listener:
         """Take a port, a free one for 0; its listener accepts connections once it is started.
 
         The host `::` stands for all addresses of the machine, IPv4 and IPv6.
-
-        A `tls` handshake that takes longer than `handshake_timeout_s` closes its connection.
         """
+
+    async def accept(
+        self, on_arrival: Callable[[Arrival], None], host: str, port: int, *, backlog: int
+    ) -> Listener:
+        """Take a port as `listen` does; each connection is passed on before anything is read."""
 
     async def resolve(self, host: str) -> str:
         """Return the IP address of `host`."""
@@ -123,23 +125,26 @@ class TcpNetwork:
         port: int,
         *,
         backlog: int,
-        tls: ssl.SSLContext | None,
-        handshake_timeout_s: float,
     ) -> Listener:
         create = partial(
             asyncio.get_running_loop().create_server,
             new_protocol,
             backlog=backlog,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else handshake_timeout_s,
             start_serving=False,
         )
         host = bare_host(host)
         if host == "::":  # for which the loop would serve IPv6 only
-            server = await create(sock=_bound_to_both_families(port))
+            (both_families,) = await bound_sockets(host, port)
+            server = await create(sock=both_families)
         else:
             server = await create(host=host, port=port)
         return _TcpListener(server)
+
+    async def accept(
+        self, on_arrival: Callable[[Arrival], None], host: str, port: int, *, backlog: int
+    ) -> Listener:
+        sockets = await bound_sockets(bare_host(host), port)
+        return ArrivalListener(sockets, on_arrival, backlog)
 
 
 async def _look_up(host: str) -> list[Any]:
@@ -193,19 +198,6 @@ def _drop(attempt: asyncio.Future[tuple[asyncio.Transport, Any]]) -> None:
     """Close a connection that came although another one had come before."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result()[0].abort()
-
-
-def _bound_to_both_families(port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        bound.bind(("::", port))
-    except OSError:
-        bound.close()
-        raise
-    bound.setblocking(False)
-    return bound
 
 
 TCP_NETWORK = TcpNetwork()

@@ -220,7 +220,9 @@ class _Records:
         for at in np.flatnonzero(compressed).tolist():
             try:
                 flags = int(self._columns.sys_flags[at])
-                bodies[at] = decompress(bodies[at], flags, max_length=MAX_BODY_BYTES)
+                bodies[at] = decompress(
+                    bodies[at], flags, max_length=MAX_BODY_BYTES, limit="MAX_BODY_BYTES"
+                )
             except ProtocolError:
                 # Consumers also get such a body as stored, with its flag set.
                 done[at] = False

@@ -211,8 +211,9 @@ class Appender:
             total += queue.record_overhead + wider + len(entry.body) + len(entry.properties)
         if total > self._max_body_size + _BEYOND_BODY:
             self._refuse_message(
-                f"a batch of {total} bytes, the limit is maxMessageSize={self._max_body_size} "
-                f"and {_BEYOND_BODY} more"
+                f"a batch of {total} bytes, the limit maxMessageSize is {self._max_body_size} "
+                f"and {_BEYOND_BODY} more; divide it",
+                limit="maxMessageSize",
             )
         self._make_room(queue, len(entries), total)
         now = now_ms or self._clock.now_ms()
@@ -271,16 +272,20 @@ class Appender:
                 self.refusals.refuse()
         if body_length > self._max_body_size:
             self._refuse_message(
-                f"a body of {body_length} bytes, the limit is maxMessageSize={self._max_body_size}"
+                f"a body of {body_length} bytes, the limit maxMessageSize is {self._max_body_size}; "
+                "send a smaller message, or raise it",
+                limit="maxMessageSize",
             )
         if properties_length > MAX_PROPERTIES_LENGTH:
             self._refuse_message(
-                f"properties of {properties_length} bytes, the limit is {MAX_PROPERTIES_LENGTH}"
+                f"properties of {properties_length} bytes, the limit MAX_PROPERTIES_LENGTH is "
+                f"{MAX_PROPERTIES_LENGTH}; move large values into the body",
+                limit="MAX_PROPERTIES_LENGTH",
             )
 
-    def _refuse_message(self, reason: str) -> NoReturn:
+    def _refuse_message(self, reason: str, *, limit: str = "") -> NoReturn:
         self.refusals.count(RefusalCause.MESSAGE_ILLEGAL)
-        raise MessageIllegalError(reason)
+        raise MessageIllegalError(reason, limit=limit)
 
     def _make_room(self, queue: ConsumeQueue, unit_count: int, size: int) -> None:
         """Make room in both files first: a full disk then leaves no record without its unit."""

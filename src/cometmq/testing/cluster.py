@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from cometmq.errors import ClientStateError, CometMQError, ConfigError, IllegalArgumentError
+from cometmq.remoting.tls import Tls
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
@@ -58,7 +59,13 @@ class Cluster(Assertions, ClusterFaults):
 
     `properties` are entries of every broker's configuration, under RocketMQ's keys; with
     metricsExporterType=PROM the name servers tell metrics, too, each server on a free port.
-    `node_properties` are entries for one node's broker, by the node's name.
+    `node_properties` are entries for one node's broker, by the node's name, and
+    `namesrv_properties` for every name server.
+
+    With `tls=True`, in real time only, all servers and their slaves talk TLS and refuse plain
+    connections, by certificates that are made beneath the directory (which needs the extra
+    `certificates`); `tls` has the settings for clients. `properties` may change that, as by
+    `tls.server.mode=permissive`.
 
     In real time (the default) the servers listen on free ports of this machine, and a server keeps
     its port while it is stopped and when it is started again. With `directory` the stores lie there
@@ -99,7 +106,9 @@ class Cluster(Assertions, ClusterFaults):
         master_role: str = "ASYNC_MASTER",
         properties: Mapping[str, str] | None = None,
         node_properties: Mapping[str, Mapping[str, str]] | None = None,
+        namesrv_properties: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        tls: bool = False,
     ) -> None:
         plan = ClusterPlan(
             name_servers,
@@ -108,6 +117,8 @@ class Cluster(Assertions, ClusterFaults):
             master_role,
             {**_from_environment(), **(properties or {})},
             node_properties or {},
+            namesrv_properties or {},
+            tls,
         )
         plan.check()
         if clock not in ("real", "virtual"):
@@ -117,6 +128,10 @@ class Cluster(Assertions, ClusterFaults):
         if clock == "virtual" and directory is not None:
             raise ValueError(
                 f"directory={directory} has no meaning in virtual time, where disks are in memory"
+            )
+        if clock == "virtual" and tls:
+            raise ValueError(
+                "tls=True has no meaning in virtual time, where no connection is encrypted"
             )
         self._plan = plan
         self._is_virtual = clock == "virtual"
@@ -133,6 +148,18 @@ class Cluster(Assertions, ClusterFaults):
     def namesrv(self) -> str:
         """The name servers' addresses in one text, as clients take it."""
         return self._started().namesrv
+
+    @property
+    def tls(self) -> Tls | None:
+        """The settings with which clients connect, None for a cluster without `tls=True`."""
+        certificates = getattr(self._started(), "certificates", None)
+        if certificates is None:
+            return None
+        return Tls(
+            ca_file=str(certificates.authority),
+            cert_file=str(certificates.client),
+            key_file=str(certificates.client_key),
+        )
 
     @property
     def name_servers(self) -> list[NameServer]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
-from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
+from cometmq.runtime.certificates import Certificates, make_certificates
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.testing.ports import HeldPort
 from cometmq.testing.servers import (
     HA_PORT_DISTANCE,
@@ -45,6 +48,8 @@ class RealServers:
         self._plan = plan
         self._directory = directory
         self._temporary: Path | None = None
+        self.certificates: Certificates | None = None
+        self._tls: dict[str, str] = {}
         self._ports: dict[str, HeldPort] = {}
         self.places = BrokerPlaces(plan)
         self.servers: dict[str, Broker | NameServer] = {}
@@ -66,6 +71,8 @@ class RealServers:
             self._temporary = Path(tempfile.mkdtemp(prefix="cometmq-"))
         names = self._plan.name_server_names()
         try:
+            if self._plan.tls:
+                await self._make_certificates()
             for name in names:
                 self._ports[name] = HeldPort()
             for name in self.places.names():
@@ -78,6 +85,13 @@ class RealServers:
         except BaseException:
             await self.stop()
             raise
+
+    async def _make_certificates(self) -> None:
+        make = partial(
+            make_certificates, self.directory / "tls", [_LOOPBACK, "localhost"], SYSTEM_CLOCK
+        )
+        self.certificates = await asyncio.get_running_loop().run_in_executor(None, make)
+        self._tls = self.certificates.server_properties("enforcing")
 
     async def stop(self) -> None:
         """Stop all servers and remove the temporary directory. Idempotent."""
@@ -101,23 +115,24 @@ class RealServers:
 
     async def _new_name_server(self, name: str) -> NameServer:
         directory = self.directory / name
-        server = NameServer(
-            NamesrvConfig(
-                listen_port=self._ports[name].port,
-                bind_address=_LOOPBACK,
-                kv_config_path=directory / "kvConfig.json",
-                config_store_path=directory / "namesrv.properties",
-                **self._metrics(),
-            )
-        )
+        properties = {
+            "listenPort": str(self._ports[name].port),
+            "bindAddress": _LOOPBACK,
+            "kvConfigPath": str(directory / "kvConfig.json"),
+            "configStorePath": str(directory / "namesrv.properties"),
+            **self._metrics(),
+            **self._tls,
+            **self._plan.namesrv_properties,
+        }
+        server = NameServer(*namesrv_configs(properties, source="namesrv_properties"))
         await server.start()
         return server
 
-    def _metrics(self) -> dict[str, Any]:
+    def _metrics(self) -> dict[str, str]:
         """Return the keys by which name servers tell metrics, too, where the brokers do."""
         if self._plan.properties.get("metricsExporterType") != "PROM":
             return {}
-        return {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+        return {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
 
     async def _new_broker(self, name: str) -> Broker:
         port = self._ports[name].port
@@ -130,6 +145,7 @@ class RealServers:
             "storePathRootDir": str(self.directory / name),
             "metricsPromExporterPort": "0",
             "haListenPort": str(port + HA_PORT_DISTANCE),
+            **self._tls,
         }
         properties = {**self.places.properties(name, defaults), "listenPort": str(port)}
         broker = Broker(*broker_configs(properties, source="properties"))

@@ -89,6 +89,7 @@ class Unanswered:
 
     def __init__(self, client: Client) -> None:
         self._connection = client.line.connection
+        self.limit_hits = self._connection.limit_hits
         self.closed = False
         self.over = asyncio.Event()
 

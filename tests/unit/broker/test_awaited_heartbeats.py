@@ -65,7 +65,7 @@ async def test_what_waited_long_enough_is_refused() -> None:
 @in_simulated_time
 async def test_there_is_a_limit() -> None:
     awaited, pulls = AwaitedHeartbeats(), Pulls()
-    limit = awaited_heartbeats.MAX_WAITING
+    limit = awaited_heartbeats.MAX_PULLS_AHEAD
     assert all(awaited.hold(f"g{i % 7}", pulls.pull(2)) for i in range(limit))
     assert not awaited.hold("g", pulls.pull(2))
     pulls.known = 2

@@ -232,7 +232,7 @@ def test_a_body_above_a_limit_that_was_lowered_is_left_to_a_closer_look(tmp_path
     room = Room(tmp_path / "store", max_message_size=1000)
     room.one_by_one(room.wait(GOOD))
     assert room.delivery.deliver_many([place]) == 0
-    with pytest.raises(MessageIllegalError, match="maxMessageSize=1000"):
+    with pytest.raises(MessageIllegalError, match="maxMessageSize is 1000"):
         room.one_by_one(place)
     room.box.close()
 

@@ -10,7 +10,7 @@ from tests.unit.broker.broker_box import GROUP, Client, turns
 from tests.waits import WAIT_S
 
 from cometmq.broker import long_answer
-from cometmq.broker.long_answer import MAX_WAITING_OF_ONE, LongAnswer
+from cometmq.broker.long_answer import MAX_LONG_ANSWERS_OF_CONNECTION, LongAnswer
 from cometmq.broker.refusal import Refused
 from cometmq.broker.server import Broker
 from cometmq.model.topic import TopicConfig
@@ -107,7 +107,10 @@ async def test_who_asks_for_too_many_long_answers_is_refused_and_nobody_else(
 ) -> None:
     other = Client(broker, 4712)
     async with broker.parts.long_answers.turn(other.line.connection):
-        opaques = [client.send(STATS, {"topic": "orders"}) for _ in range(MAX_WAITING_OF_ONE + 5)]
+        opaques = [
+            client.send(STATS, {"topic": "orders"})
+            for _ in range(MAX_LONG_ANSWERS_OF_CONNECTION + 5)
+        ]
         refused = [await client.answer(opaque) for opaque in opaques[-5:]]
         asked = other.send(STATS, {"topic": "orders"})
         await turns()
@@ -118,7 +121,7 @@ async def test_who_asks_for_too_many_long_answers_is_refused_and_nobody_else(
         await turns()
         gone.line.connection.abort()
     assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_BUSY}
-    assert "MAX_WAITING_OF_ONE is 1000" in str(refused[0].remark)
+    assert "MAX_LONG_ANSWERS_OF_CONNECTION is 1000" in str(refused[0].remark)
     assert (await other.answer(asked)).code == 0
     assert (await client.answer(opaques[-6])).code == 0
     assert len(client.answers()) == len(opaques)

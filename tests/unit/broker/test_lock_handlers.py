@@ -40,4 +40,4 @@ async def test_a_request_locks_no_more_than_the_limit(client: Client) -> None:
     assert len(await locked(client, "c", *range(16_384))) == 16_384
     for code in (LOCK, UNLOCK):
         answer = await client.ask(code, {}, body("c", *range(16_385)))
-        assert (answer.code, "MAX_LOCKS is 16384" in str(answer.remark)) == (1, True)
+        assert (answer.code, "MAX_LOCKS_AT_ONCE is 16384" in str(answer.remark)) == (1, True)

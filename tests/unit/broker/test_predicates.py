@@ -13,7 +13,7 @@ from tests.unit.broker.broker_box import Client
 from tests.unit.store.store_box import CLIENT, HOST
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.filters.predicates import MAX_BODY_BYTES, FilterPredicates, by_class
+from cometmq.broker.filters.predicates import MAX_PREDICATE_BODY_BYTES, FilterPredicates, by_class
 from cometmq.broker.refusal import Refused
 from cometmq.errors import ConfigError
 from cometmq.model.message import MessageExt
@@ -233,7 +233,10 @@ def test_a_message_is_delivered_if_the_function_fails(
     ("body", "sys_flag"),
     [
         (b"not zlib at all", COMPRESSED),
-        (compress(bytes(MAX_BODY_BYTES + 1), CompressionType.ZSTD), CompressionType.ZSTD.sys_flag),
+        (
+            compress(bytes(MAX_PREDICATE_BODY_BYTES + 1), CompressionType.ZSTD),
+            CompressionType.ZSTD.sys_flag,
+        ),
     ],
     ids=["damaged", "too large"],
 )

@@ -83,7 +83,7 @@ def test_a_full_table_refuses_and_forgets_what_expired(
     locks: QueueLocks, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_locks, "MAX_LOCKS_PER_GROUP", 1)
-    monkeypatch.setattr(queue_locks, "MAX_GROUPS", 1)
+    monkeypatch.setattr(queue_locks, "MAX_LOCKING_GROUPS", 1)
     assert locks.lock("g", "c", [Q0, Q1]) == {Q0}
     assert locks.lock("h", "c", [Q0]) == set()
     clock.now_s += LOCK_MAX_LIVE_MS / 1000 + 0.001
@@ -123,7 +123,7 @@ def test_all_locks_together_are_bounded(
 def test_a_full_table_is_not_swept_for_each_who_asks(
     locks: QueueLocks, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_locks, "MAX_GROUPS", 1)
+    monkeypatch.setattr(queue_locks, "MAX_LOCKING_GROUPS", 1)
     locks.lock("g", "c", [Q0])
     clock.now_s += LOCK_MAX_LIVE_MS / 1000 - 1
     assert locks.lock("h", "c", [Q0]) == set()  # swept now, and all are alive

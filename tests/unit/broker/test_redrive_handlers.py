@@ -245,11 +245,11 @@ def test_a_store_that_fails_when_nobody_waits_is_logged() -> None:
     [
         (
             {"ids": ["U"] * (MAX_SELECTED + 1)},
-            f"{MAX_SELECTED + 1} ids are selected, the limit is {MAX_SELECTED}; use several",
+            f"{MAX_SELECTED + 1} ids are selected, the limit MAX_SELECTED is {MAX_SELECTED}; use several",
         ),
         (
             {"keys": ["k"] * (MAX_SELECTED + 1)},
-            f"{MAX_SELECTED + 1} keys are selected, the limit is {MAX_SELECTED}; use several",
+            f"{MAX_SELECTED + 1} keys are selected, the limit MAX_SELECTED is {MAX_SELECTED}; use several",
         ),
         ({"group": "no group"}, "no group"),
         ({"group": "x" * 300}, "300"),

@@ -246,7 +246,7 @@ async def test_properties_that_are_too_long_are_refused_with_the_limit(
     answer = await client.ask(REPLY_V2, reply_ext(more={"k": "x" * MAX_PROPERTIES}), b"x")
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert answer.remark is not None
-    assert f"the limit is {MAX_PROPERTIES}" in answer.remark
+    assert f"the limit MAX_PROPERTIES_LENGTH is {MAX_PROPERTIES}" in answer.remark
     assert pushes(asker) == []
     assert ends(broker) == [0, 0, 0, 0]
 

@@ -15,7 +15,7 @@ from tests.golden import sql92 as golden
 
 from cometmq.errors import FilterExpressionError, IllegalArgumentError
 from cometmq.filtering.sql92 import MAX_EXPRESSION_LENGTH, compile_sql
-from cometmq.filtering.sql92_terms import MAX_DEPTH, MAX_TERMS
+from cometmq.filtering.sql92_terms import MAX_SQL_DEPTH, MAX_TERMS
 
 MESSAGES, CASES = golden.load()
 LETTERS = {True: "T", False: "F", None: "N"}
@@ -159,12 +159,12 @@ def test_a_long_token_is_not_repeated_in_full() -> None:
     ("expression", "limit"),
     [
         ("a = '" + "x" * MAX_EXPRESSION_LENGTH + "'", "MAX_EXPRESSION_LENGTH"),
-        ("(" * MAX_DEPTH + "a = 1" + ")" * MAX_DEPTH, "MAX_DEPTH"),
-        ("NOT " * MAX_DEPTH + "TRUE", "MAX_DEPTH"),
-        ("-" + " -" * MAX_DEPTH + "5 = a", "MAX_DEPTH"),
-        ("+" * MAX_DEPTH + "5 = a", "MAX_DEPTH"),
-        ("a" + " = b" * MAX_DEPTH, "MAX_DEPTH"),
-        ("a IS NULL" + " IS NULL" * MAX_DEPTH, "MAX_DEPTH"),
+        ("(" * MAX_SQL_DEPTH + "a = 1" + ")" * MAX_SQL_DEPTH, "MAX_SQL_DEPTH"),
+        ("NOT " * MAX_SQL_DEPTH + "TRUE", "MAX_SQL_DEPTH"),
+        ("-" + " -" * MAX_SQL_DEPTH + "5 = a", "MAX_SQL_DEPTH"),
+        ("+" * MAX_SQL_DEPTH + "5 = a", "MAX_SQL_DEPTH"),
+        ("a" + " = b" * MAX_SQL_DEPTH, "MAX_SQL_DEPTH"),
+        ("a IS NULL" + " IS NULL" * MAX_SQL_DEPTH, "MAX_SQL_DEPTH"),
         (" OR ".join(["a"] * (MAX_TERMS + 1)), "MAX_TERMS"),
         ("a IN ('x'" + ", 'x'" * MAX_TERMS + ")", "MAX_TERMS"),
     ],
@@ -174,7 +174,7 @@ def test_a_limit_is_named(expression: str, limit: str) -> None:
 
 
 def test_as_much_as_the_limits_allow() -> None:
-    deep = "(" * (MAX_DEPTH - 2) + "a = 1" + ")" * (MAX_DEPTH - 2)
+    deep = "(" * (MAX_SQL_DEPTH - 2) + "a = 1" + ")" * (MAX_SQL_DEPTH - 2)
     assert compile_sql(deep)({"a": "1"}) is True
     wide = " OR ".join(f"a = {i}" for i in range(MAX_TERMS // 2))
     assert compile_sql(wide)({"a": str(MAX_TERMS // 2 - 1)}) is True

@@ -7,7 +7,7 @@ import pytest
 
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.namesrv import kv_config
-from cometmq.namesrv.kv_config import MAX_NAME_LENGTH, MAX_VALUE_LENGTH, KvConfig
+from cometmq.namesrv.kv_config import MAX_KV_NAME_LENGTH, MAX_KV_VALUE_LENGTH, KvConfig
 from cometmq.runtime.state_writer import StateWriter
 
 
@@ -69,48 +69,48 @@ async def test_javas_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("namespace", "key", "value", "limit"),
     [
-        ("n" * (MAX_NAME_LENGTH + 1), "k", "v", MAX_NAME_LENGTH),
-        ("n", "k" * (MAX_NAME_LENGTH + 1), "v", MAX_NAME_LENGTH),
-        ("n", "k", "v" * (MAX_VALUE_LENGTH + 1), MAX_VALUE_LENGTH),
+        ("n" * (MAX_KV_NAME_LENGTH + 1), "k", "v", MAX_KV_NAME_LENGTH),
+        ("n", "k" * (MAX_KV_NAME_LENGTH + 1), "v", MAX_KV_NAME_LENGTH),
+        ("n", "k", "v" * (MAX_KV_VALUE_LENGTH + 1), MAX_KV_VALUE_LENGTH),
     ],
 )
 async def test_a_long_text_is_refused_and_leaves_no_trace(
     tmp_path: Path, namespace: str, key: str, value: str, limit: int
 ) -> None:
     config = loaded(tmp_path / "kvConfig.json")
-    with pytest.raises(CometMQError, match=f"the limit is {limit}"):
+    with pytest.raises(CometMQError, match=f"the limit MAX_KV_[A-Z_]+ is {limit}"):
         await config.put(namespace, key, value)
     assert config.namespace(namespace) is None
-    await config.put("n" * MAX_NAME_LENGTH, "k" * MAX_NAME_LENGTH, "v" * MAX_VALUE_LENGTH)
+    await config.put("n" * MAX_KV_NAME_LENGTH, "k" * MAX_KV_NAME_LENGTH, "v" * MAX_KV_VALUE_LENGTH)
 
 
 async def test_entries_are_bounded_in_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_config, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(kv_config, "MAX_KV_ENTRIES", 3)
     path = tmp_path / "kvConfig.json"
     config = loaded(path)
     for number in range(3):
         await config.put(f"n{number}", "k", "v")
-    with pytest.raises(CometMQError, match="the limit is 3; delete some"):
+    with pytest.raises(CometMQError, match="the limit MAX_KV_ENTRIES is 3; delete some"):
         await config.put("n0", "another", "v")
     await config.put("n0", "k", "changed")
     await config.delete("n1", "k")
     await config.put("n0", "another", "v")
     # What a file holds counts, too, and is kept even where it is too much.
-    monkeypatch.setattr(kv_config, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(kv_config, "MAX_KV_ENTRIES", 2)
     again = loaded(path)
-    with pytest.raises(CometMQError, match="the limit is 2; delete some"):
+    with pytest.raises(CometMQError, match="the limit MAX_KV_ENTRIES is 2; delete some"):
         await again.put("n5", "k", "v")
     await again.put("n0", "k", "changed again")
     assert again.namespace("n0") == {"k": "changed again", "another": "v"}
 
 
 async def test_entries_are_bounded_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_config, "MAX_TABLE_LENGTH", 30)
+    monkeypatch.setattr(kv_config, "MAX_KV_TABLE_LENGTH", 30)
     config = loaded(tmp_path / "kvConfig.json")
     await config.put("n", "k", "v" * 20)
-    with pytest.raises(CometMQError, match="the limit is 30"):
+    with pytest.raises(CometMQError, match="the limit MAX_KV_TABLE_LENGTH is 30"):
         await config.put("n", "l", "v" * 20)
     await config.put("n", "k", "v")
     await config.put("n", "l", "v" * 20)
@@ -121,7 +121,7 @@ async def test_entries_are_bounded_in_all(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_namespaces_that_are_empty_do_not_pile_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_config, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(kv_config, "MAX_KV_ENTRIES", 3)
     config = loaded(tmp_path / "kvConfig.json")
     await config.put("kept", "k", "v")
     for number in range(10):

@@ -27,7 +27,9 @@ def test_layout() -> None:
 
 def test_properties_above_the_limit_are_refused() -> None:
     encode_batch([BatchEntry(0, b"", bytes(32767))])
-    with pytest.raises(ProtocolError, match="32768 bytes, the limit is 32767"):
+    with pytest.raises(
+        ProtocolError, match="32768 bytes, the limit MAX_PROPERTIES_LENGTH is 32767"
+    ):
         encode_batch([BatchEntry(0, b"", bytes(32768))])
 
 

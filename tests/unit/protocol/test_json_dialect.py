@@ -328,7 +328,10 @@ def test_a_value_too_deep_is_not_encoded() -> None:
 
 def test_a_long_request_in_the_dialect_is_refused_before_it_is_made_strict() -> None:
     long = b"{a:1," * (MAX_DIALECT_REQUEST_LENGTH // 5 + 1)
-    with pytest.raises(ProtocolError, match=f"the limit is {MAX_DIALECT_REQUEST_LENGTH} bytes"):
+    with pytest.raises(
+        ProtocolError,
+        match=f"the limit MAX_DIALECT_REQUEST_LENGTH is {MAX_DIALECT_REQUEST_LENGTH} bytes",
+    ):
         decode_request(long, dict[str, int])
     strict = json.dumps({f"key-{number}": number for number in range(30_000)}).encode()
     assert len(strict) > MAX_DIALECT_REQUEST_LENGTH

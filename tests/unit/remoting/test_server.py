@@ -15,10 +15,12 @@ from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, echo
 from tests.waits import WAIT_S, until
 
 from cometmq.errors import ConfigError
-from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.remoting.connection import Connection, ConnectionLimits
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, decode_command, response
+from cometmq.protocol.frame import FrameDecoder
+from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
-from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server import Places, RemotingServer
 from cometmq.testing.ports import HeldPort
 
 ANSWER_LENGTH = 100_000
@@ -126,14 +128,17 @@ async def test_a_peer_that_resets_at_once_is_no_trouble() -> None:
 
 
 async def test_connections_above_the_limit_are_refused() -> None:
-    async with running(max_connections=2) as server:
+    async with running(places=Places(2)) as server:
         served = [await Peer.connect(server) for _ in range(2)]
         for peer in served:
             await peer.ask(echo())
         with structlog.testing.capture_logs() as lines:
             refused = await Peer.connect(server)
+            told = decode_command(FrameDecoder().feed(await refused.ask(b""))[0])
+            assert (told.opaque, told.code) == (UNASKED, ResponseCode.SYSTEM_BUSY)
+            assert "the limit maxConnections is 2; " in str(told.remark)
             assert await refused.closed_by_server()
-        assert [line["limit"] for line in lines] == [2]
+        assert ["maxConnections is 2" in line["reason"] for line in lines] == [True]
         await served[0].close()
         await until(lambda: len(server.connections) == 1)
         late = await Peer.connect(server)

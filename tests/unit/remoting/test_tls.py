@@ -23,7 +23,10 @@ from cometmq.remoting.client import RemotingClient, split_address
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
+from cometmq.remoting.server_tls import ServerTls
 from cometmq.remoting.tls import Tls
+from cometmq.remoting.tls_config import TlsConfig
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 
 class Files:
@@ -55,11 +58,15 @@ async def server(
     """Run a server that answers with the body's length as remark, and with the body; yield its
     address.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(own.certificate, own.key)
-    if asks_for_own:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(files.ca_file)
+    config = TlsConfig(
+        tls_server_mode="enforcing",
+        tls_server_cert_path=own.certificate,
+        tls_server_key_path=own.key,
+        tls_server_trust_cert_path=Path(files.ca_file) if asks_for_own else None,
+        tls_server_need_client_auth="require" if asks_for_own else "none",
+    )
+    served = ServerTls(config, SYSTEM_CLOCK)
+    await served.load()
 
     def serve(connection: Connection, asked: Request[EchoHeader]) -> None:
         size = len(asked.body)
@@ -69,7 +76,7 @@ async def server(
 
     handlers = Handlers()
     handlers.register(ECHO_REQUEST, serve)
-    listening = RemotingServer("127.0.0.1", 0, handlers, ssl=context, silent_timeout_s=silent_s)
+    listening = RemotingServer("127.0.0.1", 0, handlers, tls=served, silent_timeout_s=silent_s)
     await listening.start()
     try:
         yield f"127.0.0.1:{listening.port}"

@@ -29,7 +29,7 @@ class Peer(asyncio.Protocol):
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[int]:
-    listener = await TCP_NETWORK.listen(Peer, GOOD, 0, backlog=8, tls=None, handshake_timeout_s=1)
+    listener = await TCP_NETWORK.listen(Peer, GOOD, 0, backlog=8)
     await listener.start()
     try:
         yield listener.port
@@ -83,9 +83,7 @@ async def test_the_next_address_is_tried_while_one_is_silent(
     monkeypatch: pytest.MonkeyPatch, silent: int
 ) -> None:
     means(monkeypatch, OTHER, GOOD)
-    listener = await TCP_NETWORK.listen(
-        Peer, GOOD, silent, backlog=8, tls=None, handshake_timeout_s=1
-    )
+    listener = await TCP_NETWORK.listen(Peer, GOOD, silent, backlog=8)
     await listener.start()
     assert await connected(silent) == GOOD
     listener.close()

@@ -64,7 +64,7 @@ async def listen(
     **options: Any,
 ) -> Listener:
     """Return a listener that accepts connections."""
-    given = {"backlog": 100, "tls": None, "handshake_timeout_s": 10.0, **options}
+    given = {"backlog": 100, **options}
     listener = await network.listen(new_protocol, host, port, **given)
     await listener.start()
     return listener

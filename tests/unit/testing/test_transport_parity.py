@@ -267,9 +267,7 @@ def test_a_write_after_the_end_is_dropped(over: Surface) -> None:
 
 def test_a_port_is_refused_until_it_listens_and_after(over: Surface) -> None:
     async def main(network: Network, host: str) -> None:
-        listener = await network.listen(
-            Remembers, host, 0, backlog=1, tls=None, handshake_timeout_s=1
-        )
+        listener = await network.listen(Remembers, host, 0, backlog=1)
 
         async def refused() -> None:
             with pytest.raises(ConnectionRefusedError) as caught:

@@ -594,7 +594,7 @@ def test_open_connections_are_left_behind() -> None:
     async def main() -> None:
         network = World.current().node("main").surroundings.network
         listener = await network.listen(  # listens
-            asyncio.Protocol, "0.0.0.0", 80, backlog=5, tls=None, handshake_timeout_s=1
+            asyncio.Protocol, "0.0.0.0", 80, backlog=5
         )
         await listener.start()
         await network.connect(asyncio.Protocol, "127.0.0.1", 80, tls=None)  # connects

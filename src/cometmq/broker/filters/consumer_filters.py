@@ -114,6 +114,8 @@ class ConsumerFilterManager:
         table: ConsumerFilterTable | None = None,
     ) -> None:
         self.changed = False
+        # Called with the name of the limit that an expression exceeds.
+        self.on_limit: Callable[[str], None] = lambda _limit: None
         self.on_replaced: list[Callable[[str], None]] = []
         self._clock = clock
         self._bloom = bloom
@@ -252,6 +254,8 @@ class ConsumerFilterManager:
         try:
             compile_expression(subscription.sub_string, subscription.expression_type)
         except FilterExpressionError as error:
+            if error.limit:
+                self.on_limit(error.limit)
             # Without filter data the group's pulls are refused. The old expression must not be used
             # in place of the new one.
             if known is not None:

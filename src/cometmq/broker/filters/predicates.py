@@ -29,7 +29,7 @@ import structlog
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.filters.message_filter import MessageFilter, timed
 from cometmq.broker.refusal import Refused
-from cometmq.errors import ConfigError
+from cometmq.errors import CometMQError, ConfigError
 from cometmq.model.message import MessageExt
 from cometmq.model.subscription import EXPRESSION_CLASS, SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 Predicate = Callable[[MessageExt], object]
 
 # A predicate gets bodies uncompressed. A message with a larger body is delivered without asking.
-MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_PREDICATE_BODY_BYTES: Final = 16 * 1024 * 1024
 # A predicate rests after this many messages on end that took too long. A single one may have been
 # slow because of the garbage collector.
 _OVERRUNS_TO_REST: Final = 3
@@ -64,8 +64,15 @@ class FilterPredicate:
     """
 
     def __init__(
-        self, name: str, function: Predicate, limit_ms: int, broker_name: str, clock: Clock
+        self,
+        name: str,
+        function: Predicate,
+        limit_ms: int,
+        broker_name: str,
+        clock: Clock,
+        on_limit: Callable[[str], None] = lambda _limit: None,
     ) -> None:
+        self._on_limit = on_limit
         self.name = name
         self.calls = 0
         self.selected = 0
@@ -88,6 +95,8 @@ class FilterPredicate:
         except Exception as error:  # noqa: BLE001 - the operator's code must not end the broker
             wanted = True
             self.errors += 1
+            if isinstance(error, CometMQError) and error.limit:
+                self._on_limit(error.limit)
             self._log_error(error, begun_at)
         taken_s = self._clock.monotonic() - begun_at
         if taken_s <= self._limit_s:
@@ -112,7 +121,12 @@ class FilterPredicate:
     def _message(self, record: memoryview) -> MessageExt:
         message = decode_record(record).to_message(self._broker_name)
         if message.sys_flag & COMPRESSED:
-            message.body = decompress(message.body, message.sys_flag, max_length=MAX_BODY_BYTES)
+            message.body = decompress(
+                message.body,
+                message.sys_flag,
+                max_length=MAX_PREDICATE_BODY_BYTES,
+                limit="MAX_PREDICATE_BODY_BYTES",
+            )
             message.sys_flag &= ~COMPRESSED
         return message
 
@@ -146,10 +160,16 @@ class FilterPredicate:
 class FilterPredicates:
     """Holds the predicates that the configuration names, and imports them when it is made.
 
-    Raises ConfigError for an entry that has the wrong form, names no function, or repeats a name.
+    `on_limit` is called with the name of each limit that a message exceeds. Raises ConfigError for an
+    entry that has the wrong form, names no function, or repeats a name.
     """
 
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        on_limit: Callable[[str], None] = lambda _limit: None,
+    ) -> None:
         self._clock = clock
         self._by_name: dict[str, FilterPredicate] = {}
         for entry in config.filter_predicate_modules.split(","):
@@ -158,7 +178,12 @@ class FilterPredicates:
                 if name in self._by_name:
                     raise ConfigError(f"filterPredicateModules names {name} twice")
                 self._by_name[name] = FilterPredicate(
-                    name, function, config.filter_predicate_time_limit, config.broker_name, clock
+                    name,
+                    function,
+                    config.filter_predicate_time_limit,
+                    config.broker_name,
+                    clock,
+                    on_limit,
                 )
 
     def __bool__(self) -> bool:

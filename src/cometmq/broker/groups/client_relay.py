@@ -109,7 +109,9 @@ class ClientRelay:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         for queue, offset in offsets.items():
             if not self._offsets.reset(header.group, header.topic, queue.queue_id, offset):
-                raise Refused(ResponseCode.SYSTEM_ERROR, too_many(self._offsets))
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, too_many(self._offsets), limit="maxConsumerOffsets"
+                )
         # In Java a waiting pull waits on. Here it is answered, so that its consumer goes on at
         # once.
         self._release_topic(header.topic)
@@ -295,6 +297,7 @@ async def _status(
         )
         return decode_queue_table(bytes(answer.body), "messageQueueTable", int)
     except CometMQError as error:
+        member.connection.limit_hits.note(error)
         log.warning("no status from a member", client_id=member.client_id, reason=str(error))
         return None
 

@@ -11,13 +11,20 @@ from typing import Final
 
 import structlog
 
+from cometmq.errors import LimitError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
-from cometmq.protocol.codes import LanguageCode
+from cometmq.protocol.codes import LanguageCode, ResponseCode
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
+# A client is told of all members of its consumer groups, which together must fit into a frame.
+# Producers' groups have no such limit: all consumers of Java's are in one of them.
+MAX_MEMBERS_OF_GROUP: Final = 10_000
+# A membership is one client in one group; it takes about 300 bytes.
+MAX_MEMBERSHIPS_OF_CONNECTION: Final = 4_096
+MAX_MEMBERSHIPS: Final = 1_000_000
 _LANGUAGES: Final = frozenset(code.name for code in LanguageCode)
 
 
@@ -100,6 +107,8 @@ class ClientManager:
         # Groups by connection: with many clients, searching all groups for the members of a lost
         # connection would take too long.
         self._groups_of: dict[Connection, set[str]] = {}
+        self._memberships: dict[Connection, int] = {}
+        self._membership_count = 0
         # By topic, the consumer groups that subscribe to it; by group, the topics it subscribes to.
         self._subscribers: dict[str, set[str]] = {}
         self._subscribed: dict[str, set[str]] = {}
@@ -163,9 +172,19 @@ class ClientManager:
         """Take in one group of a consumer's heartbeat.
 
         A heartbeat leaves its subscriptions out if they have not changed (`without_subscriptions`):
-        then those of the group stay as they are.
+        then those of the group stay as they are. Raises LimitError for too many members.
         """
         group = self._consumers.get(data.group_name)
+        members = {} if group is None else group.members
+        if member.client_id not in members:
+            _check(
+                f"clients would be in the group {data.group_name}",
+                len(members) + 1,
+                "MAX_MEMBERS_OF_GROUP",
+                MAX_MEMBERS_OF_GROUP,
+                "divide them among several groups",
+            )
+        self._check_room(members, member)
         if group is None:
             group = ConsumerGroup(
                 data.group_name, data.consume_type, data.message_model, data.consume_from_where
@@ -192,7 +211,8 @@ class ClientManager:
             self._members_changed(group)
 
     def register_producer(self, member: Member, group: str) -> None:
-        """Take in one group of a producer's heartbeat."""
+        """Take in one group of a producer's heartbeat. Raises LimitError for too many members."""
+        self._check_room(self._producers.get(group, {}), member)
         self._join(self._producers.setdefault(group, {}), member, group)
         memberships = self._producing.setdefault(member.client_id, {})
         memberships.pop(group, None)
@@ -200,14 +220,18 @@ class ClientManager:
 
     def unregister_consumer(self, group: str, client_id: str) -> None:
         info = self._consumers.get(group)
-        if info is not None and info.members.pop(client_id, None) is not None:
+        member = None if info is None else info.members.pop(client_id, None)
+        if info is not None and member is not None:
+            self._left(member)
             log.info("consumer left", group=group, client_id=client_id)
             self._members_changed(info)
 
     def unregister_producer(self, group: str, client_id: str) -> None:
         members = self._producers.get(group)
-        if members is None or members.pop(client_id, None) is None:
+        member = None if members is None else members.pop(client_id, None)
+        if members is None or member is None:
             return
+        self._left(member)
         if not members:
             del self._producers[group]
         memberships = self._producing[client_id]
@@ -252,14 +276,46 @@ class ClientManager:
         gone = [member for member in group.members.values() if doomed(member)]
         for member in gone:
             del group.members[member.client_id]
+            self._left(member)
             log.info("consumer left", group=group.name, client_id=member.client_id, reason=reason)
         if gone:
             self._members_changed(group)
         return gone
 
+    def _check_room(self, members: dict[str, Member], member: Member) -> None:
+        known = members.get(member.client_id)
+        if known is not None and known.connection is member.connection:
+            return
+        _check(
+            "memberships would belong to this connection",
+            self._memberships.get(member.connection, 0) + 1,
+            "MAX_MEMBERSHIPS_OF_CONNECTION",
+            MAX_MEMBERSHIPS_OF_CONNECTION,
+            "give each client a connection of its own, with fewer groups",
+        )
+        _check(
+            "memberships of clients in groups would be online",
+            self._membership_count + (known is None),
+            "MAX_MEMBERSHIPS",
+            MAX_MEMBERSHIPS,
+            "stop some clients, or use more brokers",
+        )
+
+    def _left(self, member: Member) -> None:
+        self._membership_count -= 1
+        left = self._memberships[member.connection] - 1
+        if left:
+            self._memberships[member.connection] = left
+        else:
+            del self._memberships[member.connection]
+
     def _join(self, members: dict[str, Member], member: Member, group: str) -> bool:
         known = members.get(member.client_id)
+        if known is not None:
+            self._left(known)
         members[member.client_id] = member
+        self._membership_count += 1
+        self._memberships[member.connection] = self._memberships.get(member.connection, 0) + 1
         self._groups_of.setdefault(member.connection, set()).add(group)
         if known is None:
             log.info("client joined", group=group, client_id=member.client_id)
@@ -286,3 +342,8 @@ class ClientManager:
             self._subscribers.setdefault(topic, set()).add(group)
         if topics:
             self._subscribed[group] = topics
+
+
+def _check(what: str, value: int, limit: str, most: int, remedy: str) -> None:
+    if value > most:
+        raise LimitError(what, value, limit, most, remedy, code=ResponseCode.SYSTEM_BUSY)

@@ -82,7 +82,8 @@ class GroupHandlers:
         if not 0 <= group.retry_queue_nums <= limits.MAX_QUEUES_OF_TOPIC:
             raise _illegal(
                 f"group {name} cannot have {group.retry_queue_nums} retry queues; the limit "
-                f"MAX_QUEUES_OF_TOPIC is {limits.MAX_QUEUES_OF_TOPIC}"
+                f"MAX_QUEUES_OF_TOPIC is {limits.MAX_QUEUES_OF_TOPIC}; give it fewer",
+                limit="MAX_QUEUES_OF_TOPIC" if group.retry_queue_nums > 0 else "",
             )
         known = self._groups.get(name)
         try:
@@ -177,5 +178,5 @@ class GroupHandlers:
         return response(ResponseCode.SUCCESS, body=body)
 
 
-def _illegal(remark: str) -> Refused:
-    return Refused(ResponseCode.INVALID_PARAMETER, remark)
+def _illegal(remark: str, *, limit: str = "") -> Refused:
+    return Refused(ResponseCode.INVALID_PARAMETER, remark, limit=limit)

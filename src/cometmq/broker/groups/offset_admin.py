@@ -151,5 +151,6 @@ class OffsetAdmin:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR,
                     f"{too_many(self._offsets)}; {done} of {len(topics)} topics were cloned before",
+                    limit="maxConsumerOffsets",
                 )
             yield

@@ -104,7 +104,9 @@ class OffsetHandlers:
         if not self._offsets.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
         ):
-            raise Refused(ResponseCode.SYSTEM_ERROR, too_many(self._offsets))
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, too_many(self._offsets), limit="maxConsumerOffsets"
+            )
         return response(ResponseCode.SUCCESS)
 
     def _check_place(self, topic: str, queue_id: int, offset: int) -> None:
@@ -178,7 +180,7 @@ class OffsetHandlers:
 def too_many(offsets: ConsumerOffsetManager) -> str:
     """Return the remark that refuses a group's first offset in a queue: too many are stored."""
     return (
-        f"{offsets.count} consumer offsets are stored, the limit is maxConsumerOffsets="
+        f"{offsets.count} consumer offsets are stored, the limit maxConsumerOffsets is "
         f"{offsets.max_count}; raise it (mqadmin updateBrokerConfig, or code 25)"
     )
 

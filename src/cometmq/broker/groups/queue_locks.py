@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 # Java: rocketmq.broker.rebalance.lockMaxLiveTime.
 LOCK_MAX_LIVE_MS: Final = 60_000
 MAX_LOCKS_PER_GROUP: Final = 65_536
-MAX_GROUPS: Final = 65_536
+MAX_LOCKING_GROUPS: Final = 65_536
 MAX_LOCKS: Final = 1_048_576
 # At most one search for expired locks in this time, because it goes through all locks.
 _SWEEP_PERIOD_S: Final = 10.0
@@ -38,6 +38,8 @@ class QueueLocks:
     """
 
     def __init__(self, clock: Clock) -> None:
+        # Called with the name of the limit for each lock that one does not allow.
+        self.on_limit: Callable[[str], None] = lambda _limit: None
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
@@ -49,7 +51,7 @@ class QueueLocks:
         Returns those of `queues` whose locks the client holds now.
         """
         now = self._clock.monotonic()
-        if len(self._groups) >= MAX_GROUPS or self._count >= MAX_LOCKS:
+        if len(self._groups) >= MAX_LOCKING_GROUPS or self._count >= MAX_LOCKS:
             self._sweep(now)
         locks = self._groups.get(group, {})
         held: set[MessageQueue] = set()
@@ -57,8 +59,9 @@ class QueueLocks:
         for queue in queues:
             lock = locks.get(queue)
             if lock is None:
-                if not self._has_room(group, locks):
+                if limit := self._exceeded(group, locks):
                     full += 1
+                    self.on_limit(limit)
                     continue
                 locks[queue] = _Lock(client_id, now)
                 self._groups[group] = locks
@@ -85,7 +88,7 @@ class QueueLocks:
                 client_id=client_id,
                 queues=full,
                 limits=f"MAX_LOCKS_PER_GROUP={MAX_LOCKS_PER_GROUP}, MAX_LOCKS={MAX_LOCKS}, "
-                f"MAX_GROUPS={MAX_GROUPS}",
+                f"MAX_LOCKING_GROUPS={MAX_LOCKING_GROUPS}",
             )
         return held
 
@@ -111,12 +114,15 @@ class QueueLocks:
         self._forget(group)  # the next call need not look through the expired locks again
         return False
 
-    def _has_room(self, group: str, locks: dict[MessageQueue, _Lock]) -> bool:
-        return (
-            len(locks) < MAX_LOCKS_PER_GROUP
-            and self._count < MAX_LOCKS
-            and (group in self._groups or len(self._groups) < MAX_GROUPS)
-        )
+    def _exceeded(self, group: str, locks: dict[MessageQueue, _Lock]) -> str:
+        """Return the name of the limit that allows the group no further lock, "" if none does."""
+        if len(locks) >= MAX_LOCKS_PER_GROUP:
+            return "MAX_LOCKS_PER_GROUP"
+        if self._count >= MAX_LOCKS:
+            return "MAX_LOCKS"
+        if group not in self._groups and len(self._groups) >= MAX_LOCKING_GROUPS:
+            return "MAX_LOCKING_GROUPS"
+        return ""
 
     def _sweep(self, now: float) -> None:
         """Forget the groups whose locks have all expired, once in _SWEEP_PERIOD_S at most."""

@@ -25,6 +25,7 @@ class Groups(Service):
         self._parts = parts
         self._tables = tables
         self.locks = QueueLocks(parts.clock)
+        self.locks.on_limit = parts.handlers.limit_hits.hit
 
     async def open(self) -> None:
         parts = self._parts

@@ -61,7 +61,11 @@ LIVE_KEYS: Final = frozenset(
         "maxConsumerOffsets",
         "maxGroups",
         "maxGroupsMadePerSecond",
+        "maxConnections",
+        "maxConnectionsPerAddress",
         "maxHeldPulls",
+        "maxHeldPullsPerConnection",
+        "maxQueues",
         "maxTopics",
         "maxTopicsMadePerSecond",
         "maxUnresolvedTransactions",
@@ -95,7 +99,6 @@ _ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS | replication_config.LIVE_
 # exports no configuration, and the last one it exports as the number of processors.
 _FIXED: Final = {
     "filterServerNums": "0",
-    "useTLS": "false",
     "clientCallbackExecutorThreads": str(os.cpu_count() or 1),
 }
 # Java: initConfigBlackList; `configBlackList` may name more.

@@ -18,7 +18,7 @@ from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 
 HEARTBEAT_WAIT_S: Final = 1.0
-MAX_WAITING: Final = 10_000
+MAX_PULLS_AHEAD: Final = 10_000
 # Pulls tried in one turn of the loop; the answer to each may have some hundred kilobytes.
 TRIED_PER_TURN: Final = 64
 
@@ -48,6 +48,8 @@ class AwaitedHeartbeats:
     """
 
     def __init__(self) -> None:
+        # Called with the name of the limit for each pull that it does not allow to wait.
+        self.on_limit: Callable[[str], None] = lambda _limit: None
         self._groups: dict[str, dict[_Waiting, None]] = {}
         # By group: the pulls still to be tried since its last heartbeat.
         self._to_try: dict[str, deque[_Waiting]] = {}
@@ -55,8 +57,9 @@ class AwaitedHeartbeats:
         self._count = 0
 
     def hold(self, group: str, serve: Serve) -> bool:
-        """Let a pull wait. Return False if MAX_WAITING others wait: the caller refuses the pull."""
-        if self._count >= MAX_WAITING:
+        """Let a pull wait. Return False if MAX_PULLS_AHEAD others wait: the caller refuses the pull."""
+        if self._count >= MAX_PULLS_AHEAD:
+            self.on_limit("MAX_PULLS_AHEAD")
             return False
         waiting = _Waiting(serve)
         waiting.timer = asyncio.get_running_loop().call_later(

@@ -27,6 +27,7 @@ _SWEPT_PER_TURN: Final = 10_000
 # Cost of looking at one pull, in units of WorkBudget. Up to _FREE_LOOKS pulls cost nothing.
 _LOOK_COST: Final = 150
 _FREE_LOOKS: Final = 64
+DEFAULT_HELD_OF_CONNECTION: Final = 20_000
 
 
 @dataclass(slots=True, eq=False)
@@ -57,8 +58,13 @@ class LongPolling:
     wakes all pulls of the queue, and each applies its filter itself. For the loop's thread only.
     """
 
-    def __init__(self, max_held: int, work: WorkBudget) -> None:
+    def __init__(
+        self, max_held: int, work: WorkBudget, max_of_connection: int = DEFAULT_HELD_OF_CONNECTION
+    ) -> None:
         self.max_held = max_held
+        self.max_of_connection = max_of_connection
+        # Called with the name of the limit for each pull that it does not allow to wait.
+        self.on_limit: Callable[[str], None] = lambda _limit: None
         self._work = work
         self._held: dict[str, dict[int, list[HeldPull]]] = {}
         self._count = 0
@@ -77,10 +83,19 @@ class LongPolling:
         return self._count
 
     def hold(self, pull: HeldPull) -> bool:
-        """Let a pull wait. Return False if `max_held` others wait: the caller then answers it."""
+        """Let a pull wait.
+
+        Return False if `max_held` others wait, or `max_of_connection` of its own connection: the
+        caller then answers it.
+        """
         woken = len(self._woken) + self._ready_count
         if self._count >= self.max_held or woken >= self.max_held:
+            self.on_limit("maxHeldPulls")
             return False
+        if pull.connection.held_pulls >= self.max_of_connection:
+            self.on_limit("maxHeldPullsPerConnection")
+            return False
+        pull.connection.held_pulls += 1
         self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)
         self._count += 1
         return True
@@ -113,7 +128,7 @@ class LongPolling:
             self._match(waiting, kept, next_offset, tags_code, properties)
         except OutOfWorkError:
             kept = []
-            self._wake(waiting)
+            self._let_go(waiting)
         self._keep(topic, queue_id, waiting, kept)
 
     def _match(
@@ -145,7 +160,7 @@ class LongPolling:
             else:
                 kept.append(pull)
         if woken:
-            self._wake(woken)
+            self._let_go(woken)
 
     def sweep(self, now: float) -> None:
         """Answer the pulls that have waited long enough; `now` is a time of the loop.
@@ -188,7 +203,7 @@ class LongPolling:
         """Answer every pull of a topic soon, because the topic was removed or changed."""
         for waiting in self._held.pop(topic, {}).values():
             self._count -= len(waiting)
-            self._wake(waiting)
+            self._let_go(waiting)
 
     def _release(self, topic: str, wanted: Callable[[HeldPull], bool]) -> None:
         for queue_id, waiting in list(self._held.get(topic, {}).items()):
@@ -197,7 +212,7 @@ class LongPolling:
             for pull in waiting:
                 (woken if wanted(pull) else kept).append(pull)
             if woken:
-                self._wake(woken)
+                self._let_go(woken)
                 self._keep(topic, queue_id, waiting, kept)
 
     def _keep(
@@ -213,6 +228,11 @@ class LongPolling:
         del queues[queue_id]
         if not queues:
             del self._held[topic]
+
+    def _let_go(self, pulls: list[HeldPull]) -> None:
+        for pull in pulls:
+            pull.connection.held_pulls -= 1
+        self._wake(pulls)
 
     def _wake(self, pulls: list[HeldPull]) -> None:
         self._woken.extend(pulls)

@@ -110,6 +110,7 @@ class PullHandler:
         replication = parts.replication
         self._corrects = not replication.is_slave or replication.offset_check_in_slave
         self._awaited = AwaitedHeartbeats()
+        self._awaited.on_limit = parts.handlers.limit_hits.hit
         parts.clients.on_subscriptions.append(self._awaited.heard)
 
     def register(self, handlers: Handlers) -> None:
@@ -282,6 +283,7 @@ class PullHandler:
         header: PullMessageRequestHeader,
         wanted: MessageFilter,
     ) -> bool:
+        connection.check_room(request)
         wait_ms = header.suspend_timeout_millis
         if not self._config.long_polling_enable:
             wait_ms = self._config.short_polling_time_mills
@@ -330,8 +332,10 @@ class PullHandler:
         ):
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"{self._work.max_deferred} pulls wait for their filters' turn, which is the limit "
-                "(maxHeldPulls); pull less often, or select by cheaper expressions",
+                f"{self._work.max_deferred} pulls wait for their filters' turn, the limit "
+                f"maxHeldPulls is {self._work.max_deferred}; pull less often, or select by cheaper "
+                "expressions",
+                limit="maxHeldPulls",
             )
         connection.keep(request)
 

@@ -37,3 +37,5 @@ class Pulls(Service):
     def _obey_settings(self) -> None:
         limit = self._parts.config.max_held_pulls
         self._parts.long_polling.max_held = self._parts.filter_work.max_deferred = limit
+        of_connection = self._parts.config.max_held_pulls_per_connection
+        self._parts.long_polling.max_of_connection = of_connection

@@ -5,6 +5,8 @@ from it; and one that has our name and id already, before we start beside it.
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from typing import Final
 
 from cometmq.broker.config import BrokerConfig
@@ -13,6 +15,7 @@ from cometmq.model.route import MASTER_ID
 from cometmq.protocol import requests
 from cometmq.protocol.header import NoHeader
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import Credentials
 from cometmq.runtime.config import parse_properties
 from cometmq.runtime.network import Network
 
@@ -48,15 +51,22 @@ async def check_master(client: RemotingClient, config: BrokerConfig, address: st
         )
 
 
-async def check_alone(config: BrokerConfig, own_address: str, network: Network) -> None:
+async def check_alone(
+    config: BrokerConfig,
+    own_address: str,
+    network: Network,
+    credentials: Credentials | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
+) -> None:
     """Raise ConfigError if a broker that runs elsewhere has this broker's name and id.
 
     A name server would hand out now the one address and now the other, and two masters would give
-    the same offsets to different messages. Java's brokers do not ask. An address that does not
+    the same offsets to different messages. Java's brokers do not ask. Requests are
+    signed with `credentials`. An address that does not
     answer is one that the broker had before, or one whose broker is gone: so this notices mistakes,
     and is no lock. It takes a name server's time-out at most, and that of a broker.
     """
-    client = RemotingClient(network=network)
+    client = RemotingClient(credentials=credentials, tls=tls, network=network)
     try:
         found = await asyncio.gather(
             *(_holder(client, config, server) for server in config.name_servers())

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.access.users.store import UserStore
 from cometmq.broker.delays.state import DelayState
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.copies import NeededCopies
@@ -18,6 +19,8 @@ from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import ConfigError, StoreError
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.server_tls import ServerTls
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
@@ -35,12 +38,24 @@ class Replication(Service):
     `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave`,
     `known_master` and `tables` are None on masters. Before each connection a slave finds out who the
     master is, and compares the end of its log with that master's. `broker_tables` get what the
-    master's tables say. Open this before services register handlers: see `bar_writes`.
+    master's tables say, and `users` what its access control says. Requests to other brokers are
+    signed with `credentials`. Open this before services register handlers: see `bar_writes`.
     """
 
-    def __init__(self, parts: Parts, network: Network, broker_tables: BrokerTables) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        network: Network,
+        broker_tables: BrokerTables,
+        users: UserStore | None = None,
+        credentials: Credentials | None = None,
+        tls: ServerTls | None = None,
+    ) -> None:
         self._parts = parts
-        self._client = RemotingClient(network=network)
+        own_tls = None if tls is None else tls.own
+        if parts.replication.ha_tls_enable and own_tls is None:
+            raise ConfigError("haTlsEnable=true needs tls.enable=true, and has its certificates")
+        self._client = RemotingClient(credentials=credentials, tls=own_tls, network=network)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
         self.known_master: KnownMaster | None = None
@@ -54,6 +69,7 @@ class Replication(Service):
                 self._client,
                 lambda: self.divergence is not None,
                 self._difference,
+                users,
             )
             self.slave = ReplicationSlave(
                 parts.store,
@@ -61,6 +77,7 @@ class Replication(Service):
                 clock=parts.clock,
                 network=network,
                 compare=self._compare,
+                tls=own_tls if parts.replication.ha_tls_enable is not False else None,
             )
         else:
             self.master = ReplicationMaster(
@@ -70,7 +87,9 @@ class Replication(Service):
                 network=network,
                 workers=parts.workers,
                 disk=parts.disk,
+                tls=tls,
             )
+            self.master.on_limit = parts.handlers.limit_hits.hit
 
     async def bind(self, broker_port: int) -> int | None:
         """Take the port for slaves and return it: `haListenPort`, else the one behind the broker's.

@@ -197,8 +197,9 @@ class Redrives:
         if len(self._states) >= MAX_REDRIVES:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"{MAX_REDRIVES} redrives are remembered, which is the limit; the oldest goes when "
-                "its dead letters have left the log",
+                f"{len(self._states)} redrives are remembered, the limit MAX_REDRIVES is "
+                f"{MAX_REDRIVES}; the oldest goes when its dead letters have left the log",
+                limit="MAX_REDRIVES",
             )
         characters = sum(_size(state.selection) for state in self._states.values())
         if characters + _size(selection) > MAX_SELECTED_CHARACTERS:
@@ -207,6 +208,7 @@ class Redrives:
                 f"the ids and keys of remembered redrives have {characters} characters and these "
                 f"{_size(selection)}, the limit MAX_SELECTED_CHARACTERS is {MAX_SELECTED_CHARACTERS}; "
                 "select by a time range, or wait until the dead letters of older ones have left the log",
+                limit="MAX_SELECTED_CHARACTERS",
             )
         state = self._states[redrive_id] = RedriveState(
             redrive_id,

@@ -109,7 +109,8 @@ def _selection(body: bytes) -> LetterSelection:
         if len(values) > MAX_SELECTED:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
-                f"{len(values)} {name} are selected, the limit is {MAX_SELECTED}; use several "
-                "redrives, or a time range",
+                f"{len(values)} {name} are selected, the limit MAX_SELECTED is {MAX_SELECTED}; use "
+                "several redrives, or a time range",
+                limit="MAX_SELECTED",
             )
     return selection

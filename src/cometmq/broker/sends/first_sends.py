@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cometmq.broker.refusal import Refused
+from cometmq.errors import LimitError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import Request
 from cometmq.protocol.headers import (
@@ -28,8 +29,8 @@ from cometmq.runtime.tasks import TaskOwner
 SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHeaderV2]
 
 # Limits of what waits: a disk that hangs must not fill the memory.
-MAX_HELD_REQUESTS: Final = 50_000
-MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+MAX_FIRST_SENDS: Final = 50_000
+MAX_FIRST_SEND_BYTES: Final = 64 * 1024 * 1024
 # The loop works this long for requests that waited, before it serves others.
 _SLICE_S: Final = 0.002
 
@@ -71,14 +72,22 @@ class FirstSends:
         return topic in self._topics
 
     def hold(self, topic: str, connection: Connection, request: SendRequest) -> None:
-        """Serve the request when its topic's turn comes. Raises Refused when too much waits."""
+        """Serve the request when its topic's turn comes. Raises LimitError when too much waits."""
         size = len(request.frame.body)
-        if self.count >= MAX_HELD_REQUESTS or self._bytes + size > MAX_HELD_BYTES:
-            raise Refused(
-                ResponseCode.SYSTEM_BUSY,
-                f"{self.count} messages of {self._bytes} bytes wait for their topics to be made, the "
-                f"limits are {MAX_HELD_REQUESTS} and {MAX_HELD_BYTES} bytes; try again in a second",
-            )
+        for what, value, limit, most in (
+            ("messages", self.count + 1, "MAX_FIRST_SENDS", MAX_FIRST_SENDS),
+            ("bytes of messages", self._bytes + size, "MAX_FIRST_SEND_BYTES", MAX_FIRST_SEND_BYTES),
+        ):
+            if value > most:
+                raise LimitError(
+                    f"{what} would wait for their topics to be made",
+                    value,
+                    limit,
+                    most,
+                    "try again in a second",
+                    code=ResponseCode.SYSTEM_BUSY,
+                )
+        connection.check_room(request)
         self.count += 1
         self._bytes += size
         held = self._topics.get(topic)

@@ -65,8 +65,9 @@ class ReplyHandler:
         if len(text) > MAX_PROPERTIES_LENGTH:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the reply's properties take {len(text)} bytes, the limit is "
-                f"{MAX_PROPERTIES_LENGTH}",
+                f"the reply's properties take {len(text)} bytes, the limit MAX_PROPERTIES_LENGTH is "
+                f"{MAX_PROPERTIES_LENGTH}; move large values into the body",
+                limit="MAX_PROPERTIES_LENGTH",
             )
         properties = decode_properties(text)
         properties[p.MSG_REGION] = self._config.region_id

@@ -22,7 +22,7 @@ from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.sends.first_sends import FirstSends, SendRequest
 from cometmq.broker.storage.group_commit import GroupCommit
-from cometmq.errors import ProtocolError
+from cometmq.errors import LimitError, ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
@@ -36,6 +36,8 @@ from cometmq.protocol.frame import frame_prefix
 from cometmq.protocol.headers import SendMessageHeader
 from cometmq.protocol.ids import UniqueIdGenerator
 from cometmq.protocol.properties import (
+    MANY_PROPERTIES_LENGTH,
+    MAX_PROPERTIES,
     MAX_PROPERTIES_LENGTH,
     PROPERTY_SEPARATOR,
     decode_properties,
@@ -220,8 +222,8 @@ class SendHandler:
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
         text = header.properties or ""
-        if len(text) > MAX_PROPERTIES_LENGTH:
-            self._refuse_properties(len(text))
+        if len(text) > MANY_PROPERTIES_LENGTH:
+            self._check_properties(text)
         # Substrings first: only a message that may be special pays for a closer look.
         if (
             "DELAY" in text
@@ -370,8 +372,7 @@ class SendHandler:
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
-        if len(header.properties or "") > MAX_PROPERTIES_LENGTH:
-            self._refuse_properties(len(header.properties or ""))
+        self._check_properties(header.properties or "")
         if names.is_retry_topic(header.topic):
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -380,7 +381,7 @@ class SendHandler:
         try:
             entries = decode_batch(body)
         except ProtocolError as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error), limit=error.limit) from error
         tags_codes = []
         for entry in entries:
             properties = entry.properties.decode("utf-8", "replace")
@@ -465,11 +466,25 @@ class SendHandler:
             self._targets[name] = target
         return target
 
+    def _check_properties(self, text: str) -> None:
+        if len(text) > MAX_PROPERTIES_LENGTH:
+            self._refuse_properties(len(text))
+        if (count := text.count(PROPERTY_SEPARATOR)) > MAX_PROPERTIES:
+            raise LimitError(
+                "properties of the message",
+                count,
+                "MAX_PROPERTIES",
+                MAX_PROPERTIES,
+                "put them into the body",
+                code=ResponseCode.MESSAGE_ILLEGAL,
+            )
+
     def _refuse_properties(self, length: int) -> NoReturn:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the message's properties take {length} bytes, the limit is "
-            f"{MAX_PROPERTIES_LENGTH}, those of the broker included",
+            f"the message's properties take {length} bytes, the limit MAX_PROPERTIES_LENGTH is "
+            f"{MAX_PROPERTIES_LENGTH}, those of the broker included; move large values into the body",
+            limit="MAX_PROPERTIES_LENGTH",
         )
 
     def _must_wait(self, header: SendMessageHeader) -> bool:
@@ -497,8 +512,9 @@ class SendHandler:
             )
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the message body has {length} bytes, the limit is {self._max_message_size} "
-            "(maxMessageSize)",
+            f"the message body has {length} bytes, the limit maxMessageSize is "
+            f"{self._max_message_size}; send a smaller message, or raise it",
+            limit="maxMessageSize",
         )
 
 

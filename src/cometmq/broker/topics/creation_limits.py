@@ -53,6 +53,7 @@ class CreationLimit:
                 ResponseCode.SYSTEM_BUSY,
                 f"the {self._what} {name} is not made: this broker has {count} {self._what}s, the "
                 f"limit {self._total_key} is {in_all}; remove some, or raise it",
+                limit=self._total_key,
             )
         per_second = self._per_second()
         if per_second <= 0:
@@ -67,5 +68,6 @@ class CreationLimit:
                 f"the {self._what} {name} is not made: clients have made {most} {self._what}s in "
                 f"{BURST_S} s, the limit {self._rate_key} is {per_second} a second; try again in a "
                 "second, make them beforehand, or raise it",
+                limit=self._rate_key,
             )
         self._left -= 1

@@ -77,7 +77,8 @@ class TopicHandlers:
         if len(text) > limits.MAX_ATTRIBUTES_LENGTH:
             raise _illegal(
                 f"the changes of attributes have {len(text)} characters, the limit "
-                f"MAX_ATTRIBUTES_LENGTH is {limits.MAX_ATTRIBUTES_LENGTH}"
+                f"MAX_ATTRIBUTES_LENGTH is {limits.MAX_ATTRIBUTES_LENGTH}; change fewer at once",
+                limit="MAX_ATTRIBUTES_LENGTH",
             )
         try:
             changes = parse_changes(text)
@@ -121,7 +122,8 @@ class TopicHandlers:
             if not 0 <= count <= limits.MAX_QUEUES_OF_TOPIC:
                 raise _illegal(
                     f"topic {name} cannot have {count} {what} queues; the limit MAX_QUEUES_OF_TOPIC "
-                    f"is {limits.MAX_QUEUES_OF_TOPIC}"
+                    f"is {limits.MAX_QUEUES_OF_TOPIC}; use several topics",
+                    limit="MAX_QUEUES_OF_TOPIC" if count > 0 else "",
                 )
         if not 0 <= topic.perm <= _PERM_ALL:
             raise _illegal(
@@ -210,5 +212,5 @@ class TopicHandlers:
         return response(ResponseCode.SUCCESS, body=encode_body(TopicList(topic_list=topics)))
 
 
-def _illegal(remark: str) -> Refused:
-    return Refused(ResponseCode.INVALID_PARAMETER, remark)
+def _illegal(remark: str, *, limit: str = "") -> Refused:
+    return Refused(ResponseCode.INVALID_PARAMETER, remark, limit=limit)

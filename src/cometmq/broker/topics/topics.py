@@ -12,6 +12,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.creation_limits import CreationLimit
 from cometmq.broker.topics.journal import TopicChange, TopicJournal
+from cometmq.errors import LimitError
 from cometmq.model import names
 from cometmq.model.sysflag import PERM_INHERIT, PERM_READ, PERM_RW, PERM_WRITE
 from cometmq.model.topic import DataVersion, TopicConfig
@@ -77,6 +78,8 @@ class TopicManager:
         )
         self.table = table or TopicConfigSerializeWrapper()
         self._system = self._add_system_topics()
+        # How many queues all topics have.
+        self.queue_count = sum(_queues_of(each) for each in self.all())
 
     @property
     def data_version(self) -> DataVersion:
@@ -147,6 +150,7 @@ class TopicManager:
         if existing == topic:
             return False
         self.table.topic_config_table[topic.topic_name] = topic
+        self.queue_count += _queues_of(topic) - (0 if existing is None else _queues_of(existing))
         self._next_version()
         if self._journal is not None:
             position = self._journal.add(TopicChange(self.data_version, topic))
@@ -184,6 +188,7 @@ class TopicManager:
         """Take a topic out of the table; the caller removes its queues and offsets."""
         removed = self.table.topic_config_table.pop(topic, None)
         if removed is not None:
+            self.queue_count -= _queues_of(removed)
             self._unwritten.pop(topic, None)
             self._next_version()
             if self._journal is not None:
@@ -204,7 +209,7 @@ class TopicManager:
 
         Returns None if that model may not be inherited from. The number of queues is the smaller of
         the client's `queue_nums` and the model's. Java: createTopicInSendMessageMethod. Raises
-        Refused when clients make too many topics.
+        Refused or LimitError when clients make too many topics.
         """
         if (existing := self.get(topic)) is not None:
             return existing
@@ -215,8 +220,18 @@ class TopicManager:
             return None
         if not model.perm & PERM_INHERIT:
             return None
-        self._limit.take(topic, len(self.table.topic_config_table))
         count = max(0, min(queue_nums, model.write_queue_nums))
+        max_queues = self._config.max_queues
+        if 0 < max_queues < self.queue_count + count:
+            raise LimitError(
+                f"queues would be those of all topics with {topic}",
+                self.queue_count + count,
+                "maxQueues",
+                max_queues,
+                "remove topics, or raise it",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
+        self._limit.take(topic, len(self.table.topic_config_table))
         created = TopicConfig(
             topic_name=topic,
             perm=model.perm & ~PERM_INHERIT,
@@ -294,6 +309,10 @@ class TopicManager:
         for topic in topics:
             self.table.topic_config_table.setdefault(topic.topic_name, topic)
         return frozenset(topic.topic_name for topic in topics)
+
+
+def _queues_of(topic: TopicConfig) -> int:
+    return max(topic.read_queue_nums, topic.write_queue_nums, 0)
 
 
 def _topic(name: str, queue_nums: int, perm: int = PERM_READ | PERM_WRITE) -> TopicConfig:

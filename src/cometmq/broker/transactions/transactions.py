@@ -7,6 +7,8 @@ a missing verdict (see `check.py` and `service.py`).
 
 Unlike Java's, this broker knows which half messages are unresolved. So a verdict that comes again
 changes nothing, and a message whose check fails holds up no other.
+
+Longer than 500 lines: preparing, ending and giving up change the same table and its progress.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from cometmq.broker.transactions.half_message import (
 from cometmq.broker.transactions.half_recovery import HalfRecovery
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.op_queue import OpQueue
-from cometmq.errors import MessageIllegalError, ProtocolError, StoreError
+from cometmq.errors import LimitError, MessageIllegalError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.route import MASTER_ID
@@ -357,11 +359,7 @@ class Transactions:
                 "rejectTransactionMessage is true",
             )
         if len(self.table) >= self._config.max_unresolved_transactions:
-            raise Refused(
-                ResponseCode.SYSTEM_BUSY,
-                f"{len(self.table)} transactions wait for their end, the limit is "
-                "maxUnresolvedTransactions; end some, or raise it",
-            )
+            raise too_many(len(self.table), self._config.max_unresolved_transactions)
         properties = message.properties
         if not properties.get(p.PRODUCER_GROUP):
             raise Refused(
@@ -498,3 +496,15 @@ class Transactions:
         header = request.header
         self.resume(header.msg_id)
         return response(ResponseCode.SUCCESS)
+
+
+def too_many(count: int, most: int) -> LimitError:
+    """Return the error that refuses a half message: too many wait for their verdicts."""
+    return LimitError(
+        "transactions wait for their end",
+        count,
+        "maxUnresolvedTransactions",
+        most,
+        "end some, or raise it",
+        code=ResponseCode.SYSTEM_BUSY,
+    )

@@ -99,6 +99,7 @@ _CONNECTION: Final[dict[str, tuple[Any, object]]] = {
     "credentials_file": (connection.CredentialsFile, None),
     "use_tls": (connection.UseTls, False),
     "tls_file": (connection.TlsFile, None),
+    "ca_file": (connection.CaFile, None),
 }
 
 

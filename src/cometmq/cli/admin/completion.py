@@ -90,6 +90,7 @@ def _asked(
             credentials_file=given.get("credentials_file"),
             use_tls=bool(given.get("use_tls")),
             tls_file=given.get("tls_file"),
+            ca_file=given.get("ca_file"),
         )
         async with connection.admin() as admin:
             async with asyncio.timeout(_DEADLINE_MS / 1000):

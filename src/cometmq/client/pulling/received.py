@@ -165,7 +165,9 @@ def received_message(record: StoredRecord, broker_name: str, group: str) -> Mess
 def decompress_body(message: MessageExt) -> None:
     """Decompress the body in place. One that does not decompress stays; see `decode_messages`."""
     try:
-        message.body = decompress(message.body, message.sys_flag, max_length=MAX_BODY_BYTES)
+        message.body = decompress(
+            message.body, message.sys_flag, max_length=MAX_BODY_BYTES, limit="MAX_BODY_BYTES"
+        )
     except ProtocolError as error:
         log.warning("a body is delivered compressed", msg_id=message.msg_id, reason=str(error))
     else:

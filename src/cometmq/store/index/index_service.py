@@ -372,8 +372,10 @@ class IndexService:
             if not found and work.left <= 0 < limit:
                 raise StoreError(
                     f"the query for key {key[:64]!r} looked at {self.max_entries_looked_at} entries of "
-                    "the index (limit MAX_ENTRIES_LOOKED_AT) and found none in its range of time; "
-                    "narrow the range to the time of the message, or ask by its id"
+                    "the index and found none in its range of time, the limit MAX_ENTRIES_LOOKED_AT is "
+                    f"{self.max_entries_looked_at}; narrow the range to the time of the message, or "
+                    "ask by its id",
+                    limit="MAX_ENTRIES_LOOKED_AT",
                 )
             if not found:
                 return IndexAnswer([])

@@ -18,6 +18,7 @@ from contextvars import copy_context
 from typing import Final, TypeVar
 
 from cometmq.runtime.addresses import bare_host
+from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.randomness import Randomness
 from cometmq.testing.virtual.flow import Flow, os_error
 from cometmq.testing.virtual.host import ANY, LOOPBACK, Host, VirtualListener
@@ -394,10 +395,7 @@ class HostNetwork:
         port: int,
         *,
         backlog: int,
-        tls: object,
-        handshake_timeout_s: float,  # noqa: ARG002 - it is for tls
     ) -> VirtualListener:
-        _refuse_tls(tls)
         address = ANY if bare_host(host) in ("", ANY, "::") else self._whole.resolve(host)
         if address not in (ANY, LOOPBACK, self._host.address):
             raise OSError(
@@ -416,10 +414,23 @@ class HostNetwork:
         self._host.add(listener)
         return listener
 
+    async def accept(
+        self,
+        on_arrival: Callable[[Arrival], None],  # noqa: ARG002 - it is refused
+        host: str,  # noqa: ARG002 - the same
+        port: int,  # noqa: ARG002 - the same
+        *,
+        backlog: int,  # noqa: ARG002 - the same
+    ) -> VirtualListener:
+        raise ValueError(_NO_TLS)
+
 
 def _refuse_tls(tls: object) -> None:
     if tls is not None:
-        raise ValueError(
-            "connections in virtual time are not encrypted; leave tls out, or test it with real "
-            'sockets: Cluster(clock="real")'
-        )
+        raise ValueError(_NO_TLS)
+
+
+_NO_TLS: Final = (
+    "connections in virtual time are not encrypted; leave tls out, or test it with real sockets: "
+    'Cluster(clock="real")'
+)

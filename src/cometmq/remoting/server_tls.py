@@ -1,0 +1,309 @@
+"""Keep the certificates of a server, and read them again when their files change.
+
+New connections get the new certificates, open ones keep theirs. A pair that is damaged, or only half
+written, is named in the log once, and the last good one stays in force. Java: TlsHelper,
+FileWatchService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cometmq.errors import ConfigError
+from cometmq.remoting.handshakes import Handshakes
+from cometmq.remoting.tls import Tls
+from cometmq.remoting.tls_config import TlsConfig
+from cometmq.runtime import metric_catalogue
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.exposition import Exposition
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+# How often the files are looked at.
+_LOOK_PERIOD_S: Final = 2.0
+# How long before its end a certificate is worth a warning, and how often it is repeated.
+_WARN_BEFORE_S: Final = 14 * 86_400
+_WARN_EVERY_S: Final = 86_400
+# X509_V_ERR_CERT_HAS_EXPIRED
+_EXPIRED: Final = 10
+
+# What identifies the contents of a file: its time, size and number; None if it cannot be looked at.
+_Mark = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What was read at one time."""
+
+    serving: ssl.SSLContext | None
+    own: ssl.SSLContext | None
+    # ms since the epoch; None for a server without a certificate.
+    expires_ms: int | None
+
+
+class ServerTls:
+    """The certificates of one server, for all its ports and for its own connections.
+
+    `load` first, then `start`. `context` is for the connections of others, `own` for this server's. For the loop's thread only.
+    """
+
+    def __init__(self, config: TlsConfig, clock: Clock) -> None:
+        self.config = config
+        self.mode = config.mode
+        self.handshakes = Handshakes(
+            at_once=config.max_tls_handshakes,
+            per_second=config.max_tls_handshakes_per_second,
+            timeout_s=config.tls_handshake_timeout_seconds,
+        )
+        self.reload_count = 0
+        # Why the files that lie there now are not in force, "" if they are.
+        self.fault = ""
+        self._clock = clock
+        self._loaded: _Loaded | None = None
+        self._marks: dict[Path, _Mark] = {}
+        self._warned_ms = 0
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What serves the next connection."""
+        assert self._loaded is not None, "the certificates are not loaded"
+        assert self._loaded.serving is not None, "this server has no certificate"
+        return self._loaded.serving
+
+    @property
+    def own(self) -> Callable[[], ssl.SSLContext] | None:
+        """What gives this server's own connections their context; None if they are plain."""
+        return self._own_context if self.config.encrypts_own else None
+
+    def _own_context(self) -> ssl.SSLContext:
+        """Return what this server's next connection to another server uses."""
+        assert self._loaded is not None, "the certificates are not loaded"
+        assert self._loaded.own is not None, "this server's own connections are not encrypted"
+        return self._loaded.own
+
+    @property
+    def expires_in_s(self) -> float | None:
+        """The seconds until the certificate expires, 0 after that; None without a certificate."""
+        if self._loaded is None or self._loaded.expires_ms is None:
+            return None
+        return max(0.0, (self._loaded.expires_ms - self._clock.now_ms()) / 1000)
+
+    async def load(self) -> None:
+        """Read the files. Raises ConfigError that names a file that cannot be used."""
+        self._marks, self._loaded = await asyncio.get_running_loop().run_in_executor(
+            None, self._read
+        )
+        self._warn_of_end()
+
+    def start(self, tasks: TaskOwner) -> None:
+        """Begin to look whether the files have changed."""
+        tasks.every(_LOOK_PERIOD_S, self._look, "look-at-certificates")
+
+    def collect(self, out: Exposition) -> Iterator[None]:
+        """Write the metrics of TLS."""
+        if (left_s := self.expires_in_s) is not None:
+            out.one(metric_catalogue.TLS_CERTIFICATE_LEFT, left_s)
+            out.one(metric_catalogue.TLS_RELOAD_FAILED, 1 if self.fault else 0)
+            out.one(metric_catalogue.TLS_HANDSHAKES_WAITING, self.handshakes.open_count)
+            out.begin(metric_catalogue.TLS_HANDSHAKES)
+            for outcome, count in self.handshakes.outcomes.items():
+                out.sample(count, outcome)
+        yield
+
+    # -- inside --
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        marks = await loop.run_in_executor(None, _marks_of, self._marks)
+        if marks != self._marks:
+            # Noted before they are read: what changes meanwhile is read again.
+            self._marks = marks
+            try:
+                self._marks, self._loaded = await loop.run_in_executor(None, self._read)
+            except ConfigError as error:
+                self._keep_old(str(error))
+            else:
+                self.fault = ""
+                self.reload_count += 1
+                log.info("new certificates are in force", expires_in_s=self.expires_in_s)
+        self._warn_of_end()
+
+    def _keep_old(self, reason: str) -> None:
+        if reason != self.fault:
+            log.error("the new certificates cannot be used; the last ones stay", reason=reason)
+        self.fault = reason
+
+    def _warn_of_end(self) -> None:
+        left_s, now_ms = self.expires_in_s, self._clock.now_ms()
+        if left_s is None or left_s > _WARN_BEFORE_S:
+            self._warned_ms = 0
+            return
+        if now_ms - self._warned_ms < _WARN_EVERY_S * 1000:
+            return
+        self._warned_ms = now_ms
+        log.warning(
+            "the certificate has expired" if not left_s else "the certificate expires soon",
+            file=str(self.config.tls_server_cert_path),
+            days_left=round(left_s / 86_400, 1),
+            remedy="put a new certificate and its key in place; no restart is needed",
+        )
+
+    def _read(self) -> tuple[dict[Path, _Mark], _Loaded]:
+        """Read all files. Raises ConfigError. For any thread."""
+        config = self.config
+        paths: Iterable[Path | None] = (
+            config.tls_server_cert_path,
+            config.tls_server_key_path,
+            config.tls_server_trust_cert_path,
+            config.tls_client_cert_path,
+            config.tls_client_key_path,
+            config.tls_client_trust_cert_path,
+        )
+        marks = _marks_of(path for path in paths if path is not None)
+        serving, expires_ms = None, None
+        if self.mode != "disabled":
+            serving = _serving_context(config)
+            expires_ms = _end_of(config, serving)
+        own = _own_context(config) if config.encrypts_own else None
+        return marks, _Loaded(serving, own, expires_ms)
+
+
+def server_tls(config: TlsConfig, clock: Clock) -> ServerTls | None:
+    """Return what TLS needs, None for a server that neither serves nor uses it."""
+    if config.mode == "disabled" and not config.encrypts_own:
+        return None
+    return ServerTls(config, clock)
+
+
+def own_settings(config: TlsConfig) -> Tls:
+    """Return the settings for a server's own connections. Raises ConfigError.
+
+    Unlike in Java, certificates are checked unless `tls.client.authServer=false` is given. The
+    authorities that sign clients' certificates sign those of the other servers, too, unless
+    `tls.client.trustCertPath` says otherwise.
+    """
+    verify = config.tls_client_auth_server is not False
+    trusted = config.tls_client_trust_cert_path or config.tls_server_trust_cert_path
+    own = config.tls_client_cert_path
+    return Tls(
+        ca_file=str(trusted) if verify and trusted is not None else None,
+        cert_file=None if own is None else str(own),
+        key_file=_text(config.tls_client_key_path) if own is not None else None,
+        key_password=config.tls_client_key_password if own is not None else None,
+        verify=verify,
+        check_hostname=config.tls_check_hostname,
+    )
+
+
+def _own_context(config: TlsConfig) -> ssl.SSLContext:
+    try:
+        return own_settings(config).context()
+    except ConfigError as error:
+        raise ConfigError(f"tls.client.trustCertPath or tls.client.certPath: {error}") from error
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _marks_of(paths: Iterable[Path]) -> dict[Path, _Mark]:
+    marks: dict[Path, _Mark] = {}
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            marks[path] = None
+        else:
+            marks[path] = found.st_mtime_ns, found.st_size, found.st_ino
+    return marks
+
+
+def _serving_context(config: TlsConfig) -> ssl.SSLContext:
+    """Return the context for the connections of others. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A peer that has shaken hands once could have this server sign without end. It is the default
+    # of OpenSSL 3 only.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    certificate, key = config.tls_server_cert_path, config.tls_server_key_path
+    assert certificate is not None, "TlsConfig checks that"
+
+    def password() -> str:
+        # Without it OpenSSL would ask on the terminal.
+        if not config.tls_server_key_password:
+            raise ConfigError(
+                f"the private key {key or certificate} is encrypted: set tls.server.keyPassword"
+            )
+        return config.tls_server_key_password
+
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"tls.server.certPath={certificate} with tls.server.keyPath={key or certificate} cannot "
+            f"be used: {_reason(error)}"
+        ) from error
+    asked = config.tls_server_need_client_auth
+    if asked == "none":
+        return context
+    context.verify_mode = ssl.CERT_REQUIRED if asked == "require" else ssl.CERT_OPTIONAL
+    trusted = config.tls_server_trust_cert_path
+    if trusted is None:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        return context
+    try:
+        context.load_verify_locations(trusted)
+    except OSError as error:
+        raise ConfigError(
+            f"tls.server.trustCertPath={trusted} cannot be used: {_reason(error)}"
+        ) from error
+    return context
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError):
+        # Of a file that has none OpenSSL says nothing but this.
+        reason = (error.reason or "it has no certificate or key").replace("_", " ").lower()
+        hint = ""
+        if "mismatch" in reason:
+            hint = " (the key is not that of the certificate)"
+        elif "bad decrypt" in reason or "password" in reason:
+            hint = " (is tls.server.keyPassword right?)"
+        return f"{reason}{hint}"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _end_of(config: TlsConfig, serving: ssl.SSLContext) -> int | None:
+    """Return when the server's certificate expires, in ms since the epoch; 0 if it has, None if
+    that cannot be found out.
+
+    Python's ssl tells the contents of a certificate only to a peer that trusts it. So this asks as
+    such a peer would, in memory.
+    """
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname = False
+    asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        asking.load_verify_locations(config.tls_server_cert_path)
+        server = serving.wrap_bio(to_server, to_client, server_side=True)
+        client = asking.wrap_bio(to_client, to_server)
+        # In TLS 1.3 the client knows the certificate after the server's first answer.
+        for side in (client, server, client):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        told = client.getpeercert()
+    except ssl.SSLCertVerificationError as error:
+        return 0 if error.verify_code == _EXPIRED else None
+    except (OSError, ValueError):  # only TLS 1.2 is allowed, say
+        return None
+    return int(ssl.cert_time_to_seconds(str(told["notAfter"])) * 1000) if told else None
