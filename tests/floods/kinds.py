@@ -318,6 +318,8 @@ def many_groups(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     def commits() -> Iterator[bytes]:
         for number in numbers:
             ext = {"consumerGroup": f"group-{number}", "topic": "offsets", "queueId": number % 4}
+            # A group is made by its first pull.
+            yield pull("offsets", consumerGroup=f"group-{number}", queueId=number % 4)
             yield json_request(COMMIT_OFFSET, ext | {"commitOffset": 0})
             yield json_request(14, ext)
 
