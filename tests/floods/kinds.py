@@ -1,6 +1,8 @@
 """Define the floods: each prepares what it needs up to its first `yield`, and then floods.
 
 A course adds its swarms to the list that it is given, so that what they count is reported.
+
+Longer than 500 lines: the floods are a list, and each of them is short.
 """
 
 from __future__ import annotations
