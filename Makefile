@@ -13,7 +13,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-replication bench-processes bench-access fuzz crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-replication bench-processes bench-access fuzz floods crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -80,6 +80,10 @@ bench-delays: compiled ## 100,000 messages due in one second: how late they come
 
 fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (default 600)
 	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
+
+# ARGS="--only oneway-sends --seconds 30" floods in one way only; --report writes docs/reliability.md.
+floods: compiled ## What a well-behaved client notices while others flood broker and name server (about 12 minutes)
+	@$(BIN)/python -m tests.floods $(ARGS)
 
 crash: compiled ## Kills, power losses, lost nodes, cut links, a storm of members, a million messages; 500 kills under Spark
 	@export COMETMQ_LOSSES=$${COMETMQ_LOSSES:-108}; COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} \

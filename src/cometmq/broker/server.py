@@ -545,6 +545,7 @@ class Broker:
             on_disconnect=self._clients.connection_closed,
             tls=self._tls,
             network=self._network,
+            monotonic=self._clock.monotonic,
         )
 
     def _new_monitoring(self) -> Monitoring:

@@ -111,6 +111,7 @@ class NameServer:
             on_disconnect=self._disconnected,
             tls=self._tls,
             network=network,
+            monotonic=clock.monotonic,
         )
         self._network = network
         self._clock = clock

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -49,6 +50,15 @@ from cometmq.remoting.holdings import (
     Holding,
     Holdings,
 )
+from cometmq.remoting.turns import (
+    EARNED_PART,
+    MOST_DEBT_S,
+    SLICE_BYTES,
+    SLICE_COST,
+    SLICE_S,
+    TASK_COST,
+    ServingTurns,
+)
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
@@ -58,6 +68,8 @@ log = get_logger(__name__)
 Buffer = bytes | memoryview
 AnyRequest = Request[Any]
 _MAX_OPAQUE: Final = 0x7FFF_FFFF
+# A request with so long a body takes milliseconds, so it waits for its turn even if it comes alone.
+_LARGE_BYTES: Final = 65536
 # The number of an answer that no request asked for: why the server closes the connection. No client
 # counts its requests so.
 UNASKED: Final = -1
@@ -136,8 +148,9 @@ _WRITELINES_PASSES_LIMIT: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (
 class Connection(asyncio.Protocol):
     """The protocol object of one connection; see the module.
 
-    A `server_side` connection stops reading while its answers cannot leave. Connections that share
-    a `turn` write together, and `holdings` bounds what all connections that share it hold.
+    A `server_side` connection stops reading while its answers cannot leave, and while requests that
+    it has read wait for their turn. Connections that share a `turn` write together, those that
+    share `turns` are served in rotation, and `holdings` bounds what all that share it hold.
     """
 
     def __init__(
@@ -149,6 +162,7 @@ class Connection(asyncio.Protocol):
         serialize_type: SerializeType = SerializeType.JSON,
         server_side: bool = False,
         turn: WriteTurn | None = None,
+        turns: ServingTurns | None = None,
         holdings: Holdings | None = None,
         on_connect: Callable[[Connection], None] | None = None,
     ) -> None:
@@ -178,6 +192,7 @@ class Connection(asyncio.Protocol):
         self._limits = limits
         self._server_side = server_side
         self._turn = turn
+        self._turns = turns
         self._on_connect = on_connect
         self._frames = FrameDecoder(limits.max_frame_length)
         self._calls: dict[int, asyncio.Future[RemotingCommand]] = {}
@@ -185,8 +200,16 @@ class Connection(asyncio.Protocol):
         self._out: list[Buffer] = []
         self._out_bytes = 0  # in `_out`
         self._written = 0  # bytes that `holding` has not been told of yet
-        # Requests of one read that are not served while the peer does not read its answers.
-        self._deferred: list[Frame] = []
+        # Requests of one read that wait: for their turn, or until the peer reads its answers.
+        self._deferred: deque[Frame] = deque()
+        self._deferred_bytes = 0
+        self._is_reading = True
+        self._in_rotation = False
+        self._slice_left = 0  # of SLICE_COST
+        # Whether it reads no more of a large frame until it is its turn.
+        self._rests = False
+        self.credit_s = SLICE_S
+        self._credited_s = 0.0  # when time was credited last
         # Requests that tasks are about to answer.
         self._waiting = 0
         # Pulls that wait for messages; the broker counts them.
@@ -223,11 +246,21 @@ class Connection(asyncio.Protocol):
         frames: list[Frame] = []
         try:
             frames = self._frames.feed(data)
-            for frame in frames:
-                if self._writable is None or not self._server_side:
+            if not self._server_side:
+                for frame in frames:
                     self._on_frame(frame)
-                else:
-                    self._deferred.append(frame)
+            elif (
+                len(frames) == 1
+                and len(frames[0].body) < _LARGE_BYTES
+                and self._writable is None
+                and not self._deferred
+            ):
+                self._on_frame(frames[0])
+            elif frames:
+                self._serve_in_turn(frames)
+            if self._frames.buffered > _LARGE_BYTES and self._turns is not None:
+                self._rests = self._turns.is_spent()
+                self._take_turns()
             self._frames.check()
         except ProtocolError as error:
             self._fault = error
@@ -241,24 +274,19 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         if self._server_side and self._transport is not None:
             self.limit_hits.hit("MAX_UNSENT_BYTES")
-            self._transport.pause_reading()
+        self._mind_reading()
 
     def resume_writing(self) -> None:
         if self._writable is not None:
             self._writable.set()
             self._writable = None
-        if self._deferred:
-            self._serve_deferred()
-        if self.congested or self.closed:  # because of the requests that were just served
-            return
-        if self._server_side and self._transport is not None:
-            if self.holding.frame_began:  # the rest of the frame could not arrive meanwhile
-                self.holding.frame_began = self._loop.time()
-            self._transport.resume_reading()
+        if self._deferred and self._turns is None:
+            self.serve_slice()
+        self._take_turns()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self._deferred.clear()
+        self._drop_deferred()
         self._frames.drop()
         self.holding.forget(self)
         if self._writable is not None:
@@ -423,6 +451,7 @@ class Connection(asyncio.Protocol):
             raise
         self._waiting += 1
         self.keep(request)
+        self._slice_left -= TASK_COST
         self._owner.spawn(self._answer_later(request, answer), f"request-{request.code}")
 
     def reply_failure(self, request: AnyRequest, error: Exception) -> None:
@@ -513,8 +542,8 @@ class Connection(asyncio.Protocol):
     def is_overdue(self, now: float) -> bool:
         """Return whether the unfinished frame should have arrived by now."""
         began = self.holding.frame_began
-        # While the peer does not read, its frame cannot arrive, because this side does not read.
-        if not began or self.closed or self._writable is not None:
+        # A frame cannot arrive while this side does not read.
+        if not began or self.closed or not self._is_reading:
             return False
         allowed_s = self._limits.unfinished_frame_s + self._frames.buffered / SLOW_BYTES_PER_S
         return now - began > allowed_s
@@ -528,7 +557,7 @@ class Connection(asyncio.Protocol):
         self.limit_hits.hit(limit)
         unfinished = self._frames.unfinished_header()
         self._frames.drop()
-        self._deferred.clear()
+        self._drop_deferred()
         self.holding.forget(self)
         if unfinished is None or self.closed or self.unsent_bytes:
             self.abort()
@@ -545,12 +574,13 @@ class Connection(asyncio.Protocol):
     # Inside
 
     def _count_received(self, *, new_frame: bool) -> None:
-        deferred = 0
-        for frame in self._deferred:
-            deferred += len(frame.header) + len(frame.body)
         if not self.closed:
             self.holding.receives(
-                self, self._frames.buffered, deferred, self._last_read, new_frame=new_frame
+                self,
+                self._frames.buffered,
+                self._deferred_bytes,
+                self._last_read,
+                new_frame=new_frame,
             )
 
     def flush(self) -> None:
@@ -594,19 +624,100 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - one request must not end the connection
             self.reply_failure(request, error)
 
-    def _serve_deferred(self) -> None:
-        """Serve deferred requests for as long as the peer takes their answers."""
-        frames, self._deferred = self._deferred, []
+    # Requests that wait
+
+    @property
+    def has_work(self) -> bool:
+        """Whether requests wait, and not because the peer does not read its answers."""
+        return bool(self._deferred) and self._writable is None and not self.closed
+
+    def serve_slice(self) -> int:
+        """Serve requests that wait for one slice; return their cost."""
+        self._in_rotation = self._rests = False
+        if not self._deferred:
+            self._slice_left = SLICE_COST
+            self._mind_reading()
+            return 1
+        self._flush_due = True  # below
         try:
-            for index, frame in enumerate(frames):
-                if self._writable is not None or self.closed:
-                    self._deferred = frames[index:]
-                    break
-                self._on_frame(frame)
+            self._serve_deferred()
         except ProtocolError as error:
             self._end(error)
         self.flush()
         self._count_received(new_frame=False)
+        self._in_rotation = self.has_work
+        self._mind_reading()
+        return SLICE_COST - self._slice_left
+
+    def _serve_in_turn(self, frames: list[Frame]) -> None:
+        """Serve the requests of a read for a slice, if this turn of the loop has room for it.
+
+        Raises ProtocolError for a header that is none.
+        """
+        waits = bool(self._deferred)
+        for frame in frames:
+            self._deferred.append(frame)
+            self._deferred_bytes += len(frame.header) + len(frame.body)
+        if self._turns is None:
+            self._serve_deferred()
+            return
+        began_s = self._turns.monotonic()
+        earned_s = (began_s - self._credited_s) * EARNED_PART
+        self.credit_s = min(self.credit_s + earned_s, SLICE_S)
+        if not waits and self.credit_s > 0 and not self._turns.is_spent():
+            self._serve_deferred()
+            ended_s = self._turns.monotonic()
+            self.credit_s = max(self.credit_s - (ended_s - began_s), -MOST_DEBT_S)
+        self._credited_s = began_s
+        self._take_turns()
+
+    def _drop_deferred(self) -> None:
+        self._deferred.clear()
+        self._deferred_bytes = 0
+
+    def _serve_deferred(self) -> None:
+        """Serve requests for a slice, and for as long as the peer takes their answers.
+
+        Raises ProtocolError for a header that is none.
+        """
+        deferred = self._deferred
+        self._slice_left = SLICE_COST
+        until_s = 0.0 if self._turns is None else self._turns.monotonic() + SLICE_S
+        while deferred and self._writable is None and not self.closed:
+            frame = deferred.popleft()
+            self._deferred_bytes -= len(frame.header) + len(frame.body)
+            self._on_frame(frame)
+            if self._turns is not None and deferred:
+                self._slice_left -= 1
+                if (
+                    self._slice_left <= 0
+                    or self._out_bytes >= SLICE_BYTES
+                    or self._turns.monotonic() >= until_s
+                ):
+                    break
+
+    def _take_turns(self) -> None:
+        """Wait in the rotation for as long as requests wait that can be served."""
+        waits = self._rests or self.has_work
+        if waits and self._turns is not None and not self._in_rotation and not self.closed:
+            self._in_rotation = True
+            self._turns.join(self)
+        self._mind_reading()
+
+    def _mind_reading(self) -> None:
+        """Read if nothing waits that has been read, and the peer takes its answers."""
+        if not self._server_side or self._transport is None or self.closed:
+            return
+        reads = self._writable is None and not self._deferred and not self._rests
+        if reads == self._is_reading:
+            return
+        self._is_reading = reads
+        if reads:
+            if self.holding.frame_began:  # the rest of the frame could not arrive meanwhile
+                self.holding.frame_began = self._loop.time()
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def _end(self, error: ProtocolError) -> None:
         """Close the connection because of bytes that are no request, or are beyond a limit."""

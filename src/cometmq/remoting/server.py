@@ -21,8 +21,10 @@ from cometmq.remoting.connection import (
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.handshakes import Door
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
+from cometmq.remoting.turns import ServingTurns
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.arrivals import Arrival
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner, quiet_if
@@ -85,7 +87,8 @@ class RemotingServer:
     place of the one that has been silent for longest, or is told the reason and closed. `holdings`
     bounds what all connections hold; several listeners may share it, and `places`. With `tls`, whose
     certificates are loaded, it serves TLS as its mode says, and connections have a place from the
-    moment when they are accepted. The port is taken from `network`.
+    moment when they are accepted. The port is taken from
+    `network`, and `monotonic` tells how long requests take.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class RemotingServer:
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
         network: Network = TCP_NETWORK,
+        monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic,
     ) -> None:
         # A dict, because it has an order: a set would close them in that of their addresses.
         self.connections: dict[Connection, None] = {}
@@ -124,6 +128,7 @@ class RemotingServer:
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
         self._turn = WriteTurn()
+        self._turns = ServingTurns(monotonic)
         self._network = network
         self._listener: Listener | None = None
         self._closing = False
@@ -211,6 +216,7 @@ class RemotingServer:
             serialize_type=self._serialize_type,
             server_side=True,
             turn=self._turn,
+            turns=self._turns,
             holdings=self.holdings,
             on_connect=self._connected,
         )

@@ -223,6 +223,22 @@ async def test_many_woken_pulls_are_answered_in_several_turns() -> None:
     assert turns >= 1_000 / 64
 
 
+async def test_a_connection_with_many_woken_pulls_does_not_hold_up_another_with_one() -> None:
+    pulls = waiter(100_000)
+    busy = open_connection()
+    for number in range(10_000):
+        pulls.hold(f"busy {number}", connection=busy)
+    pulls.hold("modest")
+    pulls.polling.arrived("t", 0, 1, 0)
+    answered: list[str] = []
+    while "modest" not in answered:
+        answered += await pulls.woken()
+    assert len(answered) <= 4 * 64
+    while len(answered) < 10_001:
+        answered += await pulls.woken()
+    assert answered[-1] == "busy 9999"
+
+
 async def test_as_many_pulls_may_be_woken_and_not_answered_yet_as_may_wait() -> None:
     pulls = waiter(1)
     assert pulls.hold("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from tests.integration.raw_client import properties, send_ext
@@ -51,3 +52,17 @@ async def test_a_place_where_no_message_begins_shows_none(client: Client) -> Non
     for place in (places[1] + 1, places[1] + 10_000, -1, 1 << 62):
         answer = await client.ask(VIEW, {"offset": place})
         assert (answer.code, str(place) in str(answer.remark)) == (1, True), place
+
+
+async def test_queries_of_one_client_do_not_hold_up_those_of_another(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        busy, modest = Client(broker), Client(broker)
+        await send(busy, b"body")
+        order: list[str] = []
+
+        async def ask(client: Client, name: str) -> None:
+            assert await found(client) == [b"body"]
+            order.append(name)
+
+        await asyncio.gather(*(ask(busy, "busy") for _ in range(100)), ask(modest, "modest"))
+        assert order.index("modest") <= 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -11,7 +12,11 @@ from hypothesis import strategies as st
 from cometmq.errors import ProtocolError
 from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from cometmq.protocol import json_dialect, json_keys
-from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper, HeartbeatData
+from cometmq.protocol.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    HeartbeatData,
+    TopicConfigSerializeWrapper,
+)
 from cometmq.protocol.json_dialect import (
     MAX_DIALECT_REQUEST_LENGTH,
     decode_body,
@@ -332,3 +337,23 @@ def test_a_long_request_in_the_dialect_is_refused_before_it_is_made_strict() -> 
     assert len(strict) > MAX_DIALECT_REQUEST_LENGTH
     assert len(decode_request(strict, dict[str, int])) == 30_000
     assert decode_request(b"{a:1}", dict[str, int]) == {"a": 1}
+
+
+def test_the_collector_rests_while_a_large_body_is_decoded_and_only_then() -> None:
+    topics = {f"t{number}": {"topicName": f"t{number}"} for number in range(20_000)}
+    body = json.dumps({"topicConfigTable": topics}).encode()
+    passes: list[str] = []
+
+    def passed(phase: str, _info: dict[str, int]) -> None:
+        passes.append(phase)
+
+    gc.callbacks.append(passed)
+    try:
+        wrapper = decode_body(body, TopicConfigSerializeWrapper)
+        assert not passes
+        with pytest.raises(ProtocolError):
+            decode_body(body[:-1], TopicConfigSerializeWrapper)
+    finally:
+        gc.callbacks.remove(passed)
+    assert len(wrapper.topic_config_table) == 20_000
+    assert gc.isenabled()

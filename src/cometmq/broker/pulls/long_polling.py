@@ -20,6 +20,8 @@ TagMatcher = Callable[[int], bool]
 
 # Pulls answered in one turn of the loop; each answer may have some hundred kilobytes.
 _ANSWERS_PER_TURN: Final = 64
+# Woken pulls that are put into the order in which they are answered, in one turn of the loop.
+_SORTED_PER_TURN: Final = 4_096
 # Pulls that a sweep looks at in one turn of the loop, but always all those of a topic.
 _SWEPT_PER_TURN: Final = 10_000
 # Cost of looking at one pull, in units of WorkBudget. Up to _FREE_LOOKS pulls cost nothing.
@@ -51,8 +53,8 @@ class LongPolling:
     """Holds pulls by queue and lets them go on arrival, time-out or loss of the connection.
 
     Messages that arrive in one turn of the loop wake a pull once, at the end of the turn, so that
-    the pull finds all of them. If very many pulls are woken, some are answered in later turns. The
-    work of matching an arrival with the pulls is charged to `work`. Once that is spent, an arrival
+    the pull finds all of them. If very many pulls are woken, some are answered in later turns, and
+    connections take turns, so that one with many pulls does not hold up the others. The work of matching an arrival with the pulls is charged to `work`. Once that is spent, an arrival
     wakes all pulls of the queue, and each applies its filter itself. For the loop's thread only.
     """
 
@@ -67,6 +69,9 @@ class LongPolling:
         self._held: dict[str, dict[int, list[HeldPull]]] = {}
         self._count = 0
         self._woken: deque[HeldPull] = deque()
+        # Woken pulls by connection, in the order in which connections are answered.
+        self._ready: dict[Connection, deque[HeldPull]] = {}
+        self._ready_count = 0
         self._answering = False
         self._postponed: list[HeldPull] = []
         self._to_sweep: list[str] = []
@@ -83,7 +88,8 @@ class LongPolling:
         Return False if `max_held` others wait, or `max_of_connection` of its own connection: the
         caller then answers it.
         """
-        if self._count >= self.max_held or len(self._woken) >= self.max_held:
+        woken = len(self._woken) + self._ready_count
+        if self._count >= self.max_held or woken >= self.max_held:
             self.on_limit("maxHeldPulls")
             return False
         if pull.connection.held_pulls >= self.max_of_connection:
@@ -189,7 +195,7 @@ class LongPolling:
 
     def release_all(self) -> None:
         """Answer every pull in the next turn, because the broker stops."""
-        self._answers_per_turn = len(self._woken) + self._count
+        self._answers_per_turn = len(self._woken) + self._ready_count + self._count
         for topic in list(self._held):
             self.release_topic(topic)
 
@@ -235,14 +241,35 @@ class LongPolling:
             asyncio.get_running_loop().call_soon(self._answer_woken)
 
     def _answer_woken(self) -> None:
-        for _ in range(min(len(self._woken), self._answers_per_turn)):
-            pull = self._woken.popleft()
+        self._sort_woken()
+        for _ in range(min(self._ready_count, self._answers_per_turn)):
+            pull = self._next_ready()
             if pull.connection.closed:
                 continue
             if pull.connection.congested:
                 self._postponed.append(pull)
             else:
                 pull.answer()
-        self._answering = bool(self._woken)
+        self._answering = bool(self._woken) or self._ready_count > 0
         if self._answering:
             asyncio.get_running_loop().call_soon(self._answer_woken)
+
+    def _sort_woken(self) -> None:
+        count = min(len(self._woken), max(_SORTED_PER_TURN, self._answers_per_turn))
+        for _ in range(count):
+            pull = self._woken.popleft()
+            waiting = self._ready.get(pull.connection)
+            if waiting is None:
+                waiting = self._ready[pull.connection] = deque()
+            waiting.append(pull)
+        self._ready_count += count
+
+    def _next_ready(self) -> HeldPull:
+        """Return a pull of the connection that has waited for longest."""
+        connection = next(iter(self._ready))
+        waiting = self._ready.pop(connection)
+        pull = waiting.popleft()
+        if waiting:
+            self._ready[connection] = waiting
+        self._ready_count -= 1
+        return pull

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cometmq.broker.found_messages import check_found, may_see
+from cometmq.broker.long_answer import LongAnswers
 from cometmq.broker.refusal import Refused
 from cometmq.broker.storage.indexing import Indexing
 from cometmq.protocol import requests
@@ -28,6 +29,8 @@ _HEADER_ROOM: Final = 64 * 1024
 class QueryHandlers:
     """Serves the queries of one broker; an answer has `max_frame_length` bytes at most.
 
+    One query by key is served at a time, and connections take turns: the answers to a thousand of
+    them would otherwise be put together in one turn of the loop.
     For the loop's thread only.
     """
 
@@ -37,6 +40,7 @@ class QueryHandlers:
         self._handlers = Handlers()
         self._indexing = indexing
         self._max_body_length = max_frame_length - _HEADER_ROOM
+        self._turns = LongAnswers()
 
     def register(self, handlers: Handlers) -> None:
         self._handlers = handlers
@@ -46,6 +50,11 @@ class QueryHandlers:
     async def query(
         self, connection: Connection, request: Request[QueryMessageRequestHeader]
     ) -> RemotingCommand:
+        """Serve `_query` when it is the connection's turn. Raises Refused if too many wait."""
+        async with self._turns.turn(connection):
+            return await self._query(request)
+
+    async def _query(self, request: Request[QueryMessageRequestHeader]) -> RemotingCommand:
         """Return records of messages with a key, or one with the same hash, oldest first."""
         header = request.header
         limit = header.max_num

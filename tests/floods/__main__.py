@@ -1,0 +1,200 @@
+"""Flood a broker and a name server, and measure what a well-behaved client notices.
+
+    python -m tests.floods [--only NAME …] [--seconds 15] [--share 1.0] [--json FILE] [--report]
+
+Each flood meets servers of its own. The client of `tests.floods.honest` is measured before the flood
+(its quiet value) and during it. The flooded server has core 0 for itself as far as the machine allows;
+the generator runs on core 1 with the lowest priority. `--report` writes the table in
+docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from benchmarks.memory import read_memory
+from tests.floods import report
+from tests.floods.honest import TOPIC
+from tests.floods.kinds import FLOODS, Flood
+from tests.floods.servers import Loop, Peak, Server, Servers, running
+
+_RAMP_S: Final = 2.0
+_ATTACK_LIMIT_S: Final = 300.0
+
+
+@dataclass
+class Outcome:
+    """Holds what one flood did."""
+
+    name: str
+    title: str
+    quiet: dict[str, object]
+    flooded: dict[str, object]
+    loop: Loop
+    quiet_loop: Loop
+    resident_before_mib: int
+    resident_peak_mib: int
+    anonymous_before_mib: int
+    anonymous_peak_mib: int
+    counts: dict[str, int]
+    remarks: dict[str, str]
+    stop_s: float = 0.0
+    died: bool = False
+    log: dict[str, int] = field(default_factory=dict)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.floods", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--only", action="append", choices=FLOODS, default=[])
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--quiet-seconds", type=float, default=8.0)
+    parser.add_argument("--share", type=float, default=1.0, help="part of the usual numbers")
+    parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--report", action="store_true", help="write the table in the documents")
+    parser.add_argument("--from-json", type=Path, help="report these figures; measure nothing")
+    options = parser.parse_args()
+    if options.from_json is not None:
+        report.write(json.loads(options.from_json.read_text()))
+        return 0
+    outcomes = []
+    for name in options.only or FLOODS:
+        with tempfile.TemporaryDirectory(prefix="floods-") as directory:
+            outcome = measure(
+                name, Path(directory), options.seconds, options.quiet_seconds, options.share
+            )
+        outcomes.append(asdict(outcome))
+        sys.stdout.write(report.lines(outcomes[-1]) + "\n")
+        sys.stdout.flush()
+        if options.json is not None:
+            options.json.write_text(json.dumps(outcomes, indent=1))
+    if options.report:
+        report.write(outcomes)
+    return 1 if any(outcome["died"] for outcome in outcomes) else 0
+
+
+def measure(name: str, directory: Path, seconds: float, quiet_s: float, share: float) -> Outcome:
+    """Flood servers of their own in `directory`."""
+    flood = FLOODS[name]
+    with (
+        running(directory, flood.settings, TOPIC) as servers,
+        attacking(name, servers, seconds + _RAMP_S + 3.0, share) as attack,
+    ):
+        assert attack.stdout is not None
+        first = attack.stdout.readline()
+        assert first == b"ready\n", f"the attack {name} did not begin: {first!r}"
+        if flood.cold:
+            servers.restart_cold()
+        return _measured(name, flood, servers, attack, seconds, quiet_s)
+
+
+def _measured(
+    name: str,
+    flood: Flood,
+    servers: Servers,
+    attack: subprocess.Popen[bytes],
+    seconds: float,
+    quiet_s: float,
+) -> Outcome:
+    target = servers.namesrv if flood.of_namesrv else servers.broker
+    give_core(target, 0, -5)
+    give_core(servers.broker if flood.of_namesrv else servers.namesrv, 1, 0)
+    begin_s = time.monotonic()
+    quiet = honest(servers, quiet_s, of_namesrv=flood.of_namesrv)
+    quiet_loop = target.loop(begin_s, time.monotonic())
+    target.forget_peak()
+    before = read_memory(target.pid)
+    assert attack.stdin is not None
+    with Peak(target.pid) as peak:
+        attack.stdin.write(b"go\n")
+        attack.stdin.flush()
+        time.sleep(_RAMP_S)
+        began_s = time.monotonic()
+        flooded = honest(servers, seconds, of_namesrv=flood.of_namesrv)
+        ended_s = time.monotonic()
+        told, _ = attack.communicate(timeout=_ATTACK_LIMIT_S)
+        died = target.process.poll() is not None
+        resident_kib = 0 if died else read_memory(target.pid).peak_resident_kib
+    told_of = json.loads(told or b'{"counts": {}, "remarks": {}}')
+    return Outcome(
+        name,
+        flood.title,
+        quiet,
+        flooded,
+        target.loop(began_s, ended_s),
+        quiet_loop,
+        before.resident_kib >> 10,
+        resident_kib >> 10,
+        before.anonymous_kib >> 10,
+        peak.anonymous_kib >> 10,
+        told_of["counts"],
+        told_of["remarks"],
+        servers.broker.stop() if not flood.of_namesrv else servers.namesrv.stop(),
+        died,
+        lines_of(target),
+    )
+
+
+def honest(servers: Servers, seconds: float, *, of_namesrv: bool) -> dict[str, object]:
+    command = [sys.executable, "-m", "tests.floods.honest", servers.broker.address]
+    command += ["--seconds", str(seconds)]
+    if of_namesrv:
+        command += ["--namesrv", servers.namesrv.address]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=seconds + 120)
+    if done.returncode:
+        return {"failed": done.stderr.decode()[-500:]}
+    measured: dict[str, object] = json.loads(done.stdout)
+    return measured
+
+
+@contextlib.contextmanager
+def attacking(
+    name: str, servers: Servers, seconds: float, share: float
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the generator, with the lowest priority on the last core, until the context ends."""
+    command = [sys.executable, "-m", "tests.floods.attack", name]
+    command += ["--broker", servers.broker.address, "--namesrv", servers.namesrv.address]
+    command += ["--metrics", servers.metrics, "--seconds", str(seconds), "--share", str(share)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        os.setpriority(os.PRIO_PROCESS, process.pid, 15)
+        os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def give_core(server: Server, number: int, nice: int) -> None:
+    """Keep all threads of a server on the first or the last core."""
+    cores = sorted(os.sched_getaffinity(0))
+    core = cores[0] if number == 0 else cores[-1]
+    for thread in Path(f"/proc/{server.pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.sched_setaffinity(int(thread.name), {core})
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
+
+
+def lines_of(server: Server) -> dict[str, int]:
+    """Return how often each line of the log came."""
+    counts: dict[str, int] = {}
+    for line in server.log.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            event = str(json.loads(line).get("event"))
+            counts[event] = counts.get(event, 0) + 1
+    return dict(sorted(counts.items(), key=lambda each: -each[1])[:12])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

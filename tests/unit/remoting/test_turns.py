@@ -1,0 +1,203 @@
+"""Connections that bring many requests are served in slices, in rotation with others."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
+
+from cometmq.protocol.command import FLAG_ONEWAY, RemotingCommand, Request, response
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.turns import SLICE_COST, SLICE_S, TASK_COST, TURN_COST, TURN_S, ServingTurns
+
+
+class Clock:
+    """Shows a time that only the test's handlers move."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Served:
+    """Serves requests that take `cost_s` each, and notes who brought them."""
+
+    def __init__(self, cost_s: float = 0.0) -> None:
+        self.clock = Clock()
+        self.turns = ServingTurns(self.clock.monotonic)
+        self.cost_s = cost_s
+        self.order: list[str] = []
+        self.handlers = Handlers()
+        self.handlers.register(ECHO_REQUEST, self._serve)
+
+    def _serve(self, connection: Connection, _: Request[EchoHeader]) -> RemotingCommand:
+        self.clock.now_s += self.cost_s
+        self.order.append(connection.peer_ip)
+        return response(0)
+
+    def line(self, ip: str, handlers: Handlers | None = None) -> Line:
+        return Line(handlers or self.handlers, server_side=True, turns=self.turns, peer=(ip, 4711))
+
+
+def reads(line: Line) -> bool:
+    return line.transport.reading
+
+
+def echoes(count: int, *, flag: int = 0) -> bytes:
+    return b"".join(echo(opaque=number, flag=flag) for number in range(count))
+
+
+async def test_a_read_of_cheap_requests_is_served_for_a_slice_and_the_rest_in_later_turns() -> None:
+    served = Served()
+    line = served.line("10.0.0.1")
+    line.feed(echoes(10 * SLICE_COST))
+    assert len(served.order) == SLICE_COST
+    assert not reads(line)
+    for turn in range(1, 3):
+        await asyncio.sleep(0)
+        assert len(served.order) <= SLICE_COST + turn * TURN_COST
+    await asyncio.sleep(0)
+    assert len(served.order) == 10 * SLICE_COST
+    assert reads(line)
+    answers = await line.flushed()
+    assert [answer.opaque for answer in answers] == list(range(10 * SLICE_COST))
+
+
+async def test_a_read_of_dear_requests_is_served_for_a_millisecond() -> None:
+    served = Served(cost_s=SLICE_S / 2)
+    line = served.line("10.0.0.1")
+    line.feed(echoes(50))
+    assert len(served.order) == 2
+    await asyncio.sleep(0)
+    assert len(served.order) == 2 + TURN_S / (SLICE_S / 2)
+
+
+async def test_who_brings_one_request_is_served_before_what_others_have_left() -> None:
+    served = Served(cost_s=SLICE_S)
+    busy, modest = served.line("10.0.0.1"), served.line("10.0.0.2")
+    busy.feed(echoes(1_000))
+    modest.feed(echo())
+    assert served.order == ["10.0.0.1", "10.0.0.2"]
+
+
+async def test_connections_with_much_to_do_take_turns() -> None:
+    served = Served(cost_s=SLICE_S)
+    lines = [served.line(f"10.0.0.{number}") for number in range(3)]
+    for line in lines:
+        line.feed(echoes(20))
+    # The reads of a turn of the loop share a budget: the third has to wait.
+    assert served.order == ["10.0.0.0", "10.0.0.1"]
+    for _ in range(60):
+        await asyncio.sleep(0)
+    counts = [served.order[:30].count(f"10.0.0.{number}") for number in range(3)]
+    # The slices that the first two had at once are charged to them later.
+    assert max(counts) - min(counts) <= 2
+
+
+async def test_a_large_request_waits_for_a_turn_that_is_not_spent() -> None:
+    served = Served(cost_s=TURN_S)
+    first, second = served.line("10.0.0.1"), served.line("10.0.0.2")
+    first.feed(echo(body=bytes(1 << 20)))
+    second.feed(echo(body=bytes(1 << 20)))
+    assert served.order == ["10.0.0.1"]
+    assert second.connection.holding.received >= 1 << 20
+    await asyncio.sleep(0)
+    assert served.order == ["10.0.0.1", "10.0.0.2"]
+    assert second.connection.holding.received == 0
+
+
+async def test_who_brings_dear_requests_waits_while_others_are_given_as_much_time() -> None:
+    served = Served()
+    costs = {"10.0.0.1": 10 * SLICE_S, "10.0.0.2": SLICE_S / 4}
+    handlers = Handlers()
+
+    def serve(connection: Connection, _: Request[EchoHeader]) -> RemotingCommand:
+        served.clock.now_s += costs[connection.peer_ip]
+        served.order.append(connection.peer_ip)
+        return response(0)
+
+    handlers.register(ECHO_REQUEST, serve)
+    dear, cheap = served.line("10.0.0.1", handlers), served.line("10.0.0.2", handlers)
+    dear.feed(echoes(20))
+    cheap.feed(echoes(400))
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+        if served.order.count("10.0.0.2") == 400:
+            break
+    # 400 quarters of a slice are the time of ten dear requests.
+    assert served.order.count("10.0.0.1") <= 12
+
+
+async def test_the_rest_of_a_large_frame_is_read_in_rotation() -> None:
+    served = Served(cost_s=TURN_S)
+    busy, large = served.line("10.0.0.1"), served.line("10.0.0.2")
+    busy.feed(echoes(2))
+    frame = echo(body=bytes(1 << 20))
+    large.feed(frame[: 1 << 19])
+    assert not reads(large)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert reads(large)
+    large.feed(frame[1 << 19 :])
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert served.order.count("10.0.0.2") == 1
+    assert reads(large)
+
+
+async def test_few_tasks_begin_in_a_slice() -> None:
+    begun: list[int] = []
+
+    async def serve(_connection: Connection, request: Request[EchoHeader]) -> RemotingCommand:
+        begun.append(request.opaque)
+        await asyncio.sleep(0)
+        return response(0)
+
+    handlers = Handlers()
+    handlers.register(ECHO_REQUEST, serve)
+    line = Served().line("10.0.0.1", handlers)
+    line.feed(echoes(100))
+    before = 0
+    while before < 100:
+        await asyncio.sleep(0)
+        # Those of one turn, and of the slice before it.
+        assert len(begun) - before <= (TURN_COST + SLICE_COST) / TASK_COST
+        before = len(begun)
+    await line.owner.close()
+
+
+async def test_the_rotation_leaves_out_a_connection_that_does_not_read_or_is_gone() -> None:
+    served = Served()
+    stuck, gone = served.line("10.0.0.1"), served.line("10.0.0.2")
+    stuck.transport.room = 0
+    stuck.feed(echoes(1_000))
+    await stuck.flushed()
+    count = len(served.order)
+    assert count < 1_000
+    gone.feed(echoes(1_000))
+    gone.connection.abort()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(served.order) <= count + 2 * SLICE_COST + TURN_COST
+    assert served.turns.count == 0
+    stuck.transport.room = None
+    stuck.connection.resume_writing()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert served.order.count("10.0.0.1") == 1_000
+    assert reads(stuck)
+
+
+async def test_one_way_requests_that_wait_are_served_before_the_end_of_the_stream_is_read() -> None:
+    served = Served()
+    line = served.line("10.0.0.1")
+    line.feed(echoes(1_000, flag=FLAG_ONEWAY))
+    # While requests wait nothing is read, so the end of the stream is not seen either.
+    assert not reads(line)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert reads(line)
+    assert len(served.order) == 1_000
