@@ -34,6 +34,7 @@ from tests.fuzz.targets import MODULES, targets_of
 BUILD: Final = Path("build/fuzz")
 _COVERAGE: Final = re.compile(r"cov: (\d+)")
 _TOTAL: Final = re.compile(r"^Done (\d+) runs")
+_ADDING: Final = threading.Lock()
 # Beyond its time a target may start, load its corpus, and finish an input.
 _LATE_S: Final = 600
 
@@ -88,7 +89,10 @@ class Course:
                     self.coverage = max(self.coverage, int(found[1]))
                 self.inputs = before + fed
             stop.cancel()
-        self.seconds += time.monotonic() - begun_at_s
+        took_s = time.monotonic() - begun_at_s
+        self.seconds += took_s
+        with _ADDING:
+            figures.add(BUILD / "sums.json", {self.name: (fed, took_s, self.coverage)})
         if process.returncode != 0:
             self.ended_badly = "".join(last)
 
@@ -165,10 +169,6 @@ def _show(courses: list[Course], begun_at_s: float) -> None:
 
 
 def _end(courses: list[Course], given: argparse.Namespace) -> int:
-    figures.add(
-        BUILD / "sums.json",
-        {one.name: (one.inputs, one.seconds, one.coverage) for one in courses},
-    )
     faults = sum(course.fault_count() for course in courses)
     for course in courses:
         print(  # noqa: T201 - it is a program

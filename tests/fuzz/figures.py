@@ -27,8 +27,10 @@ def record(path: Path, page: Path) -> None:
     inputs, seconds = (sum(row[place] for row in sums.values()) for place in (0, 1))
     lines = [
         BEGIN,
-        f"Until {datetime.now(UTC):%d %B %Y}: {inputs:,} inputs in {seconds / 60:,.0f} minutes of targets' "
-        "turns on a busy machine with two cores.",
+        (
+            f"Until {datetime.now(UTC):%d %B %Y}: {inputs:,} inputs, in turns that took "
+            f"{seconds / 60:,.0f} minutes together."
+        ),
         "",
         "| target | inputs | seconds | places reached |",
         "| --- | ---: | ---: | ---: |",

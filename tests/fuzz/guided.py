@@ -25,7 +25,7 @@ from tests.fuzz.target import Target, feed, lengthened
 from tests.fuzz.targets import targets_of
 
 # One input in so many is followed by a long one.
-_LONG_EVERY: Final = 256
+_LONG_EVERY: Final = 1024
 _HANGS_AFTER_S: Final = 120
 
 

@@ -125,9 +125,13 @@ def run_log_record(_: Random, data: bytes) -> object:
     try:
         record = decode_record(data, check_crc=True)
     except ProtocolError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+    if refusal:
         # The store takes properties as bytes, for the consumer to decode.
-        assert isinstance(scanned, BadRecord) or "not UTF-8" in str(error)
-        return str(error)
+        assert isinstance(scanned, BadRecord) or "not UTF-8" in refusal
+        return refusal
     if not record.topic or "\0" in record.topic:
         # No broker stores such a topic: to the store it is a sector that never reached the disk.
         assert isinstance(scanned, BadRecord)

@@ -148,7 +148,7 @@ def run_open(_: Random, data: bytes) -> object:
     return outcome, again
 
 
-def run_tools(_: Random, data: bytes) -> object:
+def run_tools(_random: Random, data: bytes) -> object:
     """The tools look at a damaged store. What they repair has a sound log, and a broker starts on it.
 
     A record whose queue offset is damaged, which no sum covers, stays a finding of the queue.

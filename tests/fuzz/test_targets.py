@@ -44,7 +44,7 @@ def watched_log() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def checked(target: Target, data: bytes) -> str:
+def checked(target: Target, data: bytes) -> object:
     try:
         return feed(target, data)
     except BaseException as error:

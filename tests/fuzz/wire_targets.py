@@ -292,10 +292,11 @@ def _body_kinds() -> list[JsonBody[Any]]:
     kinds: dict[Any, JsonBody[Any]] = {object: JsonBody(object)}
     for row in REQUESTS.values():
         for kind in (row.body, row.answer_body):
-            if isinstance(kind, JsonBody):
-                # Of two that differ in their limit only, the bounded one.
-                if kind.type not in kinds or kind.max_length is not None:
-                    kinds[kind.type] = kind
+            # Of two that differ in their limit only, the bounded one.
+            if isinstance(kind, JsonBody) and (
+                kind.type not in kinds or kind.max_length is not None
+            ):
+                kinds[kind.type] = kind
     for body in BODIES:
         kinds.setdefault(type(body), JsonBody(type(body)))
     return sorted(kinds.values(), key=lambda kind: str(kind.type))
