@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq import aio
+from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.operation.config_handlers import LIVE_KEYS as BROKER_LIVE_KEYS
 from cometmq.namesrv.config import NamesrvConfig
@@ -75,6 +76,8 @@ def page() -> str:
             *_server_table(ReplicationConfig, meanings["replication"]),
             "\n## Name server\n",
             *_server_table(NamesrvConfig, meanings["namesrv"]),
+            "\n## Access control\n\nOf brokers and name servers, in their files. See [Security](../security.md).\n",
+            *_server_table(AccessConfig, meanings["access"]),
             "\n## Clients\n\nThe same for the blocking classes and for those of `cometmq.aio`.\n",
             *_client_table(meanings["client"]),
             "",

@@ -16,6 +16,7 @@ MODULES: Final = (
     "wire_targets",
     "record_targets",
     "text_targets",
+    "access_targets",
     "store_targets",
     "server_targets",
 )

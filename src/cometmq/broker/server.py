@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
+from cometmq.access.choice import choose_rules, users_of
+from cometmq.access.config import AccessConfig
+from cometmq.access.control import AccessControl
+from cometmq.access.credentials import inner_credentials
+from cometmq.access.rules import Identity
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
 from cometmq.broker.filters.predicates import FilterPredicates
@@ -71,6 +76,7 @@ from cometmq.store.layout import check_usable
 from cometmq.store.store import MessageStore
 
 if TYPE_CHECKING:
+    from cometmq.access.users.store import UserStore
     from cometmq.broker.metrics.service import Metrics
     from cometmq.remoting.monitoring import Monitoring
     from cometmq.replication.slave import ReplicationSlave
@@ -95,6 +101,7 @@ class Broker:
         config: BrokerConfig,
         store_config: StoreConfig,
         replication: ReplicationConfig | None = None,
+        access: AccessConfig | None = None,
         *,
         clock: BlockingClock | None = None,
         randomness: Randomness | None = None,
@@ -109,6 +116,7 @@ class Broker:
         self.config = config
         self.store_config = store_config
         self.replication = replication or ReplicationConfig()
+        self.access = access or AccessConfig()
         self._given = given
         self._shared_tables = shared_tables
         # Files and clients get their times from the machine's clock; everything else uses a clock
@@ -125,7 +133,17 @@ class Broker:
         self._state = StateWriter(workers, clock)
         is_monitored = config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
-        self._handlers = Handlers(AdminAccess(config.admin_from), meter)
+        self._rules = choose_rules(
+            self.access,
+            clock=clock,
+            files=self._files,
+            workers=workers,
+            identity=lambda: Identity(config.broker_cluster_name, config.broker_name, self.address),
+            directory=self._config_directory,
+        )
+        self._credentials = inner_credentials(self.access)
+        self._control = None if self._rules is None else AccessControl(self._rules, clock)
+        self._handlers = Handlers(self._control or AdminAccess(config.admin_from), meter)
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
@@ -219,6 +237,11 @@ class Broker:
         return self._clients
 
     @property
+    def users(self) -> UserStore | None:
+        """Users and policies, None unless access control 2.0 is on."""
+        return users_of(self._rules)
+
+    @property
     def copies(self) -> Replication:
         """The part that serves slaves, or copies from a master."""
         assert self._copies is not None, "the broker is not started"
@@ -258,6 +281,8 @@ class Broker:
         """
         closing = self._closing
         if self._monitoring is not None:
+            if self._control is not None:
+                self._monitoring.collectors.append(self._control.collect)
             # First, because probes ask while the store is recovered, and last to be closed.
             closing.push_async_callback(self._monitoring.close)
             await self._monitoring.start()
@@ -266,10 +291,15 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
+        if self._rules is not None:
+            closing.push_async_callback(self._rules.close)
+            await self._rules.open()
         # Before the store is touched.
-        await check_alone(self.config, self.address, self._network)
+        await check_alone(self.config, self.address, self._network, self._credentials)
         tables = await self._open_parts()
-        copies = self._copies = Replication(self.parts, self._network, tables)
+        copies = self._copies = Replication(
+            self.parts, self._network, tables, users_of(self._rules), self._credentials
+        )
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -280,6 +310,7 @@ class Broker:
             ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
+            credentials=self._credentials,
             master=copies.known_master,
             on_connect=self._address_warnings.met,
         )
@@ -290,6 +321,8 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
+        if self._rules is not None:
+            self._rules.start(self._tasks)
         closing.push_async_callback(self._remoting.close)
         await self._listen()
         await copies.listen()
@@ -303,6 +336,9 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         copies = await self._opened(self.copies)
+        # A slave bars requests before anybody registers for them.
+        if self._rules is not None:
+            self._rules.register(self._handlers)
         delays = await self._opened(Delays(parts))
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -351,7 +387,9 @@ class Broker:
         if self._shared_tables is not None and not self.replication.is_slave:
             from cometmq.broker.siblings.service import Siblings
 
-            await self._opened(Siblings(parts, tables, self._shared_tables, topics.delete))
+            await self._opened(
+                Siblings(parts, tables, self._shared_tables, topics.delete, users_of(self._rules))
+            )
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         if self.replication.is_slave and not service.runs_on_slave:
@@ -389,6 +427,7 @@ class Broker:
         tables = self._open_tables(store)
         self._parts = Parts(
             config=self.config,
+            access=self.access,
             replication=self.replication,
             clock=self._clock,
             randomness=self._randomness,

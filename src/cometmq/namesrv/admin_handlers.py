@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from cometmq.errors import CometMQError
-from cometmq.namesrv.config import NAMESRV_PROMISES, NamesrvConfig
+from cometmq.namesrv.config import CONFIG_CLASSES, NAMESRV_PROMISES, NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
@@ -226,7 +226,7 @@ class AdminHandlers:
             return response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         check_update(
             changes,
-            [NamesrvConfig],
+            CONFIG_CLASSES,
             server="name server",
             source=source,
             promises=NAMESRV_PROMISES,
@@ -240,7 +240,7 @@ class AdminHandlers:
         if "logLevel" in changed:
             change_log_level(changed["logLevel"])
         try:
-            await self._state.save(self._config_file, self._configuration.text)
+            await self._state.save(self._config_file, self._configuration.text_to_save)
         except OSError as error:
             raise _not_saved(self._config.config_store_path, error) from error
         log.info("configuration updated", changed=changed, by=connection.peer)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.runtime.address_list import AddressList
+from cometmq.runtime.config import keys_of
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
 from cometmq.runtime.log_levels import check_levels
 
@@ -17,7 +19,7 @@ DEFAULT_PORT = 9876
 # No request changes these, whatever configBlackList says (Java: DefaultRequestProcessor).
 FIXED_KEYS = frozenset(
     # adminFrom is CometMQ's own: no request may decide who may change the configuration.
-    {"adminFrom", "configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+    {"adminFrom", "configBlackList", "configStorePath", "kvConfigPath", *keys_of(AccessConfig)}
 )
 
 
@@ -82,13 +84,19 @@ NAMESRV_PROMISES: Final[Mapping[str, Promise]] = {
 }
 
 
-def namesrv_config(
+# The classes that share a name server's configuration file.
+CONFIG_CLASSES: Final = (NamesrvConfig, AccessConfig)
+
+
+def namesrv_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> NamesrvConfig:
-    """Make the name server's configuration. Raises ConfigError with every mistake."""
-    config: NamesrvConfig
-    (config,) = checked_configs(
-        (NamesrvConfig,),
+) -> tuple[NamesrvConfig, AccessConfig]:
+    """Return the settings of the name server and of its access control.
+
+    Raises ConfigError with every mistake.
+    """
+    config, access = checked_configs(
+        CONFIG_CLASSES,
         properties,
         server="name server",
         source=source,
@@ -96,4 +104,4 @@ def namesrv_config(
         promises=NAMESRV_PROMISES,
         lenient=lenient,
     )
-    return config
+    return config, access

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from cometmq.access.choice import choose_rules
+from cometmq.access.config import AccessConfig
+from cometmq.access.control import AccessControl
+from cometmq.access.rules import Identity
 from cometmq.errors import ConfigError
 from cometmq.namesrv.admin_handlers import AdminHandlers
 from cometmq.namesrv.config import NamesrvConfig
@@ -18,14 +22,14 @@ from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
 from cometmq.protocol import json_dialect
-from cometmq.remoting.access import AdminAccess
+from cometmq.remoting.access import Access, AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime import metric_catalogue
-from cometmq.runtime.addresses import host_name
+from cometmq.runtime.addresses import host_name, join_address
 from cometmq.runtime.clock import BlockingClock
 from cometmq.runtime.config import Configuration
 from cometmq.runtime.exposition import Exposition
@@ -52,6 +56,7 @@ class NameServer:
     def __init__(
         self,
         config: NamesrvConfig | None = None,
+        access: AccessConfig | None = None,
         *,
         properties: Mapping[str, str] | None = None,
         clock: BlockingClock | None = None,
@@ -62,19 +67,31 @@ class NameServer:
         clock, workers = clock or around.clock, workers or around.workers
         network = network or around.network
         self.config = config or NamesrvConfig()
+        self.access = access or AccessConfig()
         self.table = RouteTable(self.config, clock)
         self._state = StateWriter(workers, clock)
         self._kv_config = KvConfig(self.config.kv_config_path, self._state)
-        configuration = Configuration([self.config], properties)
-        access = AdminAccess(self.config.admin_from)
+        configuration = Configuration([self.config, self.access], properties)
+        self._rules = choose_rules(
+            self.access,
+            clock=clock,
+            files=around.files,
+            workers=workers,
+            directory=self.config.kv_config_path.parent,
+            identity=lambda: Identity("", "", join_address(self.config.bind_address, self.port)),
+        )
+        self._control = None if self._rules is None else AccessControl(self._rules, clock)
+        guard: Access = self._control or AdminAccess(self.config.admin_from)
         is_monitored = self.config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
-        self.handlers = handlers = Handlers(access, meter)
+        self.handlers = handlers = Handlers(guard, meter)
         self._holdings = Holdings(self.config.max_bytes_in_flight)
-        RouteHandlers(self.config, self.table, self._kv_config, access, clock).register(handlers)
+        RouteHandlers(self.config, self.table, self._kv_config, guard, clock).register(handlers)
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
         ).register(handlers)
+        if self._rules is not None:
+            self._rules.register(handlers)
         self._server = RemotingServer(
             self.config.bind_address,
             self.config.listen_port,
@@ -108,6 +125,9 @@ class NameServer:
     async def start(self) -> None:
         """Load the key-value configuration and listen. Raises ConfigError."""
         await asyncio.get_running_loop().run_in_executor(None, self._kv_config.load)
+        if self._rules is not None:
+            await self._rules.open()
+            self._rules.start(self._tasks)
         await self._server.start()
         if self._is_monitored:
             try:
@@ -129,6 +149,8 @@ class NameServer:
         await self._server.close()
         if self._monitoring is not None:
             await self._monitoring.close()
+        if self._rules is not None:
+            await self._rules.close()
         self._state.close()
 
     async def _start_monitoring(self) -> None:
@@ -161,6 +183,8 @@ class NameServer:
             return ""
 
         monitoring.collectors.append(self._collect)
+        if self._control is not None:
+            monitoring.collectors.append(self._control.collect)
         await monitoring.start()
         monitoring.state = ready
 

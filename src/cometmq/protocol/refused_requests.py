@@ -16,12 +16,12 @@ _CONTROLLER: Final = (
     "there is no controller here, a broker keeps the role that its configuration gives it"
 )
 _ACL_1: Final = (
-    "accounts of ACL 1.0 are not kept here; name the addresses of administrators in adminFrom of "
-    "the server's configuration"
+    "accounts of ACL 1.0 are not kept here; aclEnable=true in the server's configuration switches "
+    "this access control on"
 )
 _AUTH: Final = (
-    "users and policies of ACL 2.0 are not kept here; name the addresses of administrators in "
-    "adminFrom of the server's configuration"
+    "users and policies of ACL 2.0 are not kept here; authenticationEnabled=true and "
+    "authorizationEnabled=true in the server's configuration switch this access control on"
 )
 _CONTAINER: Final = (
     "this is a broker, not a container of brokers; start each broker as a process of its own"

@@ -171,13 +171,16 @@ def new_config(cls: type[T], properties: Mapping[str, str]) -> tuple[T | None, l
         return None, [Mistake(text.partition("=")[0].partition(":")[0], text)]
 
 
-def to_properties(config: object) -> dict[str, str]:
-    """Return the texts of a config's fields by key; leave out fields that are None."""
+def to_properties(config: object, *, secrets: bool = False) -> dict[str, str]:
+    """Return the texts of a config's fields by key; leave out fields that are None.
+
+    Leave out secrets, too, unless they are asked for.
+    """
     texts = {}
     cls: type = type(config)
     for key, setting in _settings(cls).items():
         value = getattr(config, setting.name)
-        if value is not None:
+        if value is not None and (secrets or not setting.secret):
             texts[key] = _text(value)
     return texts
 
@@ -211,12 +214,19 @@ class Configuration:
         unknown = unknown_keys(given or {}, *map(type, self._configs))
         self._extra = {key: (given or {})[key] for key in unknown}
 
-    def properties(self) -> dict[str, str]:
-        """Return every key in force, the known ones with their current values."""
+    def properties(self, *, secrets: bool = False) -> dict[str, str]:
+        """Return every key in force, the known ones with their current values.
+
+        Leave out those of secrets unless they are asked for.
+        """
         merged = dict(self._extra)
         for config in self._configs:
-            merged.update(to_properties(config))
+            merged.update(to_properties(config, secrets=secrets))
         return merged
+
+    def text_to_save(self) -> str:
+        """Return all that the configuration file has to hold, secrets included."""
+        return format_properties(self.properties(secrets=True))
 
     def text(self) -> str:
         """Return what `-p` prints and GET_BROKER_CONFIG or GET_NAMESRV_CONFIG answer."""
@@ -253,6 +263,8 @@ class _Setting:
     name: str
     convert: Callable[[str], Any]
     optional: bool
+    # No command and no request shows it (`metadata["secret"]`).
+    secret: bool
 
 
 @functools.cache
@@ -263,7 +275,12 @@ def _settings(cls: type) -> dict[str, _Setting]:
     for field in dataclasses.fields(cls):
         value_type, optional = _without_none(hints[field.name])
         key = field.metadata.get("key") or _camel(field.name)
-        settings[key] = _Setting(field.name, _converter(value_type, field.metadata), optional)
+        settings[key] = _Setting(
+            field.name,
+            _converter(value_type, field.metadata),
+            optional,
+            bool(field.metadata.get("secret")),
+        )
     return settings
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cometmq.broker.config import BROKER_PROMISES, broker_configs
 from cometmq.errors import ConfigError
-from cometmq.namesrv.config import NAMESRV_PROMISES, namesrv_config
+from cometmq.namesrv.config import NAMESRV_PROMISES, namesrv_configs
 from cometmq.runtime.config_check import (
     MAX_UPDATE_BYTES,
     Promise,
@@ -104,11 +104,6 @@ def test_very_many_mistakes_are_not_all_told() -> None:
 
 
 ASKED = {
-    "aclEnable": "true",
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "TRUE",
-    "migrateAuthFromV1Enabled": "true",
-    "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"hidden"}',
     "tls.enable": "true",
     "tlsEnable": "true",
     "tls.server.mode": "enforcing",
@@ -135,23 +130,21 @@ HARMLESS = {
     "tlsMode": "permissive",
     "tls.server.need.client.auth": "none",
     "tlsServerNeedClientAuth": "none",
-    "innerClientAuthenticationCredentials": "",
 }
 
 
 @pytest.mark.parametrize("key", sorted(BROKER_PROMISES))
 def test_a_broker_does_not_start_without_the_protection_that_is_asked_for(key: str) -> None:
-    with pytest.raises(ConfigError, match=key) as raised:
+    with pytest.raises(ConfigError, match=key):
         broker_configs({key: ASKED[key]}, source="broker.conf", lenient=True)
-    assert "hidden" not in str(raised.value)
     broker_configs({key: HARMLESS.get(key, "false")}, source="broker.conf")
 
 
 @pytest.mark.parametrize("key", sorted(NAMESRV_PROMISES))
 def test_a_name_server_does_not_start_without_the_protection_that_is_asked_for(key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        namesrv_config({key: ASKED[key]}, source="namesrv.conf", lenient=True)
-    namesrv_config({key: HARMLESS.get(key, "false")}, source="namesrv.conf")
+        namesrv_configs({key: ASKED[key]}, source="namesrv.conf", lenient=True)
+    namesrv_configs({key: HARMLESS.get(key, "false")}, source="namesrv.conf")
 
 
 def test_every_promise_is_tried_above() -> None:

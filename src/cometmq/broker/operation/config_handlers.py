@@ -124,10 +124,11 @@ class ConfigHandlers:
         self._config = parts.config
         self._store = parts.store
         self._replication = parts.replication
+        self._access = parts.access
         self._clock = parts.clock
         self._topics = parts.topics
         self._configuration = Configuration(
-            [parts.config, parts.store.config, parts.replication], given.properties
+            [parts.config, parts.store.config, parts.replication, parts.access], given.properties
         )
         more = given.properties.get("configBlackList", "").split(";")
         self._black_list = _BLACK_LIST | {key.strip() for key in more}
@@ -183,7 +184,7 @@ class ConfigHandlers:
 
     def _check(self, changes: Mapping[str, str], source: str) -> None:
         """Raise ConfigError unless every change can be made now."""
-        configs = (self._config, self._store.config, self._replication)
+        configs = (self._config, self._store.config, self._replication, self._access)
         given = self._configuration.properties().keys()
         classes = tuple(map(type, configs))
         check_update(

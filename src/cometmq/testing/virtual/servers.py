@@ -9,8 +9,10 @@ from typing import Final
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import Broker
 from cometmq.errors import CometMQError
-from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
+from cometmq.runtime.surroundings import files_of
+from cometmq.testing.accounts import access_properties
 from cometmq.testing.servers import (
     HA_PORT_DISTANCE,
     BrokerPlaces,
@@ -131,16 +133,18 @@ class VirtualServers:
 
     async def _new_name_server(self, name: str) -> NameServer:
         node, directory = self.node(name), self.directory / name
-        config = NamesrvConfig(
-            listen_port=_NAME_SERVER_PORT,
-            bind_address=node.host,
-            admin_from=_ALL_NODES,
-            kv_config_path=directory / "kvConfig.json",
-            config_store_path=directory / "namesrv.properties",
-        )
+        properties = {
+            "listenPort": str(_NAME_SERVER_PORT),
+            "bindAddress": node.host,
+            "adminFrom": _ALL_NODES,
+            "kvConfigPath": str(directory / "kvConfig.json"),
+            "configStorePath": str(directory / "namesrv.properties"),
+            **self._plan.namesrv_properties,
+        }
+        configs = namesrv_configs(properties, source="namesrv_properties")
 
         async def started() -> NameServer:
-            server = NameServer(config)
+            server = NameServer(*configs)
             await server.start()
             return server
 
@@ -158,6 +162,8 @@ class VirtualServers:
             "storePathRootDir": str(self.directory / name),
             "haListenPort": str(_BROKER_PORT + HA_PORT_DISTANCE),
         }
+        home = self.directory / "accounts" / name
+        defaults |= access_properties(home, self._plan.accounts, files_of(node.disk))
         properties = {**self.places.properties(name, defaults), "listenPort": str(_BROKER_PORT)}
         configs = broker_configs(properties, source="properties")
 
