@@ -144,10 +144,9 @@ def try_header(frame: Frame, code: int) -> list[str]:
     )
     if isinstance(command, RemotingCommand):
         assert peeked == command.code, (peeked, command)
-    if not isinstance(typed, ProtocolError) and isinstance(command, ProtocolError):
-        # The typed decoder skips fields that it does not know, whatever bytes they are made of.
-        assert "utf-8" in str(command), (typed, command)
-    elif not isinstance(typed, ProtocolError):
+    # The typed decoder skips fields that it does not know, whatever they are, and the general one
+    # refuses some of them. Whoever needs all fields, as access control does, asks the general one.
+    if not isinstance(typed, ProtocolError) and not isinstance(command, ProtocolError):
         assert (typed.opaque, typed.flag) == (command.opaque, command.flag), (typed, command)
         assert typed.header == command.header(HEADER_TYPES[code]), (typed, command)
     if isinstance(command, RemotingCommand):
