@@ -51,7 +51,7 @@ def test_an_sbom_has_the_hashes_of_the_lock() -> None:
     }
     made = {"metadata": {"component": {"name": "cometmq"}}, "components": [component]}
     sbom["completed"](made, lock, "1.2.0")
-    assert made["metadata"]["component"]["version"] == "1.2.0"  # type: ignore[call-overload,index]  # it is plain JSON
+    assert made["metadata"]["component"]["version"] == "1.2.0"  # type: ignore[index]  # it is plain JSON
     references: Any = component["externalReferences"]
     told = {one["hashes"][0]["content"] for one in references}
     assert told == set(hashes[name, version])
