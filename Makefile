@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK_READY := $(VENV)-spark/.ready
 DOCS_READY := $(VENV)-docs/.ready
+FUZZ_READY := $(VENV)-fuzz/.ready
+SUPPLY_READY := $(VENV)-supply/.ready
 # Most tests wait for something most of the time, so a few more of them than there are cores.
 JOBS ?= 3
 PARALLEL := -n $(JOBS) --dist worksteal
@@ -13,7 +15,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-replication bench-processes bench-access fuzz floods crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-replication bench-processes bench-access fuzz floods audit sbom crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -27,6 +29,15 @@ $(READY): pyproject.toml locks/dev.txt
 # An environment of its own: PySpark is some hundred megabytes that nothing else needs.
 $(SPARK_READY): pyproject.toml locks/dev-spark.txt
 	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark '(with PySpark, 430 MB: some minutes, once)'
+	@touch $@
+
+# atheris has 35 MB, and only a long run needs it.
+$(FUZZ_READY): pyproject.toml locks/dev-fuzz.txt
+	@PYTHON=$(PYTHON) scripts/environment $(VENV)-fuzz dev,fuzz
+	@touch $@
+
+$(SUPPLY_READY): pyproject.toml locks/supply.txt
+	@PYTHON=$(PYTHON) scripts/environment $(VENV)-supply supply
 	@touch $@
 
 $(DOCS_READY): pyproject.toml locks/docs.txt
@@ -78,8 +89,15 @@ bench-access: compiled ## Access control and TLS beside Java's; rewrites its par
 bench-delays: compiled ## 100,000 messages due in one second: how late they come
 	@$(BIN)/python -m benchmarks.delays $(ARGS)
 
-fuzz: $(READY) ## Damaged bytes into every decoder for COMETMQ_FUZZ_SECONDS (default 600)
-	@COMETMQ_FUZZ_SECONDS=$${COMETMQ_FUZZ_SECONDS:-600} $(BIN)/python -m pytest -q tests/fuzz --timeout 0 $(ARGS)
+# COMETMQ_FUZZ_SECONDS=600, or ARGS="--inputs 10000000 --record"; ARGS="--help" lists what there is.
+fuzz: $(FUZZ_READY) ## Any bytes into all that reads bytes, guided by coverage, for COMETMQ_FUZZ_SECONDS (default 600)
+	@$(VENV)-fuzz/bin/python -m tests.fuzz --seconds $${COMETMQ_FUZZ_SECONDS:-600} $(ARGS)
+
+audit: $(SUPPLY_READY) ## Known vulnerabilities in what the locks name; needs PyPI
+	@$(VENV)-supply/bin/python scripts/audit $(ARGS)
+
+sbom: $(SUPPLY_READY) ## What a release brings, with licences and hashes, as CycloneDX: build/cometmq.cdx.json
+	@mkdir -p build && scripts/sbom build/cometmq.cdx.json
 
 # ARGS="--only oneway-sends --seconds 30" floods in one way only; --report writes docs/reliability.md.
 floods: compiled ## What a well-behaved client notices while others flood broker and name server (about 12 minutes)
@@ -112,4 +130,4 @@ release: $(READY) ## Check, build and tag the version of CHANGELOG; pushes and u
 	@scripts/release
 
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) $(VENV)-spark $(VENV)-docs site htmlcov .coverage src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,6 +25,10 @@ T = TypeVar("T")
 
 _INT: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _LINE_ENDS: Final = re.compile(r"\r\n|\n|\r")
+# What a reader takes for the end of a key, or for a comment; and blanks that it skips.
+_KEY_ENDS: Final = re.compile(r"[ \t\f=:]|^[#!]")
+_LEADING_BLANK: Final = re.compile(r"^[ \t\f]")
+_BEHIND_BACKSLASH: Final = r"\\\g<0>"
 _LONG_MAX: Final = 2**63 - 1
 _LINE_END: Final = re.compile(r"\r\n?|\n")
 
@@ -119,10 +123,14 @@ def _unfolded(text: str) -> str:
 
 def format_properties(properties: Mapping[str, str]) -> str:
     """Return `key=value` lines sorted by key, as Java prints and stores them."""
-    return "".join(f"{_escape(key)}={_escape(properties[key])}\n" for key in sorted(properties))
+    return "".join(
+        f"{_KEY_ENDS.sub(_BEHIND_BACKSLASH, _escaped(key))}="
+        f"{_LEADING_BLANK.sub(_BEHIND_BACKSLASH, _escaped(properties[key]))}\n"
+        for key in sorted(properties)
+    )
 
 
-def _escape(text: str) -> str:
+def _escaped(text: str) -> str:
     # Only characters that would not survive reading: Java's readers of this text split at the first
     # `=`.
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -196,3 +196,9 @@ def test_changed_lines_of_a_file_change_and_no_others(tmp_path: Path) -> None:
     assert load_properties(path) == {"maxSize": "8", "brokerName": "bä", "enabled": "true"}
     with pytest.raises(FileNotFoundError):
         change_properties(tmp_path / "gone", {})
+
+
+def test_what_is_formatted_is_read_again() -> None:
+    """Fuzzing found that a blank at the start of a value was lost between `mqadmin` and the broker."""
+    properties = {"a": " x", "b c": "\ty\\", "#d": "e=f", "g:h=i": "", "j": "k\nl\r", "!m": " "}
+    assert parse_properties(format_properties(properties), "test") == properties

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+from pathlib import Path
 
 import pytest
-from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, Box, bodies, put, records
+from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, QUEUE_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreCorruptError
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import encode_record
+from cometmq.protocol.record_layout import FIELDS
 from cometmq.store.offline.repair import check, plan_repair, repair
 
 
@@ -360,7 +362,7 @@ def test_a_log_written_by_another_broker(box: Box) -> None:
     for number, topic in enumerate(("long" * 40, "orders")):
         data += encode_record(
             topic=topic.encode(), body=b"b%d" % number, properties=b"", queue_id=0,
-            queue_offset=number * 7, physical_offset=len(data), sys_flag=0, born_timestamp=1,
+            queue_offset=number * 2, physical_offset=len(data), sys_flag=0, born_timestamp=1,
             born_host=CLIENT, store_timestamp=5, store_host=HOST,
         )  # fmt: skip
     data += struct.pack(">iI", LOG_FILE - len(data), 0xCBD43194)
@@ -368,9 +370,9 @@ def test_a_log_written_by_another_broker(box: Box) -> None:
     (box.root / "commitlog" / f"{0:020d}").write_bytes(data.ljust(LOG_FILE, b"\xff"))
     store = box.open()
     assert bodies(store, "long" * 40) == [b"b0"]
-    assert [(r.queue_offset, r.body) for r in records(store)] == [(7, b"b1")]
-    assert store.min_offset("orders", 0) == 7
-    assert put(store) == (8, LOG_FILE)
+    assert [(r.queue_offset, r.body) for r in records(store)] == [(2, b"b1")]
+    assert store.min_offset("orders", 0) == 2
+    assert put(store) == (3, LOG_FILE)
 
 
 def test_batches_reopen(box: Box) -> None:
@@ -393,3 +395,48 @@ def test_progress_is_told(box: Box) -> None:
     assert told
     assert all(done <= total for done, total in told)
     assert told[-1][0] == told[-1][1]
+
+
+def _give_queue_offset(path: Path, position: int, queue_offset: int) -> None:
+    """Write a queue offset into a record, as a damaged disk would: no sum covers it."""
+    at = position + FIELDS["queue_offset"][0]
+    data = bytearray(path.read_bytes())
+    data[at : at + 8] = queue_offset.to_bytes(8, "big")
+    path.write_bytes(data)
+
+
+def test_a_damaged_queue_offset_does_not_fill_the_disk_through_a_queue_file_without_units(
+    box: Box,
+) -> None:
+    store = box.open()
+    put(store, b"first")
+    put(store, b"second", queue_id=1)
+    put(store, b"third", queue_id=1)
+    box.crash(store)
+    _give_queue_offset(box.log_files[0], 0, 2**56)
+    for path in (box.root / "consumequeue" / "orders" / "0").iterdir():
+        path.write_bytes(bytes(QUEUE_FILE))
+    store = box.open()
+    assert store.max_offset("orders", 0) == 0
+    assert bodies(store, queue_id=1) == [b"second", b"third"]
+    assert put(store, b"next") is not None
+    assert bodies(store) == [b"next"]
+
+
+def test_a_first_message_with_a_later_offset_gets_the_file_of_that_offset(box: Box) -> None:
+    """As when retention has removed the messages before it; a file without units is no obstacle."""
+    store = box.open()
+    for number in range(40):
+        put(store, b"x" * 100 + bytes([number]))
+    box.crash(store)
+    removed = box.log_files[0]
+    removed.unlink()
+    directory = box.root / "consumequeue" / "orders" / "0"
+    for path in directory.iterdir():
+        path.unlink()
+    (directory / f"{0:020d}").write_bytes(bytes(QUEUE_FILE))
+    store = box.open()
+    assert store.max_offset("orders", 0) == 40
+    assert store.min_offset("orders", 0) > 0
+    assert bodies(store)[-1] == b"x" * 100 + bytes([39])
+    assert not (directory / f"{0:020d}").exists()

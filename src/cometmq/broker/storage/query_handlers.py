@@ -52,9 +52,11 @@ class QueryHandlers:
     ) -> RemotingCommand:
         """Serve `_query` when it is the connection's turn. Raises Refused if too many wait."""
         async with self._turns.turn(connection):
-            return await self._query(request)
+            return await self._query(connection, request)
 
-    async def _query(self, request: Request[QueryMessageRequestHeader]) -> RemotingCommand:
+    async def _query(
+        self, connection: Connection, request: Request[QueryMessageRequestHeader]
+    ) -> RemotingCommand:
         """Return records of messages with a key, or one with the same hash, oldest first."""
         header = request.header
         limit = header.max_num

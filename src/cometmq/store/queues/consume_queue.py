@@ -197,8 +197,12 @@ class ConsumeQueue:
         """Put `unit` for each queue offset below `queue_offset` that has none; in an empty queue
         only from the start of that offset's file on.
         """
-        if not self.files.files and self.next_offset == 0:
-            self.next_offset = self._file_base(queue_offset) // UNIT_SIZE
+        base = self._file_base(queue_offset)
+        if self.next_offset == 0 and (not self.files.files or base >= self.files.end):
+            # A kill may have left a file without units. Going on from there could fill the disk.
+            self._close_cursor()
+            self.files.remove_all()
+            self.next_offset = base // UNIT_SIZE
         packed = UNIT.pack(*unit)
         while (missing := queue_offset - self.next_offset) > 0:
             self.put_units(memoryview(packed * min(missing, _FILLED_AT_ONCE)))

@@ -134,9 +134,10 @@ def _cannot_be(record: ScannedRecord, queue: ConsumeQueue) -> bool:
     No CRC covers a queue offset, and filling a queue up to a wrong one would fill the disk.
     """
     last = queue.last_message()
+    if last is None:
+        # Each earlier message of the queue lay in the log, though retention may have removed it.
+        return record.queue_offset * MIN_RECORD_SIZE > record.offset
     missing = record.queue_offset - queue.next_offset
-    if last is None or last.physical_offset >= record.offset:
-        return False
     return missing * MIN_RECORD_SIZE > record.offset - last.physical_offset
 
 
