@@ -21,6 +21,7 @@ from cometmq.remoting.connection import (
 )
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
+from cometmq.remoting.protected import ProtectedMode, Strangers
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
@@ -43,8 +44,8 @@ class RemotingServer:
     Above `max_connections`, or when few file descriptors are left, a new connection takes the place
     of the one that has been silent for longest, or is closed at once. `holdings` bounds what all
     connections hold; several listeners may share it. With `ssl` every connection is encrypted, and
-    is closed if its handshake takes longer than `silent_timeout_s` or ten seconds. The port is taken
-    from `network`.
+    is closed if its handshake takes longer than `silent_timeout_s` or ten seconds. With `protection`
+    peers that it does not admit get a refusal of each request. The port is taken from `network`.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class RemotingServer:
         ssl: ssl.SSLContext | None = None,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
+        protection: ProtectedMode | None = None,
         network: Network = TCP_NETWORK,
     ) -> None:
         # A dict, because it has an order: a set would close them in that of their addresses.
@@ -82,6 +84,8 @@ class RemotingServer:
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
         self._turn = WriteTurn()
+        self._protection = protection
+        self._strangers = None if protection is None else Strangers(protection)
         self._network = network
         self._listener: Listener | None = None
         self._closing = False
@@ -145,6 +149,8 @@ class RemotingServer:
             self._listener.close()
         await self._owner.close()
         await close_all(self.connections)
+        if self._strangers is not None:
+            await close_all(self._strangers.connections)
         if self._listener is not None:
             await self._listener.wait_closed()
 
@@ -164,6 +170,9 @@ class RemotingServer:
         if self._closing:  # accepted in the same turn of the loop that began to close
             connection.abort()
             return
+        if self._strangers is not None and not self._is_admitted(connection):
+            self._strangers.take(connection)
+            return
         if not self._has_room(connection) and not self._drop_silent():
             self._refuse(connection)
             return
@@ -172,6 +181,10 @@ class RemotingServer:
         connection.on_close.append(self._disconnected)
         if self._on_connect is not None:
             self._on_connect(connection)
+
+    def _is_admitted(self, connection: Connection) -> bool:
+        assert self._protection is not None, "without it nobody asks"
+        return self._protection.admits(connection.peer_ip, connection.local_ip)
 
     def _disconnected(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -227,6 +240,8 @@ class RemotingServer:
         self._swept_at = now
         if late:  # this process stood still and has not read yet what peers sent meanwhile
             return
+        if self._strangers is not None:
+            self._strangers.sweep(now)
         for connection in list(self.connections):
             if connection.is_overdue(now):
                 self._cut_overdue(connection)
