@@ -7,6 +7,7 @@ CometMQError
 │   └── UnknownOptionError    a constructor has no option of that name (also a TypeError)
 ├── ClientStateError          used before start, after close, or started twice
 │   └── ForkedClientError     a client that was started before a fork is used in the child
+├── AccessRefusedError        our server's access control refuses a request
 ├── RouteNotFoundError        no name server knows a route for the topic
 ├── ProtocolError             bytes from a peer are no frame, header or record
 │   └── FrameTooLargeError
@@ -180,6 +181,17 @@ class ProtocolError(CometMQError):
 
 class FrameTooLargeError(ProtocolError):
     """A frame declares more bytes than the limit allows."""
+
+
+class AccessRefusedError(CometMQError):
+    """Access control of our server refuses a request; the remark says why, without any secret.
+
+    `account` is the access key or user whose signature was right, "" if none was.
+    """
+
+    def __init__(self, message: str, *, code: int, account: str = "") -> None:
+        super().__init__(message, code=code)
+        self.account = account
 
 
 class SendForbiddenError(CometMQError):

@@ -184,7 +184,7 @@ class Run:
             if name != master:
                 own = {"brokerRole": "SLAVE", "brokerId": "1", **plan.slave_properties}
             properties = {"brokerIP1": "10.0.0.1", **plan.properties, **own}
-            broker, store, replication = broker_configs(properties, source="properties")
+            broker, store, replication, _ = broker_configs(properties, source="properties")
             stage.record(
                 h.BrokerConfigured(
                     at_s=stage.at_s,

@@ -125,7 +125,7 @@ class Switching:
         broker = self._replicas.broker_of(former) or former
         master = self._cluster.node(self._replicas.masters[broker])
         node = self._cluster.node(former)
-        _, config, _ = broker_configs(
+        _, config, *_ = broker_configs(
             {"storePathRootDir": str(self._cluster.directory / former), "brokerIP1": node.host},
             source="properties",
         )

@@ -30,11 +30,21 @@ RULES: dict[str, frozenset[str]] = {
     "store": frozenset({"model", *RECORDS}),
     "remoting": frozenset({"protocol", "runtime", "model"}),
     "replication": frozenset({"store", "remoting", "protocol", "runtime", "model"}),
-    "namesrv": frozenset({"remoting", "protocol", "runtime", "model"}),
+    "access": frozenset({"remoting", "protocol", "runtime", "model"}),
+    "namesrv": frozenset({"access", "remoting", "protocol", "runtime", "model"}),
     "client": frozenset({"remoting", "protocol", "filtering", "runtime", "model"}),
     "bulk": frozenset({"client", "protocol", "filtering", "runtime", "model"}),
     "broker": frozenset(
-        {"store", "replication", "remoting", "filtering", "protocol", "runtime", "model"}
+        {
+            "access",
+            "store",
+            "replication",
+            "remoting",
+            "filtering",
+            "protocol",
+            "runtime",
+            "model",
+        }
     ),
     # `explain` decides as brokers do which messages a group selects.
     "admin": frozenset({"client", "filtering", "remoting", "protocol", "runtime", "model"}),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.route import MASTER_ID
@@ -170,7 +171,7 @@ def check_host(key: str, host: str, port_key: str) -> None:
 _SLAVE_MEMORY_RATIO: Final = 10
 
 # The classes that share a broker's configuration file.
-CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig)
+CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig, AccessConfig)
 
 _NO_COPIES: Final = (
     "asks for copies on other brokers, which CometMQ does not make yet: take it out where one copy "
@@ -195,12 +196,13 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
 
 def broker_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
-    """Return the settings of the broker, of its store and of its copies, as its role has them.
+) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig, AccessConfig]:
+    """Return the settings of the broker, of its store, of its copies, as its role has them, and of
+    its access control.
 
     Raises ConfigError with every mistake.
     """
-    config, store_config, replication = checked_configs(
+    config, store_config, replication, access = checked_configs(
         CONFIG_CLASSES,
         properties,
         server="broker",
@@ -210,7 +212,7 @@ def broker_configs(
         lenient=lenient,
     )
     _obey_role(config, store_config, replication, source)
-    return config, store_config, replication
+    return config, store_config, replication, access
 
 
 def _obey_role(

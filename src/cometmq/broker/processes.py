@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
 from cometmq.errors import ConfigError
 from cometmq.replication.config import ReplicationConfig
@@ -29,7 +30,7 @@ _VIP_DISTANCE: Final = 2
 # The name of a file of a commit log: an offset.
 _LOG_FILE: Final = re.compile(r"[0-9]{20}")
 
-Configs: TypeAlias = tuple[BrokerConfig, StoreConfig, ReplicationConfig]
+Configs: TypeAlias = tuple[BrokerConfig, StoreConfig, ReplicationConfig, AccessConfig]
 
 
 class Port(NamedTuple):
@@ -46,7 +47,7 @@ class Port(NamedTuple):
 
 def member_configs(configs: Configs, index: int) -> Configs:
     """Return the settings of broker `index` of those that share `configs`. Raises ConfigError."""
-    config, store, replication = configs
+    config, store, replication, access = configs
     name = f"{config.broker_name}-{index}"
     moved = dataclasses.replace(
         config,
@@ -69,7 +70,8 @@ def member_configs(configs: Configs, index: int) -> Configs:
         advertised_ha_port=_moved(replication.advertised_ha_port, index, "advertisedHaPort", name),
         ha_master_address=_moved_address(replication.ha_master_address, index, name),
     )
-    return moved, moved_store, moved_replication
+    # The files of accounts are the same for all.
+    return moved, moved_store, moved_replication, access
 
 
 def _moved(port: int, index: int, key: str, broker: str) -> int:
@@ -96,7 +98,7 @@ def _moved_address(address: str | None, index: int, broker: str) -> str | None:
 
 def ports_of(configs: Configs) -> Iterator[Port]:
     """Yield the ports that a broker listens on, without those that it chooses itself."""
-    config, _, replication = configs
+    config, _, replication, _ = configs
     name, host = config.broker_name, config.bind_address
     if config.listen_port:
         yield Port(name, "port", "listenPort", host, config.listen_port)

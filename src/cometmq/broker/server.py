@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
+from cometmq.access.choice import choose_rules
+from cometmq.access.config import AccessConfig
+from cometmq.access.control import AccessControl
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
 from cometmq.broker.filters.predicates import FilterPredicates
@@ -95,6 +98,7 @@ class Broker:
         config: BrokerConfig,
         store_config: StoreConfig,
         replication: ReplicationConfig | None = None,
+        access: AccessConfig | None = None,
         *,
         clock: BlockingClock | None = None,
         randomness: Randomness | None = None,
@@ -109,6 +113,7 @@ class Broker:
         self.config = config
         self.store_config = store_config
         self.replication = replication or ReplicationConfig()
+        self.access = access or AccessConfig()
         self._given = given
         self._shared_tables = shared_tables
         # Files and clients get their times from the machine's clock; everything else uses a clock
@@ -125,7 +130,13 @@ class Broker:
         self._state = StateWriter(workers, clock)
         is_monitored = config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
-        self._handlers = Handlers(AdminAccess(config.admin_from), meter)
+        self._rules = choose_rules(
+            self.access, clock=self._clock, files=self._files, workers=workers
+        )
+        self._handlers = Handlers(
+            AdminAccess(config.admin_from) if self._rules is None else AccessControl(self._rules),
+            meter,
+        )
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
@@ -266,6 +277,10 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         closing.push_async_callback(self._remoting.close)
         await self._remoting.bind()
+        if self._rules is not None:
+            closing.push_async_callback(self._rules.close)
+            self._rules.register(self._handlers)
+            await self._rules.open()
         # Before the store is touched.
         await check_alone(self.config, self.address, self._network)
         tables = await self._open_parts()
@@ -290,6 +305,8 @@ class Broker:
         closing.push_async_callback(self._tasks.close)
         for service in self._services:
             service.start()
+        if self._rules is not None:
+            self._rules.start(self._tasks)
         closing.push_async_callback(self._remoting.close)
         await self._listen()
         await copies.listen()

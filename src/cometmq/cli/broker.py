@@ -22,11 +22,8 @@ from cometmq.cli.serving import (
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
-    from cometmq.broker.config import BrokerConfig
     from cometmq.broker.operation.config_handlers import GivenConfig
     from cometmq.broker.processes import Configs
-    from cometmq.replication.config import ReplicationConfig
-    from cometmq.store.config import StoreConfig
 
 # Of the keys that `-p` shows, `-m` shows these (Java: @ImportantField).
 IMPORTANT_KEYS: Final = frozenset(
@@ -103,7 +100,7 @@ def broker(
     if lenient and index is None:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
     configs = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
-    config, store_config, _ = configs
+    config, store_config, *_ = configs
     config.log_level = log_level or config.log_level
     if print_config or print_important:
         if processes is None:
@@ -175,18 +172,17 @@ def load_configs(
     file: Path | None,
     *,
     lenient: bool = False,
-) -> tuple[BrokerConfig, StoreConfig, ReplicationConfig]:
+) -> Configs:
     """Make the configurations of the broker, its store and its copies. Raises ConfigError.
 
     The name servers come from the option, else the file, else the environment's NAMESRV_ADDR.
     """
     from cometmq.broker.config import broker_configs, check_name_servers
 
-    config, store_config, replication = broker_configs(
-        properties, source=str(file), file=file, lenient=lenient
-    )
+    configs = broker_configs(properties, source=str(file), file=file, lenient=lenient)
+    config = configs[0]
     config.namesrv_addr = (
         namesrv_addr or config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or None
     )
     check_name_servers(config)
-    return config, store_config, replication
+    return configs

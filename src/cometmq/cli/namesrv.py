@@ -29,30 +29,32 @@ def namesrv(
 ) -> None:
     """Run a name server."""
     from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys, say, serve
-    from cometmq.namesrv.config import NamesrvConfig, namesrv_config
+    from cometmq.namesrv.config import CONFIG_CLASSES, namesrv_configs
     from cometmq.runtime.addresses import join_address
     from cometmq.runtime.config import effective_properties, format_properties
 
     properties = read_config_file(config_file)
     if lenient:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
-    config = namesrv_config(properties, source=str(config_file), file=config_file, lenient=lenient)
+    config, access = namesrv_configs(
+        properties, source=str(config_file), file=config_file, lenient=lenient
+    )
     config.log_level = log_level or config.log_level
     if config_file is not None:
         # UPDATE_NAMESRV_CONFIG writes its changes back to the file that the settings came from.
         config.config_store_path = config_file.resolve()
     if print_config:
-        typer.echo(format_properties(effective_properties([config], properties)), nl=False)
+        typer.echo(format_properties(effective_properties([config, access], properties)), nl=False)
         return
 
     from cometmq.namesrv.server import NameServer
     from cometmq.runtime.loop import run
 
     begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
-    report_unknown_keys(properties, NamesrvConfig)
+    report_unknown_keys(properties, *CONFIG_CLASSES)
 
     async def main() -> None:
-        server = NameServer(config, properties=properties)
+        server = NameServer(config, access, properties=properties)
 
         def say_ready() -> None:
             ready = (

@@ -67,7 +67,7 @@ def check_members(configs: Configs, count: int) -> list[Configs]:
         raise ConfigError(f"--processes {count}: the limit is {MOST_PROCESSES}")
     members = [member_configs(configs, index) for index in range(count)]
     root = configs[1].store_path_root_dir
-    names = [config.broker_name for config, _, _ in members]
+    names = [config.broker_name for config, *_ in members]
     for unserved in check_root(root, names, configs[1].store_path_commit_log):
         log.warning(
             "nobody serves the messages of a store",
@@ -95,7 +95,7 @@ def _wait_for_former(members: list[Configs]) -> bool:
     while used := [member for member in members if _is_in_use(member[1].store_path_root_dir)]:
         serves = any(
             not config.listen_port or listen_fault(config.bind_address, config.listen_port)
-            for config, _, _ in used
+            for config, *_ in used
         )
         if SYSTEM_CLOCK.monotonic() - began > (_SERVING_LIMIT_S if serves else STOP_LIMIT_S):
             return False
@@ -103,7 +103,7 @@ def _wait_for_former(members: list[Configs]) -> bool:
             told = True
             log.warning(
                 "brokers of another supervisor still run; waiting for them to stop",
-                brokers=[config.broker_name for config, _, _ in used],
+                brokers=[config.broker_name for config, *_ in used],
             )
         SYSTEM_CLOCK.sleep(_LOOK_AGAIN_S)
     return told
@@ -158,7 +158,7 @@ def run_supervisor(
     plan = Plan(
         members=[
             Member(config.broker_name, [*command, "--process", str(index)])
-            for index, (config, _, _) in enumerate(members)
+            for index, (config, *_) in enumerate(members)
         ],
         ready_mark=READY_MARK,
         log_file=None if log_options.file is None else str(log_options.file.resolve()),

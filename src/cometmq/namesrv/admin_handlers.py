@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from cometmq.errors import CometMQError
-from cometmq.namesrv.config import NAMESRV_PROMISES, NamesrvConfig
+from cometmq.namesrv.config import CONFIG_CLASSES, NAMESRV_PROMISES, NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
@@ -226,7 +226,7 @@ class AdminHandlers:
             return response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         check_update(
             changes,
-            [NamesrvConfig],
+            CONFIG_CLASSES,
             server="name server",
             source=source,
             promises=NAMESRV_PROMISES,

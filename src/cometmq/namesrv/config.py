@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
@@ -82,13 +83,19 @@ NAMESRV_PROMISES: Final[Mapping[str, Promise]] = {
 }
 
 
-def namesrv_config(
+# The classes that share a name server's configuration file.
+CONFIG_CLASSES: Final = (NamesrvConfig, AccessConfig)
+
+
+def namesrv_configs(
     properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> NamesrvConfig:
-    """Make the name server's configuration. Raises ConfigError with every mistake."""
-    config: NamesrvConfig
-    (config,) = checked_configs(
-        (NamesrvConfig,),
+) -> tuple[NamesrvConfig, AccessConfig]:
+    """Return the settings of the name server and of its access control.
+
+    Raises ConfigError with every mistake.
+    """
+    config, access = checked_configs(
+        CONFIG_CLASSES,
         properties,
         server="name server",
         source=source,
@@ -96,4 +103,4 @@ def namesrv_config(
         promises=NAMESRV_PROMISES,
         lenient=lenient,
     )
-    return config
+    return config, access

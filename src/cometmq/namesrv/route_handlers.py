@@ -21,7 +21,7 @@ from cometmq.protocol.codes import MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.json_dialect import encode_body, encode_strict_sorted
 from cometmq.protocol.register_body import check_body_crc, decode_register_body
-from cometmq.remoting.access import AdminAccess
+from cometmq.remoting.access import Access
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.addresses import bare_host, is_loopback
@@ -45,7 +45,7 @@ class RouteHandlers:
         config: NamesrvConfig,
         table: RouteTable,
         kv_config: KvConfig,
-        access: AdminAccess,
+        access: Access,
         clock: Clock,
     ) -> None:
         self._config = config

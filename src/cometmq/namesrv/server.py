@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from cometmq.access.choice import choose_rules
+from cometmq.access.config import AccessConfig
+from cometmq.access.control import AccessControl
 from cometmq.errors import ConfigError
 from cometmq.namesrv.admin_handlers import AdminHandlers
 from cometmq.namesrv.config import NamesrvConfig
@@ -18,7 +21,7 @@ from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
 from cometmq.protocol import json_dialect
-from cometmq.remoting.access import AdminAccess
+from cometmq.remoting.access import Access, AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
@@ -52,6 +55,7 @@ class NameServer:
     def __init__(
         self,
         config: NamesrvConfig | None = None,
+        access: AccessConfig | None = None,
         *,
         properties: Mapping[str, str] | None = None,
         clock: BlockingClock | None = None,
@@ -62,19 +66,25 @@ class NameServer:
         clock, workers = clock or around.clock, workers or around.workers
         network = network or around.network
         self.config = config or NamesrvConfig()
+        self.access = access or AccessConfig()
         self.table = RouteTable(self.config, clock)
         self._state = StateWriter(workers, clock)
         self._kv_config = KvConfig(self.config.kv_config_path, self._state)
-        configuration = Configuration([self.config], properties)
-        access = AdminAccess(self.config.admin_from)
+        configuration = Configuration([self.config, self.access], properties)
+        self._rules = choose_rules(self.access, clock=clock, files=around.files, workers=workers)
+        guard: Access = AdminAccess(self.config.admin_from)
+        if self._rules is not None:
+            guard = AccessControl(self._rules)
         is_monitored = self.config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
-        self.handlers = handlers = Handlers(access, meter)
+        self.handlers = handlers = Handlers(guard, meter)
         self._holdings = Holdings(self.config.max_bytes_in_flight)
-        RouteHandlers(self.config, self.table, self._kv_config, access, clock).register(handlers)
+        RouteHandlers(self.config, self.table, self._kv_config, guard, clock).register(handlers)
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
         ).register(handlers)
+        if self._rules is not None:
+            self._rules.register(handlers)
         self._server = RemotingServer(
             self.config.bind_address,
             self.config.listen_port,
@@ -108,6 +118,9 @@ class NameServer:
     async def start(self) -> None:
         """Load the key-value configuration and listen. Raises ConfigError."""
         await asyncio.get_running_loop().run_in_executor(None, self._kv_config.load)
+        if self._rules is not None:
+            await self._rules.open()
+            self._rules.start(self._tasks)
         await self._server.start()
         if self._is_monitored:
             try:
@@ -129,6 +142,8 @@ class NameServer:
         await self._server.close()
         if self._monitoring is not None:
             await self._monitoring.close()
+        if self._rules is not None:
+            await self._rules.close()
         self._state.close()
 
     async def _start_monitoring(self) -> None:

@@ -1,23 +1,59 @@
-"""Accepts administrators' requests from the addresses of administrators only.
+"""Says what stands between requests and their handlers, and what does without access control.
 
-Java accepts these requests from anybody who reaches the port, unless its access control is on. This
-server has no access control yet, so it accepts them only from its own machine and from addresses
-that its operator has named.
+Java accepts administrators' requests from anybody who reaches the port, unless its access control
+is on. Without access control this server accepts them only from its own machine and from addresses
+that its operator has named. With it, `cometmq.access` judges every request.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cometmq.errors import CometMQError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.request_type import AnyRequestType, Right
+from cometmq.protocol.request_type import AnyRequestType, ResourceKind, Right
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handler
 from cometmq.runtime.address_list import AddressList, is_own_machine
 
 KEY: Final = "adminFrom"
+
+
+class Access(Protocol):
+    """Decides who may send which request. `Handlers` puts it in front of the handlers."""
+
+    def guarded(self, request_type: AnyRequestType, handler: Handler[Any]) -> Handler[Any]:
+        """Return a handler that checks the sender of a request before it calls `handler`.
+
+        Return `handler` itself where there is nothing to check, so that it costs nothing.
+        """
+
+    def check_resource(
+        self,
+        request_type: AnyRequestType,
+        connection: Connection,
+        request: AnyRequest,
+        kind: ResourceKind,
+        name: str,
+    ) -> None:
+        """Check a resource that a request does not name and that its handler has found.
+
+        Such is the topic of a message that is asked for by its place in the log. Raises
+        CometMQError unless the sender has the request's right to it.
+        """
+
+    def admits(self, connection: Connection) -> bool:
+        """Return whether a request that reached its handler came from an administrator."""
+
+    def refusal(
+        self,
+        connection: Connection,
+        request_type: AnyRequestType,
+        why: str = "",
+        remedy: str = "",
+    ) -> CometMQError:
+        """Return the error for a request that the handler does not take from this peer."""
 
 
 class AdminAccess:
@@ -49,6 +85,16 @@ class AdminAccess:
             return handler(connection, request)
 
         return handle
+
+    def check_resource(
+        self,
+        request_type: AnyRequestType,
+        connection: Connection,
+        request: AnyRequest,
+        kind: ResourceKind,
+        name: str,
+    ) -> None:
+        """Let it pass: there are no rights to single resources."""
 
     def refusal(
         self,

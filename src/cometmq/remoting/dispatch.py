@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cometmq.errors import ProtocolError
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
 from cometmq.protocol.header import HeaderT
-from cometmq.protocol.request_type import AnyRequestType, RequestType
+from cometmq.protocol.request_type import AnyRequestType, RequestType, ResourceKind
 
 if TYPE_CHECKING:
-    from cometmq.remoting.access import AdminAccess
+    from cometmq.remoting.access import Access
     from cometmq.remoting.connection import Connection
     from cometmq.remoting.request_meter import RequestMeter
 
@@ -29,13 +29,11 @@ UNSERVED: Final = -1
 class Handlers:
     """Maps the request codes that `cometmq.protocol.requests` declares to their handlers.
 
-    With `access`, which servers pass, only administrators may send administrators' requests. With
+    With `access`, which servers pass, requests are served only to those who may send them. With
     `meter` requests are timed, but for the most frequent ones.
     """
 
-    def __init__(
-        self, access: AdminAccess | None = None, meter: RequestMeter | None = None
-    ) -> None:
+    def __init__(self, access: Access | None = None, meter: RequestMeter | None = None) -> None:
         self._access = access
         self.meter = meter
         # How many requests were answered by an error, by their code and that of the answer.
@@ -74,11 +72,24 @@ class Handlers:
             served = cast("Handler[HeaderT]", handler)
         if code in self._conditions:
             served = _on_condition(self._conditions[code], served)
-        if request_type.body.max_length is not None:
-            served = _bounded(request_type, served, request_type.body.max_length)
         if self._access is not None:
             served = self._access.guarded(request_type, served)
+        # Before access control, which may decode the body.
+        if request_type.body.max_length is not None:
+            served = _bounded(request_type, served, request_type.body.max_length)
         self._handlers[code] = served
+
+    def check_resource(
+        self,
+        request_type: AnyRequestType,
+        connection: Connection,
+        request: Request[Any],
+        kind: ResourceKind,
+        name: str,
+    ) -> None:
+        """Check a resource that the request does not name; see `Access.check_resource`."""
+        if self._access is not None:
+            self._access.check_resource(request_type, connection, request, kind, name)
 
     def set_condition(self, request_type: AnyRequestType, check: Callable[[], None]) -> None:
         """Have `check` called before each request of a row is served; it raises what refuses it.

@@ -34,7 +34,7 @@ def free(_host: str, _port: int) -> None:
 
 
 def test_names_stores_and_ports_follow_from_one_base() -> None:
-    third, store, replication = members(
+    third, store, replication, _ = members(
         3,
         listenPort=20_000,
         metricsPromExporterPort=5557,
@@ -54,9 +54,9 @@ def test_names_stores_and_ports_follow_from_one_base() -> None:
 
 
 def test_what_the_machine_chooses_is_left_to_it() -> None:
-    config, _, replication = members(2, listenPort=0)[1]
+    config, _, replication, access = members(2, listenPort=0)[1]
     assert (config.listen_port, replication.ha_listen_port) == (0, 0)
-    assert list(ports_of((config, configs()[1], replication))) == []
+    assert list(ports_of((config, configs()[1], replication, access))) == []
     assert replication.ha_master_address is None
 
 
@@ -186,4 +186,4 @@ def test_logs_of_several_brokers_beside_their_stores_are_none_of_a_single_one(
 def test_the_default_name_is_the_hosts() -> None:
     one = configs()
     config = BrokerConfig()
-    assert member_configs((config, one[1], one[2]), 0)[0].broker_name == f"{config.broker_name}-0"
+    assert member_configs((config, *one[1:]), 0)[0].broker_name == f"{config.broker_name}-0"

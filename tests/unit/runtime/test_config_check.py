@@ -7,7 +7,7 @@ import pytest
 
 from cometmq.broker.config import BROKER_PROMISES, broker_configs
 from cometmq.errors import ConfigError
-from cometmq.namesrv.config import NAMESRV_PROMISES, namesrv_config
+from cometmq.namesrv.config import NAMESRV_PROMISES, namesrv_configs
 from cometmq.runtime.config_check import (
     MAX_UPDATE_BYTES,
     Promise,
@@ -150,8 +150,8 @@ def test_a_broker_does_not_start_without_the_protection_that_is_asked_for(key: s
 @pytest.mark.parametrize("key", sorted(NAMESRV_PROMISES))
 def test_a_name_server_does_not_start_without_the_protection_that_is_asked_for(key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        namesrv_config({key: ASKED[key]}, source="namesrv.conf", lenient=True)
-    namesrv_config({key: HARMLESS.get(key, "false")}, source="namesrv.conf")
+        namesrv_configs({key: ASKED[key]}, source="namesrv.conf", lenient=True)
+    namesrv_configs({key: HARMLESS.get(key, "false")}, source="namesrv.conf")
 
 
 def test_every_promise_is_tried_above() -> None:

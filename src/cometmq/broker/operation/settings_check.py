@@ -55,7 +55,7 @@ def check_settings(
     for key, text in misspelt:
         what, _, guess = text.partition("; ")
         findings.append(error(_key(key, lines), what, _remedy_of_guess(guess)))
-    config, store_config, replication = configs
+    config, store_config, replication, _access = configs
     if config is not None:
         config.namesrv_addr = name_servers or config.namesrv_addr
         findings += _of_broker(config, address_of, is_own)

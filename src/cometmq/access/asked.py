@@ -1,0 +1,57 @@
+"""Hold what access control needs to know of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cometmq.protocol.command import Ext, Request, ext_of
+from cometmq.protocol.header import Header
+from cometmq.protocol.request_type import AnyRequestType, ResourceKind
+
+_NOT_DECODED: Final = object()
+
+
+class Asked:
+    """One request as rules judge it: its row of the request table, its parts, and who sent it.
+
+    `ext` has all ext fields as texts, also those that the typed header lacks. For the loop's thread,
+    while the request is served.
+    """
+
+    __slots__ = ("_body", "ext", "peer", "peer_ip", "request", "row")
+
+    def __init__(self, row: AnyRequestType, request: Request[Any], peer: str, peer_ip: str) -> None:
+        self.row = row
+        self.request = request
+        self.peer = peer
+        self.peer_ip = peer_ip
+        self.ext: Ext = ext_of(request)
+        self._body: Any = _NOT_DECODED
+
+    @property
+    def header(self) -> Header:
+        header: Header = self.request.header
+        return header
+
+    @property
+    def body(self) -> bytes:
+        """Return the bytes of the body."""
+        return self.request.body
+
+    @property
+    def typed_body(self) -> Any:
+        """Return the decoded body, None if the request has none. Raises ProtocolError."""
+        if self._body is _NOT_DECODED:
+            self._body = self.row.body.decode(self.body) if self.body else None
+        return self._body
+
+    def resources(self) -> Iterator[tuple[ResourceKind, str]]:
+        """Yield kind and name of each resource that the request names, as its row says.
+
+        Decode the body only if a name stands in it: check the signature first. Raises ProtocolError.
+        """
+        for resource in self.row.resources:
+            body = self.typed_body if resource.in_body else None
+            for name in resource.names(self.header, body):
+                yield resource.kind, name

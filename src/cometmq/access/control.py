@@ -1,0 +1,62 @@
+"""Guard the requests of a server by rules: nobody who is unknown gets further than this.
+
+Java: the RPC hooks that BrokerController.initialAcl registers (ACL 1.0), and AuthenticationPipeline
+with AuthorizationPipeline (ACL 2.0).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cometmq.access.asked import Asked
+from cometmq.access.rules import Rules
+from cometmq.errors import CometMQError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.request_type import AnyRequestType, ResourceKind
+from cometmq.remoting.connection import AnyRequest, Connection
+from cometmq.remoting.dispatch import Handler
+
+
+class AccessControl:
+    """Has `rules` judge every request before its handler sees it (an `Access` of `remoting`)."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+
+    def guarded(self, request_type: AnyRequestType, handler: Handler[Any]) -> Handler[Any]:
+        check = self.rules.check
+
+        def handle(connection: Connection, request: AnyRequest) -> RemotingCommand | None:
+            check(Asked(request_type, request, connection.peer, connection.peer_ip))
+            return handler(connection, request)
+
+        return handle
+
+    def check_resource(
+        self,
+        request_type: AnyRequestType,
+        connection: Connection,
+        request: AnyRequest,
+        kind: ResourceKind,
+        name: str,
+    ) -> None:
+        asked = Asked(request_type, request, connection.peer, connection.peer_ip)
+        self.rules.check_resource(asked, kind, name)
+
+    def admits(self, connection: Connection) -> bool:  # noqa: ARG002 - as of other `Access`
+        """Return True: requests for administrators reach their handlers from administrators only."""
+        return True
+
+    def refusal(
+        self,
+        connection: Connection,
+        request_type: AnyRequestType,
+        why: str = "",
+        remedy: str = "",
+    ) -> CometMQError:
+        return CometMQError(
+            f"request code {request_type.code} ({request_type.name}) is not taken from "
+            f"{connection.peer}: {why or 'it is for administrators'}. {remedy}".rstrip(". "),
+            code=ResponseCode.NO_PERMISSION,
+        )

@@ -1,0 +1,47 @@
+"""Say what a kind of access control offers to the server that it guards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from cometmq.access.asked import Asked
+from cometmq.protocol.request_type import ResourceKind
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.exposition import Exposition
+from cometmq.runtime.tasks import TaskOwner
+
+
+class Rules(Protocol):
+    """Accounts or users with their permissions. For the loop's thread.
+
+    A server makes its rules, lets them `register` the requests that administer them, opens them
+    before it listens, starts them, and closes them when it serves nobody any more.
+    """
+
+    def register(self, handlers: Handlers) -> None:
+        """Serve the requests by which administrators read and change these rules."""
+
+    async def open(self) -> None:
+        """Read the files. Raises ConfigError."""
+
+    def start(self, tasks: TaskOwner) -> None:
+        """Begin to watch the files."""
+
+    async def close(self) -> None:
+        """End threads and write what is due. Idempotent."""
+
+    def check(self, asked: Asked) -> None:
+        """Raise AccessRefusedError unless the sender is known and may send this request.
+
+        Check the signature first: whoever has none must not have a body decoded.
+        """
+
+    def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
+        """Check one more resource, which the handler of a request that passed `check` has found.
+
+        Raises AccessRefusedError.
+        """
+
+    def collect(self, out: Exposition) -> Iterator[None]:
+        """Write the metrics of these rules."""

@@ -1,0 +1,1 @@
+"""RocketMQ's ACL 2.0: users and policies."""
