@@ -18,6 +18,7 @@ import structlog
 from cometmq.access.choice import choose_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
+from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
 from cometmq.broker.filters.predicates import FilterPredicates
@@ -141,6 +142,8 @@ class Broker:
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
         self._long_polling = LongPolling(config.max_held_pulls, self._filter_work)
+        # One for both ports, because it counts what it refuses.
+        self._protection = requests_protection(self.access, "broker")
         self._address_warnings = AddressWarnings(self._network)
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
@@ -308,6 +311,7 @@ class Broker:
         if self._rules is not None:
             self._rules.start(self._tasks)
         closing.push_async_callback(self._remoting.close)
+        tell_who_is_served(self.access, "broker", self.config.bind_address, self.port)
         await self._listen()
         await copies.listen()
         closing.push_async_callback(self._answer_held_pulls)
@@ -496,6 +500,7 @@ class Broker:
             backlog=self.config.server_socket_backlog,
             on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
+            protection=self._protection,
             network=self._network,
         )
 
@@ -519,6 +524,7 @@ class Broker:
                 len(self._remoting.connections)
                 + (len(self._vip.connections) if self._vip is not None else 0)
             ),
+            protection=pages_protection(self.access),
             network=self._network,
         )
 

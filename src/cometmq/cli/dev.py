@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cometmq.cli.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath
+from cometmq.cli.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath, Open
 from cometmq.errors import ConfigError
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
@@ -57,6 +57,7 @@ def dev(
             "Stop at the end of standard input, too, if that is a pipe.",
         ),
     ] = False,
+    open_to_all: Open = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,
     log_format: LogFormat = None,
@@ -85,6 +86,7 @@ def dev(
                 brokers=brokers,
                 slaves=slaves,
                 log_level=level,
+                open_to_all=open_to_all,
             )
             serving = _serve(
                 DevServers(plan),

@@ -14,6 +14,7 @@ import structlog
 from cometmq.access.choice import choose_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
+from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
 from cometmq.errors import ConfigError
 from cometmq.namesrv.admin_handlers import AdminHandlers
 from cometmq.namesrv.config import NamesrvConfig
@@ -96,6 +97,7 @@ class NameServer:
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,
+            protection=requests_protection(self.access, "name server"),
             network=network,
         )
         self._network = network
@@ -131,6 +133,7 @@ class NameServer:
         period_s = self.config.scan_not_active_broker_interval / 1000
         self._tasks.every(period_s, self.scan, "scan")
         self._tasks.spawn(asyncio.to_thread(json_dialect.prepare), "prepare-json-dialect")
+        tell_who_is_served(self.access, "name server", self.config.bind_address, self.port)
         log.info("name server listens", address=self.config.bind_address, port=self.port)
 
     async def close(self) -> None:
@@ -164,6 +167,7 @@ class NameServer:
             handlers=self.handlers,
             holdings=self._holdings,
             connection_count=lambda: len(self._server.connections),
+            protection=pages_protection(self.access),
             network=self._network,
         )
         waits_until_s = self._clock.monotonic() + (

@@ -21,29 +21,53 @@ from cometmq.runtime.address_list import AddressList, is_own_machine
 log = structlog.get_logger(__name__)
 
 KEY: Final = "protectedMode"
-# Refused peers are told of in the log so often, whatever their number.
+# The log says so often that peers were refused, whatever their number.
 TOLD_EVERY_S: Final = 60.0
 # Of refused peers so many stay connected to read why; the next one takes the place of the first.
 MOST_STRANGERS: Final = 32
-# One of them gets so many refusals, within this time, and may send a frame of this size. A broker's
+# One of them gets so many refusals within this time, and may send frames of this size. A broker's
 # registration of some thousand topics fits, so that its log shows the answer.
 MOST_REFUSALS: Final = 16
 STRANGER_S: Final = 30.0
 MAX_STRANGER_FRAME: Final = 1024 * 1024
+_OPEN: Final = (
+    f"or, where only a trusted network reaches the port, set {KEY}=false (or start with --open)"
+)
 
 
 class ProtectedMode:
     """Says which peers are served, and why the others are not.
 
-    `server` names the kind of server in the texts. Besides the own machine the addresses of `also`
-    are served. For the loop's thread only.
+    `what` is what is served to the own machine only, in the words of the refusal; `remedy` says what
+    opens it. Besides the own machine the addresses of `also` are served. For the loop's thread only.
     """
 
-    def __init__(self, server: str, also: AddressList | None = None) -> None:
-        self._server = server
+    def __init__(self, what: str, remedy: str, also: AddressList | None = None) -> None:
+        self._what = what
+        self._remedy = remedy
         self._also = also
         self._refused = 0
         self._told_s: float | None = None
+
+    @classmethod
+    def of_requests(cls, server: str) -> ProtectedMode:
+        """Return what protects the requests of a server without access control."""
+        return cls(
+            f"this {server} serves only its own machine as long as its access control is off",
+            "switch access control on there (aclEnable=true or authenticationEnabled=true), "
+            f"{_OPEN}; then restart it",
+        )
+
+    @classmethod
+    def of_pages(cls, key: str, addresses: str) -> ProtectedMode:
+        """Return what protects the pages that no access control guards."""
+        also = AddressList(key, addresses)
+        return cls(
+            "this page is served only to the server's own machine and to the addresses in "
+            f"{key}={addresses}",
+            f"add the address to {key} and restart the server, {_OPEN}",
+            also,
+        )
 
     def admits(self, peer_ip: str, local_ip: str) -> bool:
         """Return whether to serve the peer of a connection whose own address is `local_ip`."""
@@ -54,14 +78,11 @@ class ProtectedMode:
     def reason(self, peer_ip: str) -> str:
         """Return why a peer is refused, and the remedies."""
         return (
-            f"this {self._server} serves only its own machine as long as its access control is off "
-            f"({KEY}), and {peer_ip} is another machine, or a container, or a port that is mapped. "
-            "Switch access control on there (aclEnable=true or authenticationEnabled=true), or, "
-            f"where a trusted network is all that reaches the port, set {KEY}=false (or start it "
-            "with --open); then restart it"
+            f"{self._what} ({KEY}), and {peer_ip} is another machine, or stands for a container or "
+            f"for a mapped port: {self._remedy}"
         )
 
-    def note_refusal(self, peer: str, what: str) -> None:
+    def note_refusal(self, peer: str) -> None:
         """Log that a peer was refused: one line in TOLD_EVERY_S for all of them."""
         self._refused += 1
         now_s = asyncio.get_running_loop().time()
@@ -70,10 +91,9 @@ class ProtectedMode:
         log.warning(
             "peer of another machine refused",
             peer=peer,
-            what=what,
             refused=self._refused,
-            remedy=f"switch access control on (aclEnable, authenticationEnabled), or set {KEY}=false "
-            "to serve whoever reaches the port",
+            reason=self._what,
+            remedy=self._remedy,
         )
         self._refused, self._told_s = 0, now_s
 
@@ -91,9 +111,11 @@ class Strangers:
 
     def take(self, connection: Connection) -> None:
         """Answer all requests of a new connection by a refusal."""
-        self._protection.note_refusal(connection.peer, "connection")
+        self._protection.note_refusal(connection.peer)
         if len(self.connections) >= MOST_STRANGERS:
-            next(iter(self.connections)).abort()
+            oldest = next(iter(self.connections))
+            del self.connections[oldest]
+            oldest.abort()
         self.connections[connection] = 0
         connection.on_close.append(self._gone)
         connection.shut_out(self._refuse, MAX_STRANGER_FRAME)

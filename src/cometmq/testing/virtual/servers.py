@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import Broker
 from cometmq.errors import CometMQError
@@ -140,7 +141,7 @@ class VirtualServers:
         )
 
         async def started() -> NameServer:
-            server = NameServer(config)
+            server = NameServer(config, AccessConfig(protected_mode=False))
             await server.start()
             return server
 
@@ -155,6 +156,8 @@ class VirtualServers:
             "bindAddress": node.host,
             "namesrvAddr": self.namesrv,
             "vipChannelEnable": "false",
+            # Each node is a host of its own.
+            "protectedMode": "false",
             "storePathRootDir": str(self.directory / name),
             "haListenPort": str(_BROKER_PORT + HA_PORT_DISTANCE),
         }
