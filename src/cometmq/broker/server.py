@@ -287,7 +287,7 @@ class Broker:
         # Before the store is touched.
         await check_alone(self.config, self.address, self._network)
         tables = await self._open_parts()
-        copies = self._copies = Replication(self.parts, self._network, tables)
+        copies = self._copies = Replication(self.parts, self._network, tables, self.access)
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)

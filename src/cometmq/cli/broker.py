@@ -71,6 +71,7 @@ def broker(
         ),
     ] = False,
     lenient: Lenient = False,
+    *,
     open_to_all: Open = False,
     processes: Annotated[
         int | None,

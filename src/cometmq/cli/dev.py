@@ -57,6 +57,7 @@ def dev(
             "Stop at the end of standard input, too, if that is a pipe.",
         ),
     ] = False,
+    *,
     open_to_all: Open = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.slave_connection import SlaveConnection
 from cometmq.runtime.network import Listener, Network
@@ -34,7 +35,7 @@ _BACKLOG: Final = 16
 class ReplicationMaster:
     """Serves the slaves of one broker at `host`. For the loop's thread only.
 
-    `on_acknowledged` are called after slaves have reported that they have more of the log, and when
+    Whoever connects is served, unless `admission` says who is. `on_acknowledged` are called after slaves have reported that they have more of the log, and when
     a slave has gone.
     """
 
@@ -47,10 +48,12 @@ class ReplicationMaster:
         network: Network,
         workers: Workers,
         disk: Disk,
+        admission: SlaveAdmission | None = None,
     ) -> None:
         self.store = store
         self.config = config
         self.disk = disk
+        self.admission = admission
         self.reader = workers.worker("read-for-slaves")
         self.on_acknowledged: list[Callable[[], None]] = []
         # All bytes sent to slaves, of connections that are gone, too.
@@ -60,6 +63,8 @@ class ReplicationMaster:
         self._listener: Listener | None = None
         # A dict, because it has an order.
         self._connections: dict[SlaveConnection, None] = {}
+        # Those that have yet to prove that they are slaves.
+        self._unknown: dict[SlaveConnection, None] = {}
         self._loop = asyncio.get_running_loop()
         self._awaits_append = False
         self._closing = False
@@ -128,6 +133,8 @@ class ReplicationMaster:
         self._closing = True
         if self._listener is not None:
             self._listener.close()
+        for connection in list(self._unknown):
+            connection.abort()
         if self._connections:
             self._all_gone = self._loop.create_future()
             for connection in list(self._connections):
@@ -169,8 +176,25 @@ class ReplicationMaster:
 
     # -- for the connections --
 
-    def admit(self, connection: SlaveConnection) -> bool:
-        """Take a new connection; return False when there is no place for it."""
+    def admit(self, connection: SlaveConnection, peer_ip: str, local_ip: str) -> bool:
+        """Take a new connection; return False when there is no place for it, or it is not for its
+        peer.
+        """
+        admission = self.admission
+        if admission is None or admission.knows(peer_ip, local_ip):
+            connection.is_proved = True
+            return self.welcome(connection)
+        if not admission.needs_proof or self._closing:
+            admission.note_refusal(connection.peer, admission.refusal(peer_ip))
+            return False
+        if len(self._unknown) >= MOST_UNKNOWN:
+            next(iter(self._unknown)).refuse()
+        self._unknown[connection] = None
+        return True
+
+    def welcome(self, connection: SlaveConnection) -> bool:
+        """Take a connection of a slave; return False when there is no place for it."""
+        self._unknown.pop(connection, None)
         limit = self.config.max_ha_connections
         if self._closing:
             return False
@@ -182,6 +206,7 @@ class ReplicationMaster:
 
     def forget(self, connection: SlaveConnection) -> None:
         """Note that a connection is gone."""
+        self._unknown.pop(connection, None)
         if connection not in self._connections:
             return
         del self._connections[connection]

@@ -8,19 +8,23 @@ from typing import Final
 
 import structlog
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.delays.state import DelayState
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.proof import ProofHandlers, ask_for_token
 from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.status import StatusHandlers
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import ConfigError, StoreError
 from cometmq.remoting.client import RemotingClient
+from cometmq.replication.admission import SlaveAdmission
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
+from cometmq.runtime.addresses import is_loopback, join_address
 from cometmq.runtime.network import Network
 
 log = structlog.get_logger(__name__)
@@ -35,11 +39,20 @@ class Replication(Service):
     `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave`,
     `known_master` and `tables` are None on masters. Before each connection a slave finds out who the
     master is, and compares the end of its log with that master's. `broker_tables` get what the
-    master's tables say. Open this before services register handlers: see `bar_writes`.
+    master's tables say; `access` says who may be a slave. Open this before services register handlers: see `bar_writes`.
     """
 
-    def __init__(self, parts: Parts, network: Network, broker_tables: BrokerTables) -> None:
+    def __init__(
+        self, parts: Parts, network: Network, broker_tables: BrokerTables, access: AccessConfig
+    ) -> None:
         self._parts = parts
+        # The broker's port of the master that is about to be followed.
+        self._master_broker: str | None = None
+        self._admission = SlaveAdmission(
+            parts.replication.slaves_from,
+            protected=access.protected_mode,
+            needs_proof=access.is_on,
+        )
         self._client = RemotingClient(network=network)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
@@ -61,6 +74,7 @@ class Replication(Service):
                 clock=parts.clock,
                 network=network,
                 compare=self._compare,
+                prove=self._prove,
             )
         else:
             self.master = ReplicationMaster(
@@ -70,6 +84,7 @@ class Replication(Service):
                 network=network,
                 workers=parts.workers,
                 disk=parts.disk,
+                admission=self._admission,
             )
 
     async def bind(self, broker_port: int) -> int | None:
@@ -118,6 +133,8 @@ class Replication(Service):
             serve_reads_while(parts.handlers, lambda: self.divergence)
             self.tables.open()
         StatusHandlers(parts, self).register(parts.handlers)
+        if self.master is not None and self._admission.needs_proof:
+            ProofHandlers(parts.config, self._admission).register(parts.handlers)
 
     def show_delays(self, show: Callable[[DelayState], None]) -> None:
         """Have `show` called with the progress of a master's delayed messages; see `MasterTables`."""
@@ -131,6 +148,12 @@ class Replication(Service):
     async def listen(self) -> None:
         """Begin to serve slaves, or to copy from the master."""
         if self.master is not None:
+            if self._admission.is_open and not is_loopback(self._parts.config.bind_address):
+                log.warning(
+                    "whoever reaches the port for slaves can copy all messages",
+                    address=join_address(self._parts.config.bind_address, self.master.port),
+                    remedy="name the addresses of the slaves in slavesFrom",
+                )
             await self.master.start()
         if self.slave is not None and self.known_master is not None:
             if not self.known_master.candidates() and not self._parts.config.name_servers():
@@ -156,11 +179,19 @@ class Replication(Service):
         is not the right one, or does not answer.
         """
         assert self.tables is not None, "a slave has them"
+        self._master_broker = None
         address = await self.tables.check()
         difference = await self._difference(address)
         if difference is None:
             self.tables.trust(address)
+            self._master_broker = address
         return difference
+
+    async def _prove(self) -> bytes | None:
+        """Return what shows the master that this is a slave, None where it asks for nothing."""
+        assert self._master_broker is not None, "the logs were compared before"
+        name = self._parts.config.broker_name
+        return await ask_for_token(self._client, self._master_broker, name)
 
     async def _difference(self, address: str) -> Divergence | None:
         return await find_divergence(self._parts.store, MasterLog(self._client, address))
