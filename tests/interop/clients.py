@@ -12,7 +12,9 @@ All programs understand the same scenarios and print JSON lines (`{"event": ...}
 | traces | namesrv topic | pulled, trace, summary (Java) |
 | pull | namesrv topic (`a,b`) expression | pulled, message, summary (Java) |
 
-Producers and consumers also take `trace` and `namespace` (Java, ours).
+Producers and consumers also take `trace` and `namespace` (Java, ours), `access-key` and `secret-key`,
+`tls` (Java, ours) and `may-fail`: then a scenario that fails says so by the event `failed`. Consumers
+take `orderly` (Java, Go, ours).
 
 A produced message of index i has the key `<prefix>-<i>`, the tag `tags[i % len(tags)]`, the user
 property `index`, a non-ASCII user property `note`, and `body_pattern(i, size)` as its body. Its

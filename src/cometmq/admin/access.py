@@ -26,7 +26,7 @@ from cometmq.admin.access_records import (
 from cometmq.admin.accounts import Accounts
 from cometmq.admin.servers import again
 from cometmq.errors import IllegalArgumentError, RemoteError
-from cometmq.protocol import java_requests
+from cometmq.protocol import requests
 from cometmq.protocol.access_bodies import (
     AclInfo,
     AclRequestHeader,
@@ -83,7 +83,7 @@ class Access(Accounts):
             username=name, password=password, user_type=one_of("kind", kind, USER_KINDS)
         )
         return await self._put(
-            java_requests.AUTH_CREATE_USER,
+            requests.AUTH_CREATE_USER,
             UserRequestHeader(username=name),
             info,
             f"making user {name}",
@@ -112,7 +112,7 @@ class Access(Accounts):
             user_status=None if state is None else one_of("state", state, USER_STATES),
         )
         return await self._put(
-            java_requests.AUTH_UPDATE_USER,
+            requests.AUTH_UPDATE_USER,
             UserRequestHeader(username=name),
             info,
             f"changing user {name}",
@@ -134,7 +134,7 @@ class Access(Accounts):
         if not missing_ok:
             await self.user(name, cluster=cluster, broker=broker)
         return await self._put(
-            java_requests.AUTH_DELETE_USER,
+            requests.AUTH_DELETE_USER,
             UserRequestHeader(username=name),
             None,
             f"the deletion of user {name}",
@@ -198,7 +198,7 @@ class Access(Accounts):
             known = await self._user_at(to_address, name)
             await self._ask_access(
                 to_address,
-                java_requests.AUTH_CREATE_USER if known is None else java_requests.AUTH_UPDATE_USER,
+                requests.AUTH_CREATE_USER if known is None else requests.AUTH_UPDATE_USER,
                 UserRequestHeader(username=name),
                 info,
                 what=f"copying user {name}",
@@ -217,7 +217,7 @@ class Access(Accounts):
     ) -> list[str]:
         """Say what a subject such as `User:name` may do with resources that nothing is said of."""
         return await self._put(
-            java_requests.AUTH_CREATE_ACL,
+            requests.AUTH_CREATE_ACL,
             AclRequestHeader(subject=check_subject(subject)),
             acl_info(subject, entries),
             f"making the policies of {subject}",
@@ -235,7 +235,7 @@ class Access(Accounts):
     ) -> list[str]:
         """Say anew what a subject may do with these resources; what is said of others stays."""
         return await self._put(
-            java_requests.AUTH_UPDATE_ACL,
+            requests.AUTH_UPDATE_ACL,
             AclRequestHeader(subject=check_subject(subject)),
             acl_info(subject, entries),
             f"changing the policies of {subject}",
@@ -257,7 +257,7 @@ class Access(Accounts):
             resource=None if resource is None else check_resource(resource),
         )
         return await self._put(
-            java_requests.AUTH_DELETE_ACL,
+            requests.AUTH_DELETE_ACL,
             header,
             None,
             f"the deletion of policies of {subject}",
@@ -317,7 +317,7 @@ class Access(Accounts):
         for subject in chosen:
             await self._ask_access(
                 to_address,
-                java_requests.AUTH_UPDATE_ACL,  # makes what is not there
+                requests.AUTH_UPDATE_ACL,  # makes what is not there
                 AclRequestHeader(subject=subject),
                 acl_info(subject, acls[subject].entries),
                 what=f"copying the policies of {subject}",
@@ -364,7 +364,7 @@ class Access(Accounts):
     async def _user_at(self, address: str, name: str) -> User | None:
         answer = await self._ask_access(
             address,
-            java_requests.AUTH_GET_USER,
+            requests.AUTH_GET_USER,
             UserRequestHeader(username=name),
             what=f"user {name}",
         )
@@ -373,7 +373,7 @@ class Access(Accounts):
     async def _users_at(self, address: str, containing: str | None) -> list[User]:
         answer = await self._ask_access(
             address,
-            java_requests.AUTH_LIST_USER,
+            requests.AUTH_LIST_USER,
             ListUsersRequestHeader(filter=containing),
             what="the users",
         )
@@ -383,7 +383,7 @@ class Access(Accounts):
     async def _acl_at(self, address: str, subject: str) -> Acl | None:
         answer = await self._ask_access(
             address,
-            java_requests.AUTH_GET_ACL,
+            requests.AUTH_GET_ACL,
             AclRequestHeader(subject=subject),
             what=f"the policies of {subject}",
         )
@@ -396,7 +396,7 @@ class Access(Accounts):
             subject_filter=subject_containing, resource_filter=resource_containing
         )
         answer = await self._ask_access(
-            address, java_requests.AUTH_LIST_ACL, header, what="the policies"
+            address, requests.AUTH_LIST_ACL, header, what="the policies"
         )
         found = decode_body(answer.body, list[AclInfo]) if answer.body else []
         return sorted(map(acl_of, found), key=lambda acl: acl.subject)

@@ -13,6 +13,7 @@ from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.overview_bodies import EpochEntryCache, SetMessageRequestModeRequestBody
 from cometmq.protocol.request_type import (
+    ANY_ACCOUNT,
     CLUSTER,
     NO_BODY,
     JsonBody,
@@ -31,7 +32,7 @@ RAW: Final = RawBody()
 # Slaves and their masters
 GET_BROKER_EPOCH_CACHE: Final = RequestType(
     Code.GET_BROKER_EPOCH_CACHE, NoHeader, NO_BODY, NoHeader, JsonBody(EpochEntryCache),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 RESET_MASTER_FLUSH_OFFSET: Final = RequestType(
     Code.RESET_MASTER_FLUSH_OFFSET, h.ResetMasterFlushOffsetHeader, NO_BODY, NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
@@ -43,7 +44,7 @@ REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Final = RequestType(
     Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, NoHeader, RAW, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 GET_COLD_DATA_FLOW_CTR_INFO: Final = RequestType(
     Code.GET_COLD_DATA_FLOW_CTR_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(dict[str, Any]),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 SET_COMMITLOG_READ_MODE: Final = RequestType(
     Code.SET_COMMITLOG_READ_MODE, h.SetCommitLogReadModeRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
@@ -73,32 +74,5 @@ GET_BROKER_CLUSTER_ACL_INFO: Final = RequestType(
 UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: Final = RequestType(
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, a.UpdateGlobalWhiteAddrsConfigRequestHeader, NO_BODY,
     NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
-
-# Access control of 5.x: users and policies. An answer about what there is not has no body.
-AUTH_CREATE_USER: Final = RequestType(
-    Code.AUTH_CREATE_USER, a.UserRequestHeader, JsonBody(a.UserInfo), NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-AUTH_UPDATE_USER: Final = RequestType(
-    Code.AUTH_UPDATE_USER, a.UserRequestHeader, JsonBody(a.UserInfo), NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-AUTH_DELETE_USER: Final = RequestType(
-    Code.AUTH_DELETE_USER, a.UserRequestHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
-AUTH_GET_USER: Final = RequestType(
-    Code.AUTH_GET_USER, a.UserRequestHeader, NO_BODY, NoHeader, RAW, Right.ADMIN, CLUSTER)
-AUTH_LIST_USER: Final = RequestType(
-    Code.AUTH_LIST_USER, a.ListUsersRequestHeader, NO_BODY, NoHeader, RAW, Right.ADMIN, CLUSTER)
-AUTH_CREATE_ACL: Final = RequestType(
-    Code.AUTH_CREATE_ACL, a.AclRequestHeader, JsonBody(a.AclInfo), NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-AUTH_UPDATE_ACL: Final = RequestType(
-    Code.AUTH_UPDATE_ACL, a.AclRequestHeader, JsonBody(a.AclInfo), NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-AUTH_DELETE_ACL: Final = RequestType(
-    Code.AUTH_DELETE_ACL, a.DeleteAclRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-AUTH_GET_ACL: Final = RequestType(
-    Code.AUTH_GET_ACL, a.AclRequestHeader, NO_BODY, NoHeader, RAW, Right.ADMIN, CLUSTER)
-AUTH_LIST_ACL: Final = RequestType(
-    Code.AUTH_LIST_ACL, a.ListAclsRequestHeader, NO_BODY, NoHeader, RAW, Right.ADMIN, CLUSTER)
 
 # fmt: on

@@ -28,6 +28,8 @@ MAX_SELECTION_LENGTH: Final = _MIB
 MAX_STATUS_LENGTH: Final = 4 * _MIB
 MAX_GROUP_CONFIG_LENGTH: Final = 64 * 1024
 MAX_CONFIG_LIST_LENGTH: Final = 4 * _MIB
+MAX_USER_LENGTH: Final = 16 * 1024
+MAX_ACL_LENGTH: Final = _MIB
 
 # Limits for the entries of one request.
 MAX_GROUPS: Final = 2_048

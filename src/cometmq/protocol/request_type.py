@@ -37,10 +37,37 @@ class Right(Enum):
     ADMIN = auto()
 
 
+class Action(Enum):
+    """Says what a request does with its resources; policies of ACL 2.0 allow or deny actions.
+
+    The values are RocketMQ's texts. An entry of a policy that says ALL allows or denies all of them.
+    """
+
+    ALL = "All"
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+# For requests that every known account may send: Java's access control does not check them either.
+ANY_ACCOUNT: Final = ()
+# The actions of rows that say nothing else. A row with Right.NONE has to say it.
+_ACTIONS_OF: Final = {
+    Right.PUB: (Action.PUB,),
+    Right.SUB: (Action.SUB,),
+    Right.BROKER: (Action.UPDATE,),
+    Right.ADMIN: (Action.UPDATE,),
+}
+
+
 class ResourceKind(Enum):
     TOPIC = auto()
     GROUP = auto()
-    # The cluster as a whole; it has no name in a request.
+    # The cluster as a whole; few requests name it.
     CLUSTER = auto()
 
 
@@ -49,18 +76,24 @@ class Resource:
     """What a request touches, and where its name stands.
 
     `path` leads from the typed header to the name, or from the body's value if `in_body`: field
-    names separated by dots. A list on the way stands for each of its items. Without a path, the
-    request holds no name.
+    names separated by dots. A list on the way stands for each of its items, and a text with
+    `separator` for each of its parts. Without a path, the request holds no name.
     """
 
     kind: ResourceKind
     path: str = ""
     in_body: bool = False
+    separator: str = ""
 
     def names(self, header: Header, body: Any = None) -> Iterator[str]:
         """Yield the names in a request; a field that the request leaves out gives none."""
         if self.path:
-            yield from _values(body if self.in_body else header, self.path.split("."))
+            values = _values(body if self.in_body else header, self.path.split("."))
+            if not self.separator:
+                yield from values
+                return
+            for value in values:
+                yield from filter(None, value.split(self.separator))
 
 
 def _values(value: Any, path: list[str]) -> Iterator[str]:
@@ -76,12 +109,17 @@ def _values(value: Any, path: list[str]) -> Iterator[str]:
 CLUSTER: Final = Resource(ResourceKind.CLUSTER)
 
 
-def topic(path: str = "topic") -> Resource:
-    return Resource(ResourceKind.TOPIC, path)
+def cluster(path: str = "cluster_name") -> Resource:
+    """Name the cluster that a broker gives when it speaks of itself."""
+    return Resource(ResourceKind.CLUSTER, path)
 
 
-def group(path: str = "consumer_group") -> Resource:
-    return Resource(ResourceKind.GROUP, path)
+def topic(path: str = "topic", separator: str = "") -> Resource:
+    return Resource(ResourceKind.TOPIC, path, separator=separator)
+
+
+def group(path: str = "consumer_group", separator: str = "") -> Resource:
+    return Resource(ResourceKind.GROUP, path, separator=separator)
 
 
 def topics_of_body(path: str) -> Resource:
@@ -153,9 +191,12 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
 
     `header` and `body` are those of the request, `answer` and `answer_body` those of a successful
     answer. `on_slave` is the code by which a slave refuses the request, None if it serves it.
+    `actions` are what the request does with each of its resources: whoever may do one of them may
+    send it. They follow from `right` unless they are given.
     """
 
     __slots__ = (
+        "actions",
         "answer",
         "answer_body",
         "body",
@@ -176,7 +217,14 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
         right: Right,
         *resources: Resource,
         on_slave: int | None = None,
+        actions: tuple[Action, ...] | None = None,
     ) -> None:
+        if actions is None:
+            assert right in _ACTIONS_OF, (
+                f"request {code} has Right.NONE: say which actions it takes"
+            )
+            actions = _ACTIONS_OF[right]
+        self.actions = actions
         self.code = code
         self.header = header
         self.body = body

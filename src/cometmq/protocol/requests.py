@@ -3,11 +3,13 @@
 The columns of a row are
 
     code, request header, request body, header of the answer, body of the answer,
-    right, resources, and the code by which a slave refuses the request if it does
+    right, resources, the code by which a slave refuses the request if it does, and the actions
+    that policies allow or deny where they do not follow from the right
 
 Rights and resources are those of Java's access control (the annotation RocketMQAction of 5.x and
 PlainPermissionManager of 4.x) if it has any for the request; requests that only read have none. A
-group's retry topic stands for the group, as in Java.
+group's retry topic stands for the group, as in Java. Actions are those of 5.3 (also
+DefaultAuthorizationContextBuilder) if its policies know the request.
 
 A slave refuses what would write to its log, which is its master's, or change tables that it copies
 from its master. The codes are those of Java's slaves, of 4.9 where 5.3 differs. A slave takes
@@ -24,6 +26,15 @@ from cometmq.model.route import ClusterInfo, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import headers as h
 from cometmq.protocol import limits
+from cometmq.protocol.access_bodies import (
+    AclInfo,
+    AclRequestHeader,
+    DeleteAclRequestHeader,
+    ListAclsRequestHeader,
+    ListUsersRequestHeader,
+    UserInfo,
+    UserRequestHeader,
+)
 from cometmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerOffsetSerializeWrapper,
@@ -65,13 +76,16 @@ from cometmq.protocol.redrive import (
     RedriveReport,
 )
 from cometmq.protocol.request_type import (
+    ANY_ACCOUNT,
     CLUSTER,
     NO_BODY,
+    Action,
     AnyRequestType,
     JsonBody,
     RawBody,
     RequestType,
     Right,
+    cluster,
     group,
     groups_of_body,
     topic,
@@ -79,6 +93,7 @@ from cometmq.protocol.request_type import (
 )
 
 RAW: Final = RawBody()
+GET: Final = (Action.GET,)
 
 # A formatter would give each column a line of its own.
 # fmt: off
@@ -108,7 +123,7 @@ END_TRANSACTION: Final = RequestType(
     Right.PUB, topic(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
 RESUME_CHECK_HALF_MESSAGE: Final = RequestType(
     Code.RESUME_CHECK_HALF_MESSAGE, h.ResumeCheckHalfMessageRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.PUB, topic(), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.PUB, topic(), on_slave=ResponseCode.SYSTEM_ERROR, actions=(Action.UPDATE,))
 
 # Consuming. The answers of pulls are records.
 
@@ -123,10 +138,10 @@ CONSUMER_SEND_MSG_BACK: Final = RequestType(
     Right.SUB, group("group"), on_slave=ResponseCode.SYSTEM_ERROR)
 QUERY_CONSUMER_OFFSET: Final = RequestType(
     Code.QUERY_CONSUMER_OFFSET, h.QueryConsumerOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader,
-    NO_BODY, Right.SUB, topic(), group())
+    NO_BODY, Right.SUB, topic(), group(), actions=(Action.SUB, Action.GET))
 UPDATE_CONSUMER_OFFSET: Final = RequestType(
     Code.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.SUB, topic(), group())
+    Right.SUB, topic(), group(), actions=(Action.SUB, Action.UPDATE))
 HEART_BEAT: Final = RequestType(
     Code.HEART_BEAT, NoHeader, JsonBody(HeartbeatData, limits.MAX_HEARTBEAT_LENGTH), NoHeader, NO_BODY,
     Right.SUB, groups_of_body("consumer_data_set.group_name"),
@@ -136,10 +151,12 @@ UNREGISTER_CLIENT: Final = RequestType(
     Right.SUB, group())
 CHECK_CLIENT_CONFIG: Final = RequestType(
     Code.CHECK_CLIENT_CONFIG, NoHeader, JsonBody(CheckClientRequestBody, limits.MAX_CHECK_LENGTH),
-    NoHeader, NO_BODY, Right.NONE, groups_of_body("group"), topics_of_body("subscription_data.topic"))
+    NoHeader, NO_BODY, Right.NONE, groups_of_body("group"), topics_of_body("subscription_data.topic"),
+    actions=ANY_ACCOUNT)
 GET_CONSUMER_LIST_BY_GROUP: Final = RequestType(
     Code.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListByGroupRequestHeader, NO_BODY,
-    NoHeader, JsonBody(GetConsumerListByGroupResponseBody), Right.SUB, group())
+    NoHeader, JsonBody(GetConsumerListByGroupResponseBody), Right.SUB, group(),
+    actions=(Action.SUB, Action.GET))
 LOCK_BATCH_MQ: Final = RequestType(
     Code.LOCK_BATCH_MQ, NoHeader, JsonBody(LockBatchRequestBody, limits.MAX_LOCK_LENGTH),
     NoHeader, JsonBody(LockBatchResponseBody),
@@ -151,11 +168,13 @@ UNLOCK_BATCH_MQ: Final = RequestType(
 # Right.SUB, because a client that commits offsets can also reset them.
 INVOKE_BROKER_TO_RESET_OFFSET: Final = RequestType(
     Code.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.SUB, topic(), group("group"), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.SUB, topic(), group("group"), on_slave=ResponseCode.SYSTEM_ERROR,
+    actions=(Action.UPDATE,))
 # Right.SUB for the same reason.
 CLONE_GROUP_OFFSET: Final = RequestType(
     Code.CLONE_GROUP_OFFSET, h.CloneGroupOffsetRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.SUB, topic(), group("dest_group"), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.SUB, topic(), group("dest_group"), on_slave=ResponseCode.SYSTEM_ERROR,
+    actions=(Action.UPDATE,))
 # Right.SUB, because a client that may send to a group's retry topic can have its messages consumed
 # again anyway.
 REDRIVE_DEAD_LETTERS: Final = RequestType(
@@ -167,93 +186,95 @@ REDRIVE_DEAD_LETTERS: Final = RequestType(
 
 GET_MAX_OFFSET: Final = RequestType(
     Code.GET_MAX_OFFSET, h.GetMaxOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader, NO_BODY,
-    Right.NONE, topic())
+    Right.NONE, topic(), actions=GET)
 GET_MIN_OFFSET: Final = RequestType(
     Code.GET_MIN_OFFSET, h.GetMinOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader, NO_BODY,
-    Right.NONE, topic())
+    Right.NONE, topic(), actions=GET)
 SEARCH_OFFSET_BY_TIMESTAMP: Final = RequestType(
     Code.SEARCH_OFFSET_BY_TIMESTAMP, h.SearchOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader,
-    NO_BODY, Right.NONE, topic())
+    NO_BODY, Right.NONE, topic(), actions=GET)
 GET_EARLIEST_MSG_STORETIME: Final = RequestType(
     Code.GET_EARLIEST_MSG_STORETIME, h.GetEarliestMsgStoretimeRequestHeader, NO_BODY,
-    h.GetEarliestMsgStoretimeResponseHeader, NO_BODY, Right.NONE, topic())
+    h.GetEarliestMsgStoretimeResponseHeader, NO_BODY, Right.NONE, topic(), actions=GET)
 QUERY_MESSAGE: Final = RequestType(
     Code.QUERY_MESSAGE, h.QueryMessageRequestHeader, NO_BODY, h.QueryMessageResponseHeader, RAW,
-    Right.SUB, topic())
+    Right.SUB, topic(), actions=(Action.SUB, Action.GET))
 VIEW_MESSAGE_BY_ID: Final = RequestType(
     Code.VIEW_MESSAGE_BY_ID, h.ViewMessageRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, topic())
+    Right.NONE, topic(), actions=GET)
 
 QUERY_CONSUME_QUEUE: Final = RequestType(
     Code.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, topic(), group())
+    Right.NONE, topic(), group(), actions=GET)
 # There is no RocksDB here, so nothing lags behind.
 CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Final = RequestType(
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, h.CheckRocksdbCqWriteProgressRequestHeader, NO_BODY,
-    NoHeader, JsonBody(CheckRocksdbCqWriteResult), Right.NONE, topic())
+    NoHeader, JsonBody(CheckRocksdbCqWriteResult), Right.NONE, topic(), actions=GET)
 
 # What operators ask a broker about topics, groups and clients
 
 GET_TOPIC_CONFIG: Final = RequestType(
     Code.GET_TOPIC_CONFIG, h.GetTopicConfigRequestHeader, NO_BODY, NoHeader, JsonBody(TopicConfig),
-    Right.NONE, topic())
+    Right.NONE, topic(), actions=GET)
 GET_ALL_TOPIC_CONFIG: Final = RequestType(
     Code.GET_ALL_TOPIC_CONFIG, NoHeader, NO_BODY, NoHeader, JsonBody(TopicConfigSerializeWrapper),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Final = RequestType(
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_SUBSCRIPTIONGROUP_CONFIG: Final = RequestType(
     Code.GET_SUBSCRIPTIONGROUP_CONFIG, h.GetSubscriptionGroupConfigRequestHeader, NO_BODY,
-    NoHeader, JsonBody(SubscriptionGroupConfig), Right.NONE, group("group"))
+    NoHeader, JsonBody(SubscriptionGroupConfig), Right.NONE, group("group"), actions=GET)
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Final = RequestType(
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NoHeader, NO_BODY,
-    NoHeader, JsonBody(SubscriptionGroupWrapper), Right.NONE, CLUSTER)
+    NoHeader, JsonBody(SubscriptionGroupWrapper), Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_TOPIC_STATS_INFO: Final = RequestType(
     Code.GET_TOPIC_STATS_INFO, h.GetTopicStatsInfoRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, topic())
+    Right.NONE, topic(), actions=GET)
 GET_CONSUME_STATS: Final = RequestType(
     Code.GET_CONSUME_STATS, h.GetConsumeStatsRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, group(), topic())
+    Right.NONE, group(), topic(), topic("topic_list", separator=";"), actions=GET)
 GET_CONSUMER_CONNECTION_LIST: Final = RequestType(
     Code.GET_CONSUMER_CONNECTION_LIST, h.GetConsumerConnectionListRequestHeader, NO_BODY,
-    NoHeader, JsonBody(ConsumerConnection), Right.NONE, group())
+    NoHeader, JsonBody(ConsumerConnection), Right.NONE, group(), actions=GET)
 GET_PRODUCER_CONNECTION_LIST: Final = RequestType(
     Code.GET_PRODUCER_CONNECTION_LIST, h.GetProducerConnectionListRequestHeader, NO_BODY,
-    NoHeader, JsonBody(ProducerConnection), Right.NONE, CLUSTER)
+    NoHeader, JsonBody(ProducerConnection), Right.NONE, CLUSTER, actions=GET)
 GET_BROKER_CONSUME_STATS: Final = RequestType(
     Code.GET_BROKER_CONSUME_STATS, h.GetConsumeStatsInBrokerHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=GET)
 QUERY_CONSUME_TIME_SPAN: Final = RequestType(
     Code.QUERY_CONSUME_TIME_SPAN, h.QueryConsumeTimeSpanRequestHeader, NO_BODY, NoHeader,
-    JsonBody(QueryConsumeTimeSpanBody), Right.NONE, topic(), group("group"))
+    JsonBody(QueryConsumeTimeSpanBody), Right.NONE, topic(), group("group"), actions=GET)
 VIEW_BROKER_STATS_DATA: Final = RequestType(
     Code.VIEW_BROKER_STATS_DATA, h.ViewBrokerStatsDataRequestHeader, NO_BODY, NoHeader,
-    JsonBody(BrokerStatsData), Right.NONE, CLUSTER)
+    JsonBody(BrokerStatsData), Right.NONE, CLUSTER, actions=GET)
 QUERY_TOPIC_CONSUME_BY_WHO: Final = RequestType(
     Code.QUERY_TOPIC_CONSUME_BY_WHO, h.QueryTopicConsumeByWhoRequestHeader, NO_BODY,
-    NoHeader, JsonBody(GroupList), Right.NONE, topic())
+    NoHeader, JsonBody(GroupList), Right.NONE, topic(), actions=GET)
 QUERY_TOPICS_BY_CONSUMER: Final = RequestType(
     Code.QUERY_TOPICS_BY_CONSUMER, h.QueryTopicsByConsumerRequestHeader, NO_BODY,
-    NoHeader, JsonBody(TopicList), Right.NONE, group("group"))
+    NoHeader, JsonBody(TopicList), Right.NONE, group("group"), actions=GET)
 QUERY_SUBSCRIPTION_BY_CONSUMER: Final = RequestType(
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER, h.QuerySubscriptionByConsumerRequestHeader, NO_BODY,
-    NoHeader, JsonBody(QuerySubscriptionResponseBody), Right.NONE, topic(), group("group"))
+    NoHeader, JsonBody(QuerySubscriptionResponseBody), Right.NONE, topic(), group("group"),
+    actions=GET)
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Final = RequestType(
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusRequestHeader, NO_BODY,
-    NoHeader, RAW, Right.NONE, topic(), group("group"))
+    NoHeader, RAW, Right.NONE, topic(), group("group"), actions=GET)
 GET_ALL_PRODUCER_INFO: Final = RequestType(
-    Code.GET_ALL_PRODUCER_INFO, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+    Code.GET_ALL_PRODUCER_INFO, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER, actions=GET)
 GET_ALL_CONSUMER_OFFSET: Final = RequestType(
     Code.GET_ALL_CONSUMER_OFFSET, NoHeader, NO_BODY,
-    NoHeader, JsonBody(ConsumerOffsetSerializeWrapper), Right.NONE, CLUSTER)
+    NoHeader, JsonBody(ConsumerOffsetSerializeWrapper), Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 QUERY_CORRECTION_OFFSET: Final = RequestType(
     Code.QUERY_CORRECTION_OFFSET, h.QueryCorrectionOffsetHeader, NO_BODY,
-    NoHeader, JsonBody(QueryCorrectionOffsetBody), Right.NONE, topic(), group("compare_group"))
+    NoHeader, JsonBody(QueryCorrectionOffsetBody), Right.NONE, topic(), group("compare_group"),
+    group("filter_groups", separator=","), actions=GET)
 # The broker passes these two on to the client. With the second it sends the message as a record.
 GET_CONSUMER_RUNNING_INFO: Final = RequestType(
     Code.GET_CONSUMER_RUNNING_INFO, h.GetConsumerRunningInfoRequestHeader, NO_BODY,
-    NoHeader, JsonBody(ConsumerRunningInfo), Right.NONE, group())
+    NoHeader, JsonBody(ConsumerRunningInfo), Right.NONE, group(), actions=GET)
 CONSUME_MESSAGE_DIRECTLY: Final = RequestType(
     Code.CONSUME_MESSAGE_DIRECTLY, h.ConsumeMessageDirectlyResultRequestHeader, RAW,
     NoHeader, JsonBody(ConsumeMessageDirectlyResult), Right.SUB, topic(), group())
@@ -262,25 +283,28 @@ CONSUME_MESSAGE_DIRECTLY: Final = RequestType(
 
 UPDATE_AND_CREATE_TOPIC: Final = RequestType(
     Code.UPDATE_AND_CREATE_TOPIC, h.CreateTopicRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR, actions=(Action.CREATE,))
 UPDATE_AND_CREATE_TOPIC_LIST: Final = RequestType(
     Code.UPDATE_AND_CREATE_TOPIC_LIST, NoHeader,
     JsonBody(TopicConfigList, limits.MAX_CONFIG_LIST_LENGTH), NoHeader, NO_BODY,
-    Right.ADMIN, topics_of_body("topic_config_list.topic_name"), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.ADMIN, topics_of_body("topic_config_list.topic_name"), on_slave=ResponseCode.SYSTEM_ERROR,
+    actions=(Action.CREATE,))
 DELETE_TOPIC_IN_BROKER: Final = RequestType(
     Code.DELETE_TOPIC_IN_BROKER, h.DeleteTopicRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR, actions=(Action.DELETE,))
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = RequestType(
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader,
     JsonBody(SubscriptionGroupConfig, limits.MAX_GROUP_CONFIG_LENGTH), NoHeader, NO_BODY,
-    Right.ADMIN, groups_of_body("group_name"), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.ADMIN, groups_of_body("group_name"), on_slave=ResponseCode.SYSTEM_ERROR,
+    actions=(Action.CREATE,))
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Final = RequestType(
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader,
     JsonBody(SubscriptionGroupList, limits.MAX_CONFIG_LIST_LENGTH), NoHeader, NO_BODY,
-    Right.ADMIN, groups_of_body("group_config_list.group_name"), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.ADMIN, groups_of_body("group_config_list.group_name"), on_slave=ResponseCode.SYSTEM_ERROR,
+    actions=(Action.CREATE,))
 DELETE_SUBSCRIPTIONGROUP: Final = RequestType(
     Code.DELETE_SUBSCRIPTIONGROUP, h.DeleteSubscriptionGroupRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, group("group_name"), on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.ADMIN, group("group_name"), on_slave=ResponseCode.SYSTEM_ERROR, actions=(Action.DELETE,))
 # Without `readable` it only asks, but it is one request with one right.
 UPDATE_AND_GET_GROUP_FORBIDDEN: Final = RequestType(
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN, h.UpdateGroupForbiddenRequestHeader, NO_BODY,
@@ -290,27 +314,32 @@ UPDATE_AND_GET_GROUP_FORBIDDEN: Final = RequestType(
 # A broker as a whole. Configurations are properties text.
 
 GET_BROKER_CONFIG: Final = RequestType(
-    Code.GET_BROKER_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+    Code.GET_BROKER_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
 UPDATE_BROKER_CONFIG: Final = RequestType(
     Code.UPDATE_BROKER_CONFIG, NoHeader, RawBody(limits.MAX_CONFIG_LENGTH), NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
 GET_BROKER_RUNTIME_INFO: Final = RequestType(
-    Code.GET_BROKER_RUNTIME_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(KVTable), Right.NONE, CLUSTER)
+    Code.GET_BROKER_RUNTIME_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(KVTable), Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
 GET_BROKER_HA_STATUS: Final = RequestType(
     Code.GET_BROKER_HA_STATUS, NoHeader, NO_BODY, NoHeader, JsonBody(HARuntimeInfo),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_ALL_DELAY_OFFSET: Final = RequestType(
     Code.GET_ALL_DELAY_OFFSET, NoHeader, NO_BODY, NoHeader, JsonBody(DelayOffsetSerializeWrapper),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 # Java's TimerCheckpoint, as in the file config/timercheck.
 GET_TIMER_CHECK_POINT: Final = RequestType(
-    Code.GET_TIMER_CHECK_POINT, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+    Code.GET_TIMER_CHECK_POINT, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
 # What the file consumerFilter.json has, for slaves. Java has no request for it.
 GET_ALL_CONSUMER_FILTERS: Final = RequestType(
-    OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+    OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
 # For slaves. There are no pop consumers here, so the table is empty.
 GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
-    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
 # A slave proves to its master who it is, and gets a token for its HA connection. Java has no such
 # request: its port for slaves serves everybody. Served only with access control.
 ADMIT_SLAVE: Final = RequestType(
@@ -325,76 +354,114 @@ DELETE_EXPIRED_COMMITLOG: Final = RequestType(
     Code.DELETE_EXPIRED_COMMITLOG, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 # Filter servers and filter classes of old brokers; our broker refuses them.
 REGISTER_FILTER_SERVER: Final = RequestType(
-    Code.REGISTER_FILTER_SERVER, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.NONE, CLUSTER)
+    Code.REGISTER_FILTER_SERVER, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
 REGISTER_MESSAGE_FILTER_CLASS: Final = RequestType(
-    Code.REGISTER_MESSAGE_FILTER_CLASS, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.NONE, CLUSTER)
+    Code.REGISTER_MESSAGE_FILTER_CLASS, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
+
+# Users and policies of ACL 2.0, at brokers and name servers. An answer about what there is not has no
+# body.
+
+AUTH_CREATE_USER: Final = RequestType(
+    Code.AUTH_CREATE_USER, UserRequestHeader, JsonBody(UserInfo, limits.MAX_USER_LENGTH),
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+AUTH_UPDATE_USER: Final = RequestType(
+    Code.AUTH_UPDATE_USER, UserRequestHeader, JsonBody(UserInfo, limits.MAX_USER_LENGTH),
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+AUTH_DELETE_USER: Final = RequestType(
+    Code.AUTH_DELETE_USER, UserRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+AUTH_GET_USER: Final = RequestType(
+    Code.AUTH_GET_USER, UserRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.ADMIN, CLUSTER, actions=GET)
+AUTH_LIST_USER: Final = RequestType(
+    Code.AUTH_LIST_USER, ListUsersRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.ADMIN, CLUSTER, actions=GET)
+AUTH_CREATE_ACL: Final = RequestType(
+    Code.AUTH_CREATE_ACL, AclRequestHeader, JsonBody(AclInfo, limits.MAX_ACL_LENGTH),
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+AUTH_UPDATE_ACL: Final = RequestType(
+    Code.AUTH_UPDATE_ACL, AclRequestHeader, JsonBody(AclInfo, limits.MAX_ACL_LENGTH),
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+AUTH_DELETE_ACL: Final = RequestType(
+    Code.AUTH_DELETE_ACL, DeleteAclRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+AUTH_GET_ACL: Final = RequestType(
+    Code.AUTH_GET_ACL, AclRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.ADMIN, CLUSTER, actions=GET)
+AUTH_LIST_ACL: Final = RequestType(
+    Code.AUTH_LIST_ACL, ListAclsRequestHeader, NO_BODY, NoHeader, RAW,
+    Right.ADMIN, CLUSTER, actions=GET)
 
 # From brokers to clients
 
 CHECK_TRANSACTION_STATE: Final = RequestType(
     Code.CHECK_TRANSACTION_STATE, h.CheckTransactionStateRequestHeader, RAW, NoHeader, NO_BODY,
-    Right.NONE, topic())
+    Right.NONE, topic(), actions=ANY_ACCOUNT)
 NOTIFY_CONSUMER_IDS_CHANGED: Final = RequestType(
     Code.NOTIFY_CONSUMER_IDS_CHANGED, h.NotifyConsumerIdsChangedRequestHeader, NO_BODY,
-    NoHeader, NO_BODY, Right.NONE, group())
+    NoHeader, NO_BODY, Right.NONE, group(), actions=ANY_ACCOUNT)
 RESET_CONSUMER_CLIENT_OFFSET: Final = RequestType(
     Code.RESET_CONSUMER_CLIENT_OFFSET, h.ResetOffsetRequestHeader, RAW, NoHeader, NO_BODY,
-    Right.NONE, topic(), group("group"))
+    Right.NONE, topic(), group("group"), actions=ANY_ACCOUNT)
 GET_CONSUMER_STATUS_FROM_CLIENT: Final = RequestType(
     Code.GET_CONSUMER_STATUS_FROM_CLIENT, h.GetConsumerStatusRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, topic(), group("group"))
+    Right.NONE, topic(), group("group"), actions=ANY_ACCOUNT)
 PUSH_REPLY_MESSAGE_TO_CLIENT: Final = RequestType(
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT, h.ReplyMessageRequestHeader, RAW, NoHeader, NO_BODY,
-    Right.NONE, topic())
+    Right.NONE, topic(), actions=ANY_ACCOUNT)
 
 # Name servers: routes and brokers
 
 GET_ROUTEINFO_BY_TOPIC: Final = RequestType(
     Code.GET_ROUTEINFO_BY_TOPIC, h.GetRouteInfoRequestHeader, NO_BODY,
-    NoHeader, JsonBody(TopicRouteData), Right.NONE, topic())
+    NoHeader, JsonBody(TopicRouteData), Right.NONE, topic(),
+    actions=(Action.PUB, Action.SUB, Action.GET))
 # `register_body` reads and writes the body.
 REGISTER_BROKER: Final = RequestType(
     Code.REGISTER_BROKER, h.RegisterBrokerRequestHeader, RawBody(limits.MAX_REGISTRATION_LENGTH),
-    h.RegisterBrokerResponseHeader, JsonBody(KVTable), Right.BROKER, CLUSTER)
+    h.RegisterBrokerResponseHeader, JsonBody(KVTable), Right.BROKER, cluster())
 UNREGISTER_BROKER: Final = RequestType(
     Code.UNREGISTER_BROKER, h.UnRegisterBrokerRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.BROKER, CLUSTER)
+    Right.BROKER, cluster())
 QUERY_DATA_VERSION: Final = RequestType(
     Code.QUERY_DATA_VERSION, h.QueryDataVersionRequestHeader,
     JsonBody(DataVersion, limits.MAX_DATA_VERSION_LENGTH),
-    h.QueryDataVersionResponseHeader, JsonBody(DataVersion), Right.BROKER, CLUSTER)
+    h.QueryDataVersionResponseHeader, JsonBody(DataVersion), Right.BROKER, cluster())
 BROKER_HEARTBEAT: Final = RequestType(
     Code.BROKER_HEARTBEAT, h.BrokerHeartbeatRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.BROKER, CLUSTER)
+    Right.BROKER, cluster())
 REGISTER_TOPIC_IN_NAMESRV: Final = RequestType(
     Code.REGISTER_TOPIC_IN_NAMESRV, h.RegisterTopicRequestHeader,
     JsonBody(TopicRouteData, limits.MAX_TOPIC_ROUTE_LENGTH), NoHeader, NO_BODY, Right.BROKER, CLUSTER)
 GET_BROKER_MEMBER_GROUP: Final = RequestType(
     Code.GET_BROKER_MEMBER_GROUP, h.GetBrokerMemberGroupRequestHeader, NO_BODY,
-    NoHeader, JsonBody(GetBrokerMemberGroupResponseBody), Right.NONE, CLUSTER)
+    NoHeader, JsonBody(GetBrokerMemberGroupResponseBody), Right.NONE, cluster(), actions=GET)
 
 # Name servers: what operators ask and change
 
 GET_BROKER_CLUSTER_INFO: Final = RequestType(
     Code.GET_BROKER_CLUSTER_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(ClusterInfo),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Final = RequestType(
     Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_TOPICS_BY_CLUSTER: Final = RequestType(
     Code.GET_TOPICS_BY_CLUSTER, h.GetTopicsByClusterRequestHeader, NO_BODY,
-    NoHeader, JsonBody(TopicList), Right.NONE, CLUSTER)
+    NoHeader, JsonBody(TopicList), Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_SYSTEM_TOPIC_LIST_FROM_NS: Final = RequestType(
     Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_UNIT_TOPIC_LIST: Final = RequestType(
-    Code.GET_UNIT_TOPIC_LIST, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList), Right.NONE, CLUSTER)
+    Code.GET_UNIT_TOPIC_LIST, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList), Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
 GET_HAS_UNIT_SUB_TOPIC_LIST: Final = RequestType(
     Code.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: Final = RequestType(
     Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 WIPE_WRITE_PERM_OF_BROKER: Final = RequestType(
     Code.WIPE_WRITE_PERM_OF_BROKER, h.WipeWritePermOfBrokerRequestHeader, NO_BODY,
     h.WipeWritePermOfBrokerResponseHeader, NO_BODY, Right.ADMIN, CLUSTER)
@@ -403,23 +470,24 @@ ADD_WRITE_PERM_OF_BROKER: Final = RequestType(
     h.AddWritePermOfBrokerResponseHeader, NO_BODY, Right.ADMIN, CLUSTER)
 DELETE_TOPIC_IN_NAMESRV: Final = RequestType(
     Code.DELETE_TOPIC_IN_NAMESRV, h.DeleteTopicFromNamesrvRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
+    Right.ADMIN, cluster())
 PUT_KV_CONFIG: Final = RequestType(
     Code.PUT_KV_CONFIG, h.PutKVConfigRequestHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 GET_KV_CONFIG: Final = RequestType(
     Code.GET_KV_CONFIG, h.GetKVConfigRequestHeader, NO_BODY, h.GetKVConfigResponseHeader, NO_BODY,
-    Right.NONE, CLUSTER)
+    Right.NONE, CLUSTER, actions=GET)
 DELETE_KV_CONFIG: Final = RequestType(
     Code.DELETE_KV_CONFIG, h.DeleteKVConfigRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
 GET_KVLIST_BY_NAMESPACE: Final = RequestType(
     Code.GET_KVLIST_BY_NAMESPACE, h.GetKVListByNamespaceRequestHeader, NO_BODY,
-    NoHeader, JsonBody(KVTable), Right.NONE, CLUSTER)
+    NoHeader, JsonBody(KVTable), Right.NONE, CLUSTER, actions=GET)
 UPDATE_NAMESRV_CONFIG: Final = RequestType(
     Code.UPDATE_NAMESRV_CONFIG, NoHeader, RawBody(limits.MAX_CONFIG_LENGTH), NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
 GET_NAMESRV_CONFIG: Final = RequestType(
-    Code.GET_NAMESRV_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER)
+    Code.GET_NAMESRV_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
+    actions=ANY_ACCOUNT)
 
 # fmt: on
 

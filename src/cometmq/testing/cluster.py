@@ -58,7 +58,8 @@ class Cluster(Assertions, ClusterFaults):
 
     `properties` are entries of every broker's configuration, under RocketMQ's keys; with
     metricsExporterType=PROM the name servers tell metrics, too, each server on a free port.
-    `node_properties` are entries for one node's broker, by the node's name.
+    `node_properties` are entries for one node's broker, by the node's name, and
+    `namesrv_properties` for every name server.
 
     In real time (the default) the servers listen on free ports of this machine, and a server keeps
     its port while it is stopped and when it is started again. With `directory` the stores lie there
@@ -99,6 +100,7 @@ class Cluster(Assertions, ClusterFaults):
         master_role: str = "ASYNC_MASTER",
         properties: Mapping[str, str] | None = None,
         node_properties: Mapping[str, Mapping[str, str]] | None = None,
+        namesrv_properties: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
         plan = ClusterPlan(
@@ -108,6 +110,7 @@ class Cluster(Assertions, ClusterFaults):
             master_role,
             {**_from_environment(), **(properties or {})},
             node_properties or {},
+            namesrv_properties or {},
         )
         plan.check()
         if clock not in ("real", "virtual"):

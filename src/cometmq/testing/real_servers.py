@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
-from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
 from cometmq.testing.ports import HeldPort
 from cometmq.testing.servers import (
@@ -101,23 +100,23 @@ class RealServers:
 
     async def _new_name_server(self, name: str) -> NameServer:
         directory = self.directory / name
-        server = NameServer(
-            NamesrvConfig(
-                listen_port=self._ports[name].port,
-                bind_address=_LOOPBACK,
-                kv_config_path=directory / "kvConfig.json",
-                config_store_path=directory / "namesrv.properties",
-                **self._metrics(),
-            )
-        )
+        properties = {
+            "listenPort": str(self._ports[name].port),
+            "bindAddress": _LOOPBACK,
+            "kvConfigPath": str(directory / "kvConfig.json"),
+            "configStorePath": str(directory / "namesrv.properties"),
+            **self._metrics(),
+            **self._plan.namesrv_properties,
+        }
+        server = NameServer(*namesrv_configs(properties, source="namesrv_properties"))
         await server.start()
         return server
 
-    def _metrics(self) -> dict[str, Any]:
+    def _metrics(self) -> dict[str, str]:
         """Return the keys by which name servers tell metrics, too, where the brokers do."""
         if self._plan.properties.get("metricsExporterType") != "PROM":
             return {}
-        return {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+        return {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
 
     async def _new_broker(self, name: str) -> Broker:
         port = self._ports[name].port

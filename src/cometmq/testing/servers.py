@@ -21,7 +21,8 @@ _REGISTERED_WITHIN_S: Final = 60.0
 class ClusterPlan(NamedTuple):
     """Says which servers a cluster has, and with which settings.
 
-    `properties` are for every broker, `node_properties` for the broker of the node that is named.
+    `properties` are for every broker, `node_properties` for the broker of the node that is named,
+    `namesrv_properties` for every name server.
     """
 
     name_servers: int = 1
@@ -30,6 +31,7 @@ class ClusterPlan(NamedTuple):
     master_role: str = "ASYNC_MASTER"
     properties: Mapping[str, str] = {}
     node_properties: Mapping[str, Mapping[str, str]] = {}
+    namesrv_properties: Mapping[str, str] = {}
 
     def name_server_names(self) -> list[str]:
         return [name_server_name(index) for index in range(self.name_servers)]

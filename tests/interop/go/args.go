@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/apache/rocketmq-client-go/v2/primitive"
 )
 
 // arguments of the form --name=value.
@@ -26,6 +28,13 @@ func (a arguments) text(name, otherwise string) string {
 		return value
 	}
 	return otherwise
+}
+
+// credentials by which a client signs; without an access key it does not.
+func (a arguments) credentials() primitive.Credentials {
+	return primitive.Credentials{
+		AccessKey: a.text("access-key", ""), SecretKey: a.text("secret-key", ""),
+	}
 }
 
 func (a arguments) number(name string, otherwise int) int {

@@ -93,6 +93,8 @@ func (c *consumption) start(args arguments, name string) (rocketmq.PushConsumer,
 		consumer.WithNameServer(primitive.NamesrvAddr{args.text("namesrv", "")}),
 		consumer.WithGroupName(args.text("group", "")),
 		consumer.WithInstance(name),
+		consumer.WithCredentials(args.credentials()),
+		consumer.WithConsumerOrder(args.text("orderly", "false") == "true"),
 		consumer.WithConsumeFromWhere(from),
 		consumer.WithMaxReconsumeTimes(int32(args.number("max-reconsume-times", -1))),
 	)
@@ -115,6 +117,9 @@ func (c *consumption) start(args arguments, name string) (rocketmq.PushConsumer,
 			if c.received.Add(1) >= c.expected {
 				c.once.Do(func() { close(c.done) })
 			}
+		}
+		if failed && args.text("orderly", "false") == "true" {
+			return consumer.SuspendCurrentQueueAMoment, nil
 		}
 		if failed {
 			return consumer.ConsumeRetryLater, nil

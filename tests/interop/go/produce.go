@@ -35,6 +35,7 @@ func produce(args arguments) error {
 		producer.WithNameServer(primitive.NamesrvAddr{args.text("namesrv", "")}),
 		producer.WithGroupName(args.text("group", "interop-producer")),
 		producer.WithInstanceName(args.text("member", "producer")),
+		producer.WithCredentials(args.credentials()),
 		// One that is repeated because its answer was late would come twice.
 		producer.WithSendMsgTimeout(60 * time.Second),
 		producer.WithRetry(2),

@@ -16,7 +16,14 @@ from cometmq.protocol.command import (
 )
 from cometmq.protocol.frame import FrameDecoder
 from cometmq.protocol.header import Header
-from cometmq.protocol.request_type import RawBody, RequestType, Resource, ResourceKind, Right
+from cometmq.protocol.request_type import (
+    ANY_ACCOUNT,
+    RawBody,
+    RequestType,
+    Resource,
+    ResourceKind,
+    Right,
+)
 from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
@@ -33,7 +40,14 @@ class EchoHeader(Header):
 
 # The row of requests that tests make; the code is one of Java's, the rest is ours.
 ECHO_REQUEST = RequestType(
-    ECHO, EchoHeader, RawBody(), EchoHeader, RawBody(), Right.NONE, Resource(ResourceKind.CLUSTER)
+    ECHO,
+    EchoHeader,
+    RawBody(),
+    EchoHeader,
+    RawBody(),
+    Right.NONE,
+    Resource(ResourceKind.CLUSTER),
+    actions=ANY_ACCOUNT,
 )
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from cometmq.access.config import AccessConfig
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import Broker
 from cometmq.errors import CometMQError
-from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
 from cometmq.testing.servers import (
     HA_PORT_DISTANCE,
@@ -132,16 +131,20 @@ class VirtualServers:
 
     async def _new_name_server(self, name: str) -> NameServer:
         node, directory = self.node(name), self.directory / name
-        config = NamesrvConfig(
-            listen_port=_NAME_SERVER_PORT,
-            bind_address=node.host,
-            admin_from=_ALL_NODES,
-            kv_config_path=directory / "kvConfig.json",
-            config_store_path=directory / "namesrv.properties",
-        )
+        properties = {
+            "listenPort": str(_NAME_SERVER_PORT),
+            "bindAddress": node.host,
+            "adminFrom": _ALL_NODES,
+            # Each node is a host of its own.
+            "protectedMode": "false",
+            "kvConfigPath": str(directory / "kvConfig.json"),
+            "configStorePath": str(directory / "namesrv.properties"),
+            **self._plan.namesrv_properties,
+        }
+        configs = namesrv_configs(properties, source="namesrv_properties")
 
         async def started() -> NameServer:
-            server = NameServer(config, AccessConfig(protected_mode=False))
+            server = NameServer(*configs)
             await server.start()
             return server
 

@@ -3,14 +3,16 @@ package cometmq.interop;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Arguments of the form {@code --name=value}. */
+/** A scenario and its arguments of the form {@code --name=value}. */
 final class Args {
     /** What a call may take on a machine that is busy with something else. */
     static final int PATIENCE_MS = 60_000;
 
     private final Map<String, String> values = new HashMap<>();
+    private final String scenario;
 
     Args(String[] argv) {
+        scenario = argv[0];
         for (int i = 1; i < argv.length; i++) {
             int equals = argv[i].indexOf('=');
             if (!argv[i].startsWith("--") || equals < 0) {
@@ -18,6 +20,10 @@ final class Args {
             }
             values.put(argv[i].substring(2, equals), argv[i].substring(equals + 1));
         }
+    }
+
+    String scenario() {
+        return scenario;
     }
 
     String text(String name) {

@@ -20,9 +20,9 @@ final class Ask {
 
     void run() throws Exception {
         Produce messages = new Produce(args);
-        DefaultMQProducer producer = new DefaultMQProducer(args.text("group", "interop-requester"));
-        producer.setNamesrvAddr(args.text("namesrv"));
-        producer.setMqClientApiTimeout(Args.PATIENCE_MS);
+        DefaultMQProducer producer = new DefaultMQProducer(
+            args.text("group", "interop-requester"), Access.hook(args));
+        Access.reach(producer, args);
         producer.setInstanceName(args.text("member", "requester"));
         producer.start();
         int failed = 0;

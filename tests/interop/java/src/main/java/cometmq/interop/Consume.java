@@ -5,9 +5,12 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Predicate;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
@@ -40,9 +43,9 @@ final class Consume {
         int count = args.number("members", 1);
         try {
             if (args.flag("reply")) {
-                replier = new DefaultMQProducer(args.text("group") + "-replies");
-                replier.setNamesrvAddr(args.text("namesrv"));
-                replier.setMqClientApiTimeout(Args.PATIENCE_MS);
+                replier = new DefaultMQProducer(
+                    args.text("group") + "-replies", Access.hook(args));
+                Access.reach(replier, args);
                 replier.setInstanceName("replier");
                 replier.start();
             }
@@ -94,10 +97,9 @@ final class Consume {
 
     private DefaultMQPushConsumer start(String member) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
-            args.text("namespace", null), args.text("group"), null,
+            args.text("namespace", null), args.text("group"), Access.hook(args),
             new AllocateMessageQueueAveragely(), args.flag("trace"), null);
-        consumer.setNamesrvAddr(args.text("namesrv"));
-        consumer.setMqClientApiTimeout(Args.PATIENCE_MS);
+        Access.reach(consumer, args);
         consumer.setInstanceName(member);
         consumer.setConsumeFromWhere("last".equals(args.text("from", "first"))
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -112,7 +114,7 @@ final class Consume {
         }
         int expected = args.number("expected", Integer.MAX_VALUE);
         long delayMs = args.millis("delay-ms", 0);
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+        Predicate<List<MessageExt>> listener = messages -> {
             boolean failed = false;
             for (MessageExt message : messages) {
                 new Event("message").with("member", member).with(message).print();
@@ -123,11 +125,25 @@ final class Consume {
                     done.countDown();
                 }
             }
-            return failed
-                ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+            return !failed;
+        };
+        listen(consumer, listener);
         consumer.start();
         return consumer;
+    }
+
+    private void listen(DefaultMQPushConsumer consumer, Predicate<List<MessageExt>> listener) {
+        if (args.flag("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                listener.test(messages)
+                    ? ConsumeOrderlyStatus.SUCCESS
+                    : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+                listener.test(messages)
+                    ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                    : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        }
     }
 
     private boolean fails(MessageExt message) {

@@ -9,8 +9,9 @@ import java.nio.charset.StandardCharsets;
  * Client program of the interop suite, JSON lines on standard output. It runs one scenario after
  * the other, as starting a JVM takes longer than most of them: each line of standard input is
  * {@code <scenario> --name=value ...}, separated by tabs, and each scenario is over when it is done
- * and a line {@code end} came; the event {@code ended} says so. The same source is compiled against
- * the 4.9 and the 5.x client.
+ * and a line {@code end} came; the event {@code ended} says so. With {@code may-fail=true} a scenario
+ * that fails prints the event {@code failed}, else it ends the program. The same source is compiled
+ * against the 4.9 and the 5.x client.
  */
 public final class Main {
     private static final String END = "end";
@@ -25,7 +26,16 @@ public final class Main {
         try {
             for (String line = IN.readLine(); line != null; line = IN.readLine()) {
                 toldToEnd = false;
-                run(line.split("\t"));
+                Args args = new Args(line.split("\t"));
+                try {
+                    run(args);
+                } catch (Exception failure) {
+                    if (!args.flag("may-fail")) {
+                        throw failure;
+                    }
+                    new Event("failed").with("error", failure).print();
+                    new Event("summary").with("failed", 1).print();
+                }
                 awaitEnd();
                 new Event("ended").print();
             }
@@ -48,9 +58,8 @@ public final class Main {
         }
     }
 
-    private static void run(String[] argv) throws Exception {
-        Args args = new Args(argv);
-        switch (argv[0]) {
+    private static void run(Args args) throws Exception {
+        switch (args.scenario()) {
             case "produce":
                 new Produce(args).run();
                 break;
@@ -76,7 +85,7 @@ public final class Main {
                 new Sign(args).run();
                 break;
             default:
-                throw new IllegalArgumentException("unknown scenario " + argv[0]);
+                throw new IllegalArgumentException("unknown scenario " + args.scenario());
         }
     }
 }

@@ -50,9 +50,8 @@ final class Produce {
     void run() throws Exception {
         String group = args.text("group", "interop-producer");
         DefaultMQProducer producer = new DefaultMQProducer(
-            args.text("namespace", null), group, null, args.flag("trace"), null);
-        producer.setNamesrvAddr(args.text("namesrv"));
-        producer.setMqClientApiTimeout(Args.PATIENCE_MS);
+            args.text("namespace", null), group, Access.hook(args), args.flag("trace"), null);
+        Access.reach(producer, args);
         producer.setInstanceName(args.text("member", "producer"));
         producer.setSendMsgTimeout(Args.PATIENCE_MS);
         producer.start();

@@ -119,9 +119,9 @@ final class Queues {
     }
 
     private DefaultMQPullConsumer start() throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.text("group", "interop-pull"));
-        consumer.setNamesrvAddr(args.text("namesrv"));
-        consumer.setMqClientApiTimeout(Args.PATIENCE_MS);
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(
+            args.text("group", "interop-pull"), Access.hook(args));
+        Access.reach(consumer, args);
         consumer.setInstanceName(args.text("member", "pull"));
         consumer.start();
         return consumer;

@@ -25,9 +25,9 @@ final class Transact {
 
     void run() throws Exception {
         Produce messages = new Produce(args);
-        TransactionMQProducer producer = new TransactionMQProducer(args.text("group"));
-        producer.setNamesrvAddr(args.text("namesrv"));
-        producer.setMqClientApiTimeout(Args.PATIENCE_MS);
+        TransactionMQProducer producer = new TransactionMQProducer(
+            args.text("group"), Access.hook(args));
+        Access.reach(producer, args);
         producer.setInstanceName(args.text("member", "transact"));
         producer.setSendMsgTimeout(Args.PATIENCE_MS);
         producer.setTransactionListener(new Listener());

@@ -1,0 +1,30 @@
+"""Say who may send what, of the request table and apart from `cometmq.access`."""
+
+from __future__ import annotations
+
+from tests.access.actors import Actor
+from tests.access.samples import Sample, named
+
+from cometmq.protocol.request_type import ResourceKind, Right
+
+
+def may(acl: int, actor: Actor, sample: Sample) -> bool:
+    """Return whether a server with ACL 1.0 or 2.0 lets the account send the request."""
+    if actor.is_admin:
+        return True
+    return _may_1(actor, sample) if acl == 1 else _may_2(actor, sample)
+
+
+def _may_1(actor: Actor, sample: Sample) -> bool:
+    right = sample.row.right
+    if right is Right.NONE:
+        return True
+    if right in (Right.ADMIN, Right.BROKER):
+        return False
+    action = right.name.capitalize()
+    owned = {ResourceKind.TOPIC: actor.topic, ResourceKind.GROUP: actor.group}
+    return all(action in owned[resource.kind] for resource, _ in named(sample))
+
+
+def _may_2(actor: Actor, sample: Sample) -> bool:
+    raise NotImplementedError
