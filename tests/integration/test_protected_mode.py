@@ -17,7 +17,6 @@ from cometmq.errors import CometMQError, RemoteError
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.protocol import requests
-from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.replication import FrameReader, encode_report, encode_token
 from cometmq.remoting.client import RemotingClient
@@ -52,8 +51,7 @@ async def asked(cluster: Cluster, node: str, address: str) -> str:
             row = requests.GET_BROKER_RUNTIME_INFO
             await client.ask(address, row, NoHeader(), what="the state of the broker")
         except RemoteError as error:
-            assert error.code == ResponseCode.NO_PERMISSION
-            return str(error)
+            return f"{error.code} {error}"
         finally:
             await client.close()
         return ""
@@ -67,6 +65,7 @@ def test_a_broker_without_access_control_serves_its_own_machine_only() -> None:
         assert await asked(cluster, BROKER, address) == ""
         for _ in range(50):
             refusal = await asked(cluster, "elsewhere", address)
+            assert refusal.startswith("16 ")
             assert "this broker serves only its own machine" in refusal
             assert "protectedMode=false" in refusal
 
@@ -161,11 +160,13 @@ def test_the_log_is_for_slaves_of_the_own_machine_and_listed_ones() -> None:
         assert b"secret" in own.copied
         for _ in range(30):
             stranger = await copier(cluster, "elsewhere", encode_report(0))
-            assert stranger.lost.done() and not stranger.came
+            assert stranger.lost.done()
+            assert not stranger.came
 
     lines = play(scene)
     refusals = [line for line in lines if line["event"] == "connections for slaves refused"]
-    assert len(refusals) == 1 and "slavesFrom" in refusals[0]["reason"]
+    assert len(refusals) == 1
+    assert "slavesFrom" in refusals[0]["reason"]
 
     async def with_a_listed_one(cluster: Cluster) -> None:
         await fill(cluster)
@@ -196,7 +197,8 @@ def test_a_strangers_reports_acknowledge_nothing() -> None:
         lying = await copier(cluster, "elsewhere", encode_report(end), encode_report(end))
         assert lying.lost.done()
         master = cluster.broker(BROKER).copies.master
-        assert master is not None and master.acknowledged_by(1) == -1
+        assert master is not None
+        assert master.acknowledged_by(1) == -1
 
     play(scene, properties={**PROTECTED, "brokerRole": "SYNC_MASTER"})
 
@@ -207,7 +209,8 @@ def with_proof(scene: Callable[[Cluster, Any], Awaitable[None]]) -> list[dict[st
     async def run(cluster: Cluster) -> None:
         await fill(cluster)
         copies = cluster.broker(BROKER).copies
-        assert copies.master is not None and copies.master.admission is not None
+        assert copies.master is not None
+        assert copies.master.admission is not None
         copies.master.admission.needs_proof = True
         await scene(cluster, copies.master.admission)
 
@@ -221,7 +224,8 @@ def test_with_access_control_a_token_admits_once_and_for_a_short_time() -> None:
         slave = await copier(cluster, "slave", token[:5], token[5:20], token[20:], encode_report(0))
         assert b"secret" in slave.copied
         again = await copier(cluster, "slave", token + encode_report(0))
-        assert again.lost.done() and not again.came
+        assert again.lost.done()
+        assert not again.came
         late = encode_token(admission.issue())
         await asyncio.sleep(11)
         assert (await copier(cluster, "slave", late + encode_report(0))).lost.done()
@@ -234,7 +238,8 @@ def test_with_access_control_nobody_copies_without_a_proof(says: bytes) -> None:
     async def scene(cluster: Cluster, _: Any) -> None:
         for node in ("elsewhere", BROKER):
             stranger = await copier(cluster, node, says)
-            assert stranger.lost.done() and not stranger.came
+            assert stranger.lost.done()
+            assert not stranger.came
 
     lines = with_proof(scene)
     assert [line["event"] for line in lines].count("connections for slaves refused") == 1

@@ -346,7 +346,7 @@ class Broker:
         await self._opened(Filters(parts))
         await self._opened(Pulls(parts, traffic))
         await self._opened(
-            Operation(parts, self._given, traffic, delays.messages, self.transactions)
+            Operation(parts, self._given, self.access, traffic, delays.messages, self.transactions)
         )
         if self._monitoring is not None:
             from cometmq.broker.metrics.service import Metrics

@@ -185,6 +185,22 @@ def unknown_keys(properties: Mapping[str, str], *classes: type) -> list[str]:
     return sorted(set(properties) - known)
 
 
+# Stands for a secret where a configuration is shown.
+HIDDEN: Final = "******"
+# Names of secrets among the keys that no config class has.
+_SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|credential", re.IGNORECASE)
+
+
+def secret_keys(cls: type) -> set[str]:
+    """Return the keys of a config class whose values are secrets (`secret` in their metadata)."""
+    assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
+    return {
+        field.metadata.get("key") or _camel(field.name)
+        for field in dataclasses.fields(cls)
+        if field.metadata.get("secret")
+    }
+
+
 class Configuration:
     """Holds config objects and the keys that they do not know: all that a process was given.
 
@@ -210,8 +226,16 @@ class Configuration:
             merged.update(to_properties(config))
         return merged
 
+    def shown(self) -> dict[str, str]:
+        """Return what requests may see of it: every key in force, with the secrets hidden."""
+        secrets = {key for config in self._configs for key in secret_keys(type(config))}
+        return {
+            key: HIDDEN if text and (key in secrets or _SECRET.search(key)) else text
+            for key, text in self.properties().items()
+        }
+
     def text(self) -> str:
-        """Return what `-p` prints and GET_BROKER_CONFIG or GET_NAMESRV_CONFIG answer."""
+        """Return what `-p` prints and a file keeps: every key in force, the secrets, too."""
         return format_properties(self.properties())
 
     def update(self, changes: Mapping[str, str], source: str | None = None) -> dict[str, str]:

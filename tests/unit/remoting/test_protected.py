@@ -77,7 +77,14 @@ async def test_a_stranger_is_told_why_and_what_to_do_and_nothing_is_served() -> 
     (answer,) = await line.flushed()
     assert (answer.opaque, answer.code) == (7, ResponseCode.NO_PERMISSION)
     assert answer.remark is not None
-    for part in ("this broker", "10.0.0.9", "container", "aclEnable", "protectedMode=false", "--open"):
+    for part in (
+        "this broker",
+        "10.0.0.9",
+        "container",
+        "aclEnable",
+        "protectedMode=false",
+        "--open",
+    ):
         assert part in answer.remark
     assert SERVED == []
     assert table.refused == {(UNSERVED, ResponseCode.NO_PERMISSION): 2}
