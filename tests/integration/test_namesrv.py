@@ -387,7 +387,12 @@ async def test_the_configuration_is_shown_and_updated(tmp_path: Path) -> None:
         answer = await peer.ask(code, body=b"kvConfigPath=/etc/passwd")
         assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
         # Not black-listed, and no key for requests all the same.
-        for line in (b"aclEnable=false", b"protectedMode=false", b"bindAddress=0.0.0.0", b"a.b=/c"):
+        for line in (
+            b"metricsFrom=::/0",
+            b"protectedMode=false",
+            b"bindAddress=0.0.0.0",
+            b"a.b=/c",
+        ):
             answer = await peer.ask(code, body=line)
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert "cannot be changed while the name server runs" in str(answer.remark) or (

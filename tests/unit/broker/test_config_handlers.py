@@ -16,6 +16,7 @@ from tests.unit.broker.broker_box import HOST, Client
 from tests.unit.store.store_box import ManualClock
 from tests.waits import until
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, ConfigHandlers, GivenConfig
 from cometmq.broker.topics.topics import TopicManager
@@ -73,7 +74,8 @@ class Desk:
             topics=self.topics,
         )
         self.handlers = Handlers()
-        ConfigHandlers(cast("Any", parts), given).register(self.handlers)
+        access = from_properties(AccessConfig, given.properties)
+        ConfigHandlers(cast("Any", parts), given, access).register(self.handlers)
         self.client = Client(cast("Any", self), host=HOST)
 
     @property
