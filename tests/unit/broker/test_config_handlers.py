@@ -235,7 +235,6 @@ async def test_secrets_are_not_shown_and_stay_in_the_file(
     # Whoever guesses it learns nothing, and what was shown may be sent back.
     for key, value in secrets.items():
         assert (await desk.update(**{key: value})).code == ERROR
-        assert (await desk.update(**{key: "******", "maxGroups": 10})).code in {0, FORBIDDEN}
     assert lines in desk.kept
 
 
