@@ -12,11 +12,12 @@ the opaque and the tail of UNIQ_KEY, and both carry the same ten decimal digits.
 from __future__ import annotations
 
 import json
-import socket
 import struct
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+from benchmarks.door import OPEN, Door
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -79,10 +80,6 @@ def encode_frame(header: bytes, body: bytes = b"") -> bytes:
     return _LENGTHS.pack(4 + len(header) + len(body), len(header)) + header + body
 
 
-def encode_request(code: int, ext: dict[str, str], opaque: int) -> bytes:
-    return encode_frame(_request_header(code, ext, str(opaque)).encode())
-
-
 def send_template(topic: str, queue_id: int, body_bytes: int, unique_prefix: str) -> SendTemplate:
     """Make a send as `DefaultMQProducer` makes it (compared with a frame the 5.3.3 client sent).
 
@@ -91,7 +88,34 @@ def send_template(topic: str, queue_id: int, body_bytes: int, unique_prefix: str
     ten digits that follow make up its 32.
     """
     assert len(unique_prefix) == 32 - OPAQUE_DIGITS
-    ext = {
+    ext = _send_ext(topic, queue_id, f"{unique_prefix}{_PLACEHOLDER}")
+    header = _request_header(SEND_MESSAGE_V2, ext, _PLACEHOLDER).encode()
+    parts = encode_frame(header, b"m" * body_bytes).split(_PLACEHOLDER.encode())
+    assert len(parts) == 3, "exactly two variable spots"
+    return SendTemplate(*parts)
+
+
+def signed_sends(
+    topic: str, queue_id: int, body_bytes: int, door: Door, count: int
+) -> list[tuple[bytes, bytes]]:
+    """Make `count` sends as above but for their opaques, which nobody signs.
+
+    Each is the bytes before and after the opaque's ten digits. They have unique ids of their own,
+    so they are signed beforehand; with a door without an account they are not signed.
+    """
+    body = b"m" * body_bytes
+    prefix = unique_prefix()
+    sends = []
+    for number in range(FIRST_OPAQUE, FIRST_OPAQUE + count):
+        ext = door.signed(_send_ext(topic, queue_id, f"{prefix}{number}"), body)
+        header = _request_header(SEND_MESSAGE_V2, ext, _PLACEHOLDER).encode()
+        before, after = encode_frame(header, body).split(_PLACEHOLDER.encode())
+        sends.append((before, after))
+    return sends
+
+
+def _send_ext(topic: str, queue_id: int, unique_key: str) -> dict[str, str]:
+    return {
         "a": "benchmark_producer",
         "b": topic,
         "c": DEFAULT_TOPIC,
@@ -100,16 +124,12 @@ def send_template(topic: str, queue_id: int, body_bytes: int, unique_prefix: str
         "f": "0",
         "g": str(time.time_ns() // 1_000_000),
         "h": "0",
-        "i": f"UNIQ_KEY\x01{unique_prefix}{_PLACEHOLDER}\x02WAIT\x01true\x02",
+        "i": f"UNIQ_KEY\x01{unique_key}\x02WAIT\x01true\x02",
         "j": "0",
         "k": "false",
         "m": "false",
         "n": BROKER_NAME,
     }
-    header = _request_header(SEND_MESSAGE_V2, ext, _PLACEHOLDER).encode()
-    parts = encode_frame(header, b"m" * body_bytes).split(_PLACEHOLDER.encode())
-    assert len(parts) == 3, "exactly two variable spots"
-    return SendTemplate(*parts)
 
 
 def decode_response(frame: bytes) -> Response:
@@ -129,9 +149,11 @@ def decode_response(frame: bytes) -> Response:
 class ControlConnection:
     """Keeps one blocking connection around a measurement: topics, offsets, a probing send."""
 
-    def __init__(self, address: tuple[str, int], timeout_seconds: float = 10.0) -> None:
-        self._socket = socket.create_connection(address, timeout=timeout_seconds)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(
+        self, address: tuple[str, int], timeout_seconds: float = 10.0, door: Door = OPEN
+    ) -> None:
+        self._socket = door.connect(address, timeout_seconds)
+        self._door = door
         self._opaque = FIRST_OPAQUE
 
     def __enter__(self) -> Self:
@@ -145,15 +167,16 @@ class ControlConnection:
     ) -> None:
         self._socket.close()
 
-    def call(self, code: int, ext: dict[str, str]) -> Response:
+    def call(self, code: int, ext: dict[str, str], body: bytes = b"") -> Response:
         self._opaque += 1
-        return self._exchange(encode_request(code, ext, self._opaque))
+        header = _request_header(code, self._door.signed(ext, body), str(self._opaque))
+        return self._exchange(encode_frame(header.encode(), body))
 
     def send(self, topic: str, queue_id: int, body_bytes: int) -> Response:
         """Send one message and return its answer; the broker creates an unknown topic."""
         self._opaque += 1
-        template = send_template(topic, queue_id, body_bytes, unique_prefix())
-        return self._exchange(template.frame(self._opaque))
+        [(before, after)] = signed_sends(topic, queue_id, body_bytes, self._door, 1)
+        return self._exchange(before + b"%d" % self._opaque + after)
 
     def stored_messages(self, topic: str) -> int:
         """Return the sum of the queues' maximum offsets (the next offsets to be written)."""

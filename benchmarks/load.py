@@ -30,14 +30,17 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from benchmarks.door import OPEN, Door, LoadSocket, for_load
 from benchmarks.frames import (
     FIRST_OPAQUE,
     MAX_OPAQUE,
+    OPAQUE_DIGITS,
     QUEUES_PER_TOPIC,
     SUCCESS,
     BenchmarkError,
     decode_response,
     send_template,
+    signed_sends,
     unique_prefix,
 )
 
@@ -49,6 +52,8 @@ _SUCCESS_MARK_SPAN = 24
 """Both brokers write `code` first; further back only the full decoder looks for it."""
 
 _SOCKET_BUFFER_BYTES = 1 << 20
+_REPEATED_SENDS = 1_000
+"""For each queue."""
 _LENGTH = struct.Struct(">I")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -68,6 +73,9 @@ class LoadConfig:
     """Run on this core only."""
     sends: int | None = None
     """Stop after exactly so many sends, however early in the measured seconds that is."""
+    door: Door = OPEN
+    repeat_ids: bool = False
+    """Repeat the unique ids of 4,000 messages, whose signatures are made beforehand."""
 
 
 @dataclass(slots=True)
@@ -95,7 +103,7 @@ class _Connection:
 
     __slots__ = ("probe_mark", "probe_sent_ns", "socket", "tail", "unsent")
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: LoadSocket) -> None:
         self.socket = connected
         self.tail = b""
         self.unsent = b""
@@ -164,11 +172,9 @@ class Generator:
 
     def _connect_all(self) -> None:
         for _ in range(self._config.connections):
-            connected = socket.create_connection((self._config.host, self._config.port), timeout=10)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected = self._config.door.connect((self._config.host, self._config.port), 10)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
-            connected.setblocking(False)
-            self._connections[connected.fileno()] = _Connection(connected)
+            self._connections[connected.fileno()] = _Connection(for_load(connected))
             self._epoll.register(connected.fileno(), select.EPOLLIN)
 
     def _close_all(self) -> None:
@@ -200,7 +206,10 @@ class Generator:
                     self._receive(connection)
 
     def _receive(self, connection: _Connection) -> None:
-        data = connection.socket.recv(self._receive_bytes)
+        try:
+            data = connection.socket.recv(self._receive_bytes)
+        except BlockingIOError:  # what came belongs to TLS itself
+            return
         now_ns = time.perf_counter_ns()
         if not data:
             raise BenchmarkError("the server closed a connection in the middle of the run")
@@ -239,19 +248,13 @@ class Generator:
             if not count:
                 return
         self._next_opaque = first + count
-        templates = self._templates
-        parts: list[bytes] = []
-        for opaque in range(first, first + count):
-            head, middle, tail = templates[opaque & 3]
-            digits = b"%d" % opaque
-            parts += (head, digits, middle, digits, tail)
+        block = self._frames(first, count)
         if not connection.probe_mark:
             # A random place in the burst: the first send would always see the shortest queue.
             probe = first if count == 1 else first + int(random.random() * count)
             connection.probe_mark = b'"opaque":%d' % probe
             connection.probe_sent_ns = time.perf_counter_ns()
         self._outstanding += count
-        block = b"".join(parts)
         if connection.unsent:
             connection.unsent += block
             return
@@ -263,8 +266,20 @@ class Generator:
             connection.unsent = block[sent:]
             self._epoll.modify(connection.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
+    def _frames(self, first: int, count: int) -> bytes:
+        templates = self._templates
+        parts: list[bytes] = []
+        for opaque in range(first, first + count):
+            head, middle, tail = templates[opaque & 3]
+            digits = b"%d" % opaque
+            parts += (head, digits, middle, digits, tail)
+        return b"".join(parts)
+
     def _flush(self, connection: _Connection) -> None:
-        sent = connection.socket.send(connection.unsent)
+        try:
+            sent = connection.socket.send(connection.unsent)
+        except BlockingIOError:
+            return
         connection.unsent = connection.unsent[sent:]
         if not connection.unsent:
             self._epoll.modify(connection.socket.fileno(), select.EPOLLIN)
@@ -314,6 +329,33 @@ class Generator:
         )
 
 
+class RepeatingGenerator(Generator):
+    """Sends messages that are signed beforehand, over and over.
+
+    To sign each send would cost the generator as much as the rest of its work.
+    """
+
+    def __init__(self, config: LoadConfig) -> None:
+        super().__init__(config)
+        by_queue = [
+            signed_sends(config.topic, queue_id, config.body_bytes, config.door, _REPEATED_SENDS)
+            for queue_id in range(QUEUES_PER_TOPIC)
+        ]
+        # Message n goes to queue n modulo 4, as in other loads.
+        self._sends = [send for sends in zip(*by_queue, strict=True) for send in sends]
+        before, after = self._sends[0]
+        self._frame_bytes = len(before) + len(after) + OPAQUE_DIGITS
+
+    def _frames(self, first: int, count: int) -> bytes:
+        sends = self._sends
+        size = len(sends)
+        parts: list[bytes] = []
+        for opaque in range(first, first + count):
+            before, after = sends[opaque % size]
+            parts += (before, b"%d" % opaque, after)
+        return b"".join(parts)
+
+
 def process_cpu_seconds(pid: int) -> float:
     """Return the user and system time of a process, of all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -339,8 +381,17 @@ def main() -> int:
     parser.add_argument("--cpu", type=int, help="run on this core only")
     parser.add_argument("--sends", type=int, help="stop after so many; default: no limit")
     parser.add_argument("--server-pid", type=int, help="account this process's CPU time")
+    parser.add_argument("--repeat-ids", action="store_true", help="4,000 messages over and over")
+    parser.add_argument("--access-key", default="", help="sign; with --repeat-ids only")
+    parser.add_argument("--secret-key", default="")
+    parser.add_argument("--tls", action="store_true")
+    given = vars(parser.parse_args())
+    door = Door(given.pop("access_key"), given.pop("secret_key"), given.pop("tls"))
+    if door.access_key and not given["repeat_ids"]:
+        parser.error("--access-key needs --repeat-ids: signatures are made beforehand")
+    config = LoadConfig(**given, door=door)
     try:
-        result = Generator(LoadConfig(**vars(parser.parse_args()))).run()
+        result = (RepeatingGenerator if config.repeat_ids else Generator)(config).run()
     except (BenchmarkError, OSError) as error:
         print(f"load: {error}", file=sys.stderr)
         return 1

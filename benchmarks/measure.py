@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from benchmarks.door import OPEN, Door
 from benchmarks.frames import SUCCESS, BenchmarkError, ControlConnection
 from benchmarks.load import LoadResult
 from benchmarks.peers import ROOT
@@ -91,21 +92,23 @@ class Target(Protocol):
         ...
 
 
-def create_topic(peer: Target, row: Row) -> None:
+def create_topic(peer: Target, row: Row, door: Door = OPEN) -> None:
     """Make the broker create the row's topic from TBW102, by a first send."""
-    with ControlConnection(peer.address) as connection:
+    with ControlConnection(peer.address, door=door) as connection:
         response = connection.send(row.topic, 0, row.body_bytes)
     if response.code != SUCCESS:
         raise BenchmarkError(f"{peer.label}, {row.topic}: {response.code} {response.remark}")
 
 
-def measure_stored(peer: Target, row: Row, *, ramp_seconds: float, seconds: float) -> Measurement:
+def measure_stored(
+    peer: Target, row: Row, *, ramp_seconds: float, seconds: float, door: Door | None = None
+) -> Measurement:
     """Load a broker and count what it stored. The row's topic must exist."""
     os.sync()  # the other broker's dirty pages are written now, not during this round
-    with ControlConnection(peer.address) as connection:
+    with ControlConnection(peer.address, door=door or OPEN) as connection:
         before = _settled_count(connection, row.topic)
-    load = run_load(peer, row, ramp_seconds=ramp_seconds, seconds=seconds)
-    with ControlConnection(peer.address) as connection:
+    load = run_load(peer, row, ramp_seconds=ramp_seconds, seconds=seconds, door=door)
+    with ControlConnection(peer.address, door=door or OPEN) as connection:
         deadline = time.monotonic() + STORED_LIMIT_SECONDS
         stored = connection.stored_messages(row.topic) - before
         while stored < load.acked_total and time.monotonic() < deadline:
@@ -120,9 +123,18 @@ def send_exactly(peer: Target, row: Row, sends: int) -> LoadResult:
 
 
 def run_load(
-    peer: Target, row: Row, *, ramp_seconds: float, seconds: float, sends: int | None = None
+    peer: Target,
+    row: Row,
+    *,
+    ramp_seconds: float,
+    seconds: float,
+    sends: int | None = None,
+    door: Door | None = None,
 ) -> LoadResult:
-    """Run the generator in its own process. Raises BenchmarkError with the text that it printed."""
+    """Run the generator in its own process. Raises BenchmarkError with the text that it printed.
+
+    With a door, also an open one, it repeats messages whose signatures are made beforehand.
+    """
     host, port = peer.address
     arguments = {
         "host": host,
@@ -143,6 +155,9 @@ def run_load(
     command = [sys.executable, "-m", "benchmarks.load"]
     for name, value in arguments.items():
         command += [f"--{name}", str(value)]
+    if door is not None:
+        keys = ["--access-key", door.access_key, "--secret-key", door.secret_key]
+        command += ["--repeat-ids", *keys, *(["--tls"] if door.tls else [])]
     with _confined(peer.pid, cpu):
         done = subprocess.run(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

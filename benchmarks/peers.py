@@ -28,6 +28,7 @@ from tests.interop.peers import (
     java_classpath,
 )
 
+from benchmarks.door import OPEN, Door
 from benchmarks.frames import BROKER_NAME, SUCCESS, BenchmarkError, ControlConnection
 from cometmq import _compiled
 
@@ -68,6 +69,8 @@ class Peer(ABC):
     """Keeps a server under test, with its files in `directory`. A context manager; use it once."""
 
     label: str
+    # How its first send gets in.
+    door = OPEN
     warmup_limit_seconds = 3.0
     """Longer warm-up per row changes nothing where no compiler works in the background."""
 
@@ -108,7 +111,9 @@ class Peer(ABC):
         self._prepare()
         with ThreadPoolExecutor(1, "first-send") as pool:
             began = time.perf_counter()
-            first_send = pool.submit(first_accepted_send, self.address, began, self._death)
+            first_send = pool.submit(
+                first_accepted_send, self.address, began, self._death, self.door
+            )
             try:
                 self._spawn()
             except BaseException as error:
@@ -297,13 +302,16 @@ class AckPeer(Peer):
 
 
 def first_accepted_send(
-    address: tuple[str, int], began: float, death: Callable[[], str | None]
+    address: tuple[str, int],
+    began: float,
+    death: Callable[[], str | None],
+    door: Door = OPEN,
 ) -> float:
     """Send until a send is accepted; return the `perf_counter` moment of that answer."""
     trouble = "never connected"
     while time.perf_counter() - began < START_LIMIT_SECONDS:
         try:
-            with ControlConnection(address) as connection:
+            with ControlConnection(address, door=door) as connection:
                 response = connection.send(PROBE_TOPIC, 0, 16)
                 if response.code == SUCCESS:
                     return time.perf_counter()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from tests.access.samples import DECOY, GROUP, TOPIC
+from tests.access.samples import GROUP, TOPIC
 
 from cometmq import Credentials
+from cometmq.protocol.request_type import ResourceKind
 
 # What accounts of ACL 2.0 may be allowed to do.
 ACTIONS: Final = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
@@ -34,6 +35,15 @@ class Actor(NamedTuple):
     def credentials(self) -> Credentials:
         # Java wants more than six characters of both.
         return Credentials(f"actor-{self.name}", f"secret-of-{self.name}")
+
+    def owned(self, kind: ResourceKind) -> tuple[str, ...]:
+        """Return what the account may do to the matrix's topic, its group, or the cluster."""
+        owned = {
+            ResourceKind.TOPIC: self.topic,
+            ResourceKind.GROUP: self.group,
+            ResourceKind.CLUSTER: self.cluster,
+        }
+        return owned[kind]
 
     def entries(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return the entries of the account's policy: each a resource with its actions."""
@@ -68,9 +78,9 @@ ACTORS_2: Final = (
 )
 
 
-def plain_acl(actors: Iterable[Actor] = ACTORS_1) -> str:
-    """Return the text of plain_acl.yml with the accounts."""
-    lines = ["accounts:"]
+def plain_acl_accounts(actors: Iterable[Actor]) -> str:
+    """Return the accounts as plain_acl.yml has them, below its line `accounts:`."""
+    lines = []
     for actor in actors:
         lines += [
             f"- accessKey: {actor.credentials.access_key}",
@@ -107,7 +117,3 @@ def policies(actor: Actor) -> dict[str, Any]:
         "subject": f"User:{actor.credentials.access_key}",
         "policies": [{"policyType": "Custom", "entries": entries}],
     }
-
-
-# An account that nobody uses, for requests that change accounts.
-DECOY_ACCOUNT: Final = Credentials(f"{DECOY}-account", f"{DECOY}-secret")

@@ -22,9 +22,12 @@ def _may_1(actor: Actor, sample: Sample) -> bool:
     if right in (Right.ADMIN, Right.BROKER):
         return False
     action = right.name.capitalize()
-    owned = {ResourceKind.TOPIC: actor.topic, ResourceKind.GROUP: actor.group}
-    return all(action in owned[resource.kind] for resource, _ in named(sample))
+    return all(action in actor.owned(resource.kind) for resource, _ in named(sample))
 
 
 def _may_2(actor: Actor, sample: Sample) -> bool:
-    raise NotImplementedError
+    row = sample.row
+    actions = {action.value for action in row.actions}
+    # What a request does with the cluster as a whole has no name in it, or the cluster's.
+    asked = [resource.kind for resource, _ in named(sample)] or [ResourceKind.CLUSTER]
+    return not actions or all(actions.intersection(actor.owned(kind)) for kind in asked)

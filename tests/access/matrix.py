@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from tests.access.actors import Actor
+from msgspec import structs
+from tests.access.actors import Actor, policies, user
 from tests.access.samples import Sample
 from tests.integration.raw_client import Command, RawClient
 
@@ -23,7 +25,12 @@ from cometmq import Credentials
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
+SIGNED_AT: Final = "SignedAt"
+NONCE: Final = "Nonce"
+# More than signatureMaxAgeSeconds.
+LONG_MS: Final = 3_600_000
 STRANGER: Final = Credentials("actor-unknown", "secret-of-unknown")
+_CREATE_USER, _CREATE_ACL = 3001, 3006
 # So many questions are under way on one connection.
 AT_ONCE: Final = 64
 
@@ -34,6 +41,8 @@ class Verdict(Enum):
     UNKNOWN = "unknown access key"
     FORGED = "wrong signature"
     DENIED = "no right"
+    # Java's servers read bodies before they check signatures.
+    UNREADABLE = "names cannot be read"
     EXPIRED = "too old"
     REPLAYED = "seen before"
 
@@ -46,8 +55,11 @@ _REFUSALS: Final = (
     (Verdict.FORGED, r"check signature failed"),
     (
         Verdict.DENIED,
-        r"no default permission for|no permission to access|need admin permission|is not permitted",
+        r"no (default )?permission for|no permission to access|need admin permission",
     ),
+    (Verdict.REPLAYED, r"not fresh: .*was repeated"),
+    (Verdict.EXPIRED, r"not fresh: .*clock"),
+    (Verdict.UNREADABLE, r"AclException|parse authorization context error"),
 )
 _REFUSING_CODES: Final = (1, 16)
 
@@ -111,14 +123,40 @@ def forgeries(sample: Sample, actor: Actor) -> Iterator[tuple[Question, Verdict]
     for name, text in ext.items():
         changed = {**proper, name: _changed(text)}
         yield Question(f"{name} changed", code, changed, body), Verdict.FORGED
-    # Java signs values only, so a field whose name changes is not noticed; but one that goes is.
-    for name in ext:
+    # A request without a field that it must have is refused for that: it cannot be read.
+    required = {field.encode_name for field in structs.fields(sample.row.header) if field.required}
+    for name in ext.keys() - required:
         if ext[name]:
             gone = {key: text for key, text in proper.items() if key != name}
             yield Question(f"{name} taken out", code, gone, body), Verdict.FORGED
     yield Question("body changed", code, proper, _changed_body(body)), Verdict.FORGED
     if body:
         yield Question("body taken out", code, proper, b""), Verdict.FORGED
+
+
+def stale(
+    sample: Sample, actor: Actor, session: str, now_ms: int, numbers: Iterator[int]
+) -> Iterator[tuple[Question, Verdict]]:
+    """Yield a request with our clients' fields of freshness, and what somebody makes of it later."""
+
+    def question(case: str, signed_at: str, nonce: str) -> Question:
+        more = {SIGNED_AT: signed_at, NONCE: nonce}
+        signing = signed(sample.ext, sample.body, actor.credentials, **more)
+        return Question(case, sample.code, signing, sample.body)
+
+    def nonce() -> str:
+        return f"{session}-{next(numbers)}"
+
+    fresh = question("fresh", str(now_ms), nonce())
+    yield fresh, Verdict.LET_IN
+    yield fresh._replace(case="replayed"), Verdict.REPLAYED
+    yield question("expired", str(now_ms - LONG_MS), nonce()), Verdict.EXPIRED
+    yield question("ahead of time", str(now_ms + LONG_MS), nonce()), Verdict.EXPIRED
+    # A recorded request that gets a new time or number has no sound signature any more.
+    renewed = {**fresh.ext, SIGNED_AT: str(now_ms + 1), NONCE: nonce()}
+    yield fresh._replace(case="renewed", ext=renewed), Verdict.FORGED
+    bare = {name: text for name, text in fresh.ext.items() if name not in (SIGNED_AT, NONCE)}
+    yield fresh._replace(case="made to look like Java's", ext=bare), Verdict.FORGED
 
 
 def _changed(text: str) -> str:
@@ -138,10 +176,18 @@ def _changed_body(body: bytes) -> bytes:
 def ask_all(
     address: str, questions: Iterable[Question], *, binary: bool = False
 ) -> list[tuple[Question, Told]]:
-    """Ask everything on one connection, many questions at a time; return what was said, in order."""
-    asked: list[tuple[Question, Told]] = []
+    """Ask everything on one connection; return what was said, in order."""
+    answers = answers_to(address, questions, binary=binary)
+    return [(question, told(answer)) for question, answer in answers]
+
+
+def answers_to(
+    address: str, questions: Iterable[Question], *, binary: bool = False
+) -> list[tuple[Question, Command]]:
+    """Ask everything on one connection, many questions at a time; return the answers, in order."""
+    asked: list[tuple[Question, Command]] = []
+    left = list(questions)
     with RawClient(address, binary=binary) as client:
-        left = list(questions)
         while left:
             some, left = left[:AT_ONCE], left[AT_ONCE:]
             waiting = {
@@ -154,5 +200,26 @@ def ask_all(
                 # A server asks its clients now and then, too.
                 if answer.is_response:
                     answers[answer.opaque] = answer
-            asked += [(question, told(answers[opaque])) for opaque, question in waiting.items()]
+            asked += [(question, answers[opaque]) for opaque, question in waiting.items()]
     return asked
+
+
+def admit(address: str, actors: Iterable[Actor], owner: Credentials) -> None:
+    """Have a server with ACL 2.0 know the accounts, by requests of its owner, who is known to it."""
+    questions = []
+    for actor in actors:
+        if actor.credentials == owner:
+            continue
+        name = {"username": actor.credentials.access_key}
+        subject = {"subject": f"User:{actor.credentials.access_key}"}
+        for code, ext, value in (
+            (_CREATE_USER, name, user(actor)),
+            (_CREATE_ACL, subject, policies(actor)),
+        ):
+            if actor.entries() or code == _CREATE_USER:
+                body = json.dumps(value).encode()
+                fields = signed(ext, body, owner)
+                questions.append(Question(actor.name, code, fields, body))
+    for question in questions:  # one after the other: policies are of users that there are
+        [(_, told)] = ask_all(address, [question])
+        assert told.code == 0, (question, told)

@@ -13,10 +13,12 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
+from cometmq import Credentials
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.route import TopicRouteData
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from cometmq.protocol.bodies import (
     CheckClientRequestBody,
     HeartbeatData,
@@ -47,12 +49,18 @@ CLIENT: Final = "matrix-client"
 ABSENT: Final = "matrix-absent"
 # What a request changes that is about a server, a broker or an account of its own.
 DECOY: Final = "matrix-decoy"
+DECOY_ACCOUNT: Final = Credentials(f"{DECOY}-account", f"{DECOY}-secret")
+_DECOY_SUBJECT: Final = f"User:{DECOY_ACCOUNT.access_key}"
 BROKER: Final = "broker-matrix"
 CLUSTER: Final = "DefaultCluster"
 # An offset id and a unique id of a message that is nowhere.
 OFFSET_ID: Final = "7F00000100002A9F0000000000000000"
 UNIQUE_ID: Final = "7F0000010001000000000000000000AA"
-NAMES: Final = {ResourceKind.TOPIC: TOPIC, ResourceKind.GROUP: GROUP}
+NAMES: Final = {
+    ResourceKind.TOPIC: TOPIC,
+    ResourceKind.GROUP: GROUP,
+    ResourceKind.CLUSTER: CLUSTER,
+}
 
 
 class NoSampleError(Exception):
@@ -75,6 +83,8 @@ _REGISTRATION: Final = encode_register_body(RegisterBrokerBody([], TopicConfigSe
 
 # The values of required text fields, by the fields' names.
 _TEXTS: Final[Mapping[str, str]] = {
+    "access_key": DECOY_ACCOUNT.access_key,
+    "acl_file_full_path": "",
     "born_host": "127.0.0.1:1",
     "broker_addr": "127.0.0.1:1",
     "broker_name": BROKER,
@@ -82,6 +92,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "cluster": CLUSTER,
     "cluster_name": CLUSTER,
     "default_topic": "TBW102",
+    "global_white_addrs": "10.99.99.99",
     "ha_server_addr": "127.0.0.1:1",
     "key": "matrix-key",
     "msg_id": UNIQUE_ID,
@@ -93,7 +104,9 @@ _TEXTS: Final[Mapping[str, str]] = {
     "stats_key": TOPIC,
     "stats_name": "TOPIC_PUT_NUMS",
     "store_host": "127.0.0.1:1",
+    "subject": _DECOY_SUBJECT,
     "topic_filter_type": "SINGLE_TAG",
+    "username": DECOY_ACCOUNT.access_key,
     "value": "matrix-value",
 }
 # The values of numbers that may not be 0.
@@ -112,6 +125,7 @@ _NUMBERS: Final[Mapping[str, int]] = {
 _OPTIONAL: Final[Mapping[int, Mapping[str, str]]] = {
     RequestCode.PULL_MESSAGE: {"subscription": "*", "expressionType": "TAG"},
     RequestCode.LITE_PULL_MESSAGE: {"subscription": "*", "expressionType": "TAG"},
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: {"secretKey": DECOY_ACCOUNT.secret_key},
     RequestCode.UPDATE_CONSUMER_OFFSET: {"queueId": "0", "commitOffset": "0"},
     RequestCode.UNREGISTER_CLIENT: {"producerGroup": "matrix-producer"},
     RequestCode.CONSUME_MESSAGE_DIRECTLY: {"clientId": ABSENT, "msgId": OFFSET_ID},
@@ -121,6 +135,8 @@ _OPTIONAL: Final[Mapping[int, Mapping[str, str]]] = {
 # The values that a row wants instead of those above. Java reads both as the place of a message.
 _OWN: Final[Mapping[int, Mapping[str, str]]] = {
     RequestCode.RESUME_CHECK_HALF_MESSAGE: {"msgId": OFFSET_ID},
+    # A rollback: Java never answers an unknown verdict.
+    RequestCode.END_TRANSACTION: {"commitOrRollback": "12"},
     # The subscription stands in the request; without PULL_SUSPEND it is answered at once.
     RequestCode.PULL_MESSAGE: {"sysFlag": "4"},
     RequestCode.LITE_PULL_MESSAGE: {"sysFlag": "4"},
@@ -128,6 +144,7 @@ _OWN: Final[Mapping[int, Mapping[str, str]]] = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: {"clientId": ABSENT},
     # Nobody else's topic, even where it succeeds.
     RequestCode.DELETE_TOPIC_IN_NAMESRV: {"topic": DECOY},
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: {"topic": DECOY},
 }
 _RAW_BODIES: Final[Mapping[int, bytes]] = {
     **dict.fromkeys(
@@ -160,6 +177,11 @@ _JSON_BODIES: Final[Mapping[Any, Any]] = {
     SubscriptionGroupConfig: SubscriptionGroupConfig(GROUP),
     SubscriptionGroupList: SubscriptionGroupList([SubscriptionGroupConfig(GROUP)]),
     DataVersion: DataVersion(),
+    UserInfo: UserInfo(DECOY_ACCOUNT.access_key, DECOY_ACCOUNT.secret_key, "Normal"),
+    AclInfo: AclInfo(
+        _DECOY_SUBJECT,
+        [PolicyInfo("Custom", [PolicyEntryInfo(f"Topic:{DECOY}", ["Pub"], decision="Allow")])],
+    ),
     TopicRouteData: TopicRouteData(),
 }
 

@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from tests.access.actors import ACTORS_1, plain_acl_accounts
 from tests.certificates import Authority, Pair
 from tests.interop.peers import QUICK_JAVA, JavaBroker, JavaNamesrv
 from tests.waits import WAIT_S
@@ -51,7 +52,7 @@ class Acl1Broker(JavaBroker):
         """Writes the accounts too."""
         accounts = self.directory / "home" / "conf" / "plain_acl.yml"
         accounts.parent.mkdir(parents=True, exist_ok=True)
-        accounts.write_text(_PLAIN_ACL)
+        accounts.write_text(_PLAIN_ACL + plain_acl_accounts(ACTORS_1))
         return {**super().config(), "aclEnable": "true"}
 
 

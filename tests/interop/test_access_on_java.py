@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import ssl
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.access.actors import OWNER as ACTORS_OWNER
+from tests.access.differences import DIFFERENT
+from tests.access.matrix import Question, Verdict, admit, as_actor, ask_all, forgeries
+from tests.access.servers import Guarded as OurServers
+from tests.access.servers import guarded_cluster
 from tests.integration.admin_commands import Commands
 from tests.integration.client_faces import PATIENT, Received, open_face
+from tests.integration.raw_client import connecting_by
 from tests.interop.clients import JavaClient
 from tests.interop.conftest import JAVA_BROKER_CONF, need
 from tests.interop.guarded import (
@@ -72,6 +81,7 @@ class Guarded:
     """Servers, and how the owner gets in."""
 
     namesrv: str
+    broker: str
     tls: Tls | None = None
     files: TlsFiles | None = None
     credentials: Credentials | None = field(default=OWNER)
@@ -90,7 +100,7 @@ class Guarded:
 def acl1() -> Iterator[Guarded]:
     need("java", "mvn")
     with JavaNamesrv() as namesrv, Acl1Broker(namesrv.address, conf=JAVA_BROKER_CONF) as broker:
-        yield Guarded(namesrv.address)
+        yield Guarded(namesrv.address, broker.address)
         broker.kill()  # a clean stop takes ten seconds
         namesrv.kill()
 
@@ -103,7 +113,7 @@ def acl2_over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]
     with namesrv, broker:
         tls = Tls(**files.options())
         run(admit_guest(broker, tls))
-        yield Guarded(namesrv.address, tls, files)
+        yield Guarded(namesrv.address, broker.address, tls, files)
         broker.kill()
         namesrv.kill()
 
@@ -229,6 +239,57 @@ def test_requests_are_replied_to(acl2_over_tls: Guarded, name: str) -> None:
         seen.wait_for(1, 60)
         reply = asker.request(Message(name, b"well?"), timeout_ms=LONG_MS)
     assert reply.body == b"WELL?"
+
+
+@pytest.mark.parametrize("acl", [1, 2])
+def test_verdicts_are_those_of_our_broker(
+    acl: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    java: Guarded = request.getfixturevalue({1: "acl1", 2: "acl2_over_tls"}[acl])
+    with guarded_cluster(acl, tmp_path) as ours:
+        asked = list(_questions(ours))
+        at_ours = ask_all(ours.address("broker"), [question for _, question in asked])
+        with _connecting(java):
+            if acl == 2:
+                admit(java.broker, ours.actors, OWNER)
+            at_java = ask_all(java.broker, [question for _, question in asked])
+    let_in = {True: "lets in", False: "refuses"}
+    found: dict[int, str] = {}
+    for (code, question), (_, our), (_, his) in zip(asked, at_ours, at_java, strict=True):
+        # Java looks into a body before it checks the signature, and this one is none.
+        if our.verdict is his.verdict or his.verdict is Verdict.UNREADABLE:
+            continue
+        verdicts = {Verdict.LET_IN: his, Verdict.DENIED: our}
+        why = f"{question.case}: Java {let_in[his.verdict is Verdict.LET_IN]} {his}, we say {our}"
+        # Where Java asks for no right, whoever is known gets in.
+        assert verdicts.keys() == {his.verdict, our.verdict}, f"{code} {why}"
+        assert code in DIFFERENT[acl], f"{code} {why}"
+        found[code] = why
+    assert found.keys() == DIFFERENT[acl].keys()
+
+
+def _questions(ours: OurServers) -> Iterator[tuple[int, Question]]:
+    for asking in ours.samples("broker"):
+        for actor in ours.actors:
+            yield asking.code, as_actor(asking, actor)
+        for question, _ in forgeries(asking, ACTORS_OWNER):
+            yield asking.code, question
+
+
+@contextmanager
+def _connecting(servers: Guarded) -> Iterator[None]:
+    """Have raw clients talk TLS where the servers do."""
+    if servers.files is None:
+        yield
+        return
+    context = servers.files.context()
+
+    def connect(address: tuple[str, int], timeout_s: float) -> ssl.SSLSocket:
+        plain = socket.create_connection(address, timeout_s)
+        return context.wrap_socket(plain, server_hostname=address[0])
+
+    with connecting_by(connect):
+        yield
 
 
 DENIED = {

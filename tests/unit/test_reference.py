@@ -54,6 +54,11 @@ def test_the_reference_of_mqadmin_is_up_to_date() -> None:
     assert made.PAGE.read_text() == made.page(), remedy
 
 
+def test_the_reference_of_access_is_up_to_date() -> None:
+    made = generator("access_reference")
+    assert made.PAGE.read_text() == made.page(), "run .venv/bin/python scripts/access_reference.py"
+
+
 async def test_the_reference_of_requests_says_what_the_servers_serve() -> None:
     made = generator("request_reference")
     async with Cluster() as cluster:

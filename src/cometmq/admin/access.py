@@ -58,11 +58,11 @@ _REMEDIES: Final = (
 
 
 class Access(Accounts):
-    """Manages access control of Java's brokers at the masters and slaves of a cluster, or at one
-    `broker`. What changes brokers returns their addresses.
+    """Manages access control at the masters and slaves of a cluster, or at one `broker`, which may be
+    a name server of CometMQ. What changes servers returns their addresses.
 
-    A CometMQ broker refuses all these calls: it knows administrators by their addresses, adminFrom
-    in its configuration.
+    A slave of CometMQ passes changes of users and policies on to its master. A server whose access
+    control is off, or of the other kind, refuses.
     """
 
     # Users

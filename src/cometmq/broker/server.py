@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from cometmq.access.choice import choose_rules
+from cometmq.access.choice import choose_rules, register_rules, users_of
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
+from cometmq.access.credentials import inner_credentials
 from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
@@ -132,8 +133,14 @@ class Broker:
         is_monitored = config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
         self._rules = choose_rules(
-            self.access, clock=self._clock, files=self._files, workers=workers
+            self.access,
+            clock=self._clock,
+            files=self._files,
+            workers=workers,
+            directory=self._config_directory,
+            cluster=config.broker_cluster_name,
         )
+        self._credentials = inner_credentials(self.access)
         self._handlers = Handlers(
             AdminAccess(config.admin_from) if self._rules is None else AccessControl(self._rules),
             meter,
@@ -282,12 +289,18 @@ class Broker:
         await self._remoting.bind()
         if self._rules is not None:
             closing.push_async_callback(self._rules.close)
-            self._rules.register(self._handlers)
             await self._rules.open()
         # Before the store is touched.
-        await check_alone(self.config, self.address, self._network)
+        await check_alone(self.config, self.address, self._network, self._credentials)
         tables = await self._open_parts()
-        copies = self._copies = Replication(self.parts, self._network, tables, self.access)
+        copies = self._copies = Replication(
+            self.parts,
+            self._network,
+            tables,
+            self.access,
+            users_of(self._rules),
+            self._credentials,
+        )
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
@@ -298,6 +311,7 @@ class Broker:
             ha_address=self.ha_address,
             tasks=self._tasks,
             network=self._network,
+            credentials=self._credentials,
             master=copies.known_master,
             on_connect=self._address_warnings.met,
         )
@@ -324,6 +338,8 @@ class Broker:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
         copies = await self._opened(self.copies)
+        # A slave bars requests before anybody registers for them.
+        register_rules(self._rules, self._handlers)
         delays = await self._opened(Delays(parts))
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -372,7 +388,9 @@ class Broker:
         if self._shared_tables is not None and not self.replication.is_slave:
             from cometmq.broker.siblings.service import Siblings
 
-            await self._opened(Siblings(parts, tables, self._shared_tables, topics.delete))
+            await self._opened(
+                Siblings(parts, tables, self._shared_tables, topics.delete, users_of(self._rules))
+            )
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         if self.replication.is_slave and not service.runs_on_slave:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cometmq.access.choice import choose_rules
+from cometmq.access.choice import choose_rules, register_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
@@ -72,7 +72,13 @@ class NameServer:
         self._state = StateWriter(workers, clock)
         self._kv_config = KvConfig(self.config.kv_config_path, self._state)
         configuration = Configuration([self.config, self.access], properties)
-        self._rules = choose_rules(self.access, clock=clock, files=around.files, workers=workers)
+        self._rules = choose_rules(
+            self.access,
+            clock=clock,
+            files=around.files,
+            workers=workers,
+            directory=self.config.kv_config_path.parent,
+        )
         guard: Access = AdminAccess(self.config.admin_from)
         if self._rules is not None:
             guard = AccessControl(self._rules)
@@ -84,8 +90,7 @@ class NameServer:
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
         ).register(handlers)
-        if self._rules is not None:
-            self._rules.register(handlers)
+        register_rules(self._rules, handlers)
         self._server = RemotingServer(
             self.config.bind_address,
             self.config.listen_port,

@@ -361,17 +361,17 @@ REGISTER_MESSAGE_FILTER_CLASS: Final = RequestType(
     actions=ANY_ACCOUNT)
 
 # Users and policies of ACL 2.0, at brokers and name servers. An answer about what there is not has no
-# body.
+# body. A slave has its master make changes.
 
 AUTH_CREATE_USER: Final = RequestType(
     Code.AUTH_CREATE_USER, UserRequestHeader, JsonBody(UserInfo, limits.MAX_USER_LENGTH),
-    NoHeader, NO_BODY, Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 AUTH_UPDATE_USER: Final = RequestType(
     Code.AUTH_UPDATE_USER, UserRequestHeader, JsonBody(UserInfo, limits.MAX_USER_LENGTH),
-    NoHeader, NO_BODY, Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 AUTH_DELETE_USER: Final = RequestType(
     Code.AUTH_DELETE_USER, UserRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.ADMIN, CLUSTER)
 AUTH_GET_USER: Final = RequestType(
     Code.AUTH_GET_USER, UserRequestHeader, NO_BODY, NoHeader, RAW,
     Right.ADMIN, CLUSTER, actions=GET)
@@ -380,13 +380,13 @@ AUTH_LIST_USER: Final = RequestType(
     Right.ADMIN, CLUSTER, actions=GET)
 AUTH_CREATE_ACL: Final = RequestType(
     Code.AUTH_CREATE_ACL, AclRequestHeader, JsonBody(AclInfo, limits.MAX_ACL_LENGTH),
-    NoHeader, NO_BODY, Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 AUTH_UPDATE_ACL: Final = RequestType(
     Code.AUTH_UPDATE_ACL, AclRequestHeader, JsonBody(AclInfo, limits.MAX_ACL_LENGTH),
-    NoHeader, NO_BODY, Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 AUTH_DELETE_ACL: Final = RequestType(
     Code.AUTH_DELETE_ACL, DeleteAclRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+    Right.ADMIN, CLUSTER)
 AUTH_GET_ACL: Final = RequestType(
     Code.AUTH_GET_ACL, AclRequestHeader, NO_BODY, NoHeader, RAW,
     Right.ADMIN, CLUSTER, actions=GET)

@@ -137,6 +137,11 @@ def refused(answer: RemotingCommand, address: str, what: str) -> RemoteError:
     return kind(text, code=answer.code, remark=answer.remark, address=address)
 
 
+def is_denied(answer: RemotingCommand) -> bool:
+    """Say whether a server refused because of who asked."""
+    return _remedy(answer) is not None
+
+
 def _remedy(answer: RemotingCommand) -> str | None:
     if answer.code not in _DENYING_CODES or not answer.remark:
         return None

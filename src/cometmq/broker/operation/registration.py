@@ -32,6 +32,7 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.credentials import Credentials, is_denied
 from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner, quiet_if
 
@@ -59,7 +60,8 @@ class Registration:
     says that it has this version, and otherwise all topics. A slave passes what the answers tell of
     its master on to `master`.
 
-    `address` is where clients reach the broker, `ha_address` where slaves do. `on_connect` is called
+    `address` is where clients reach the broker, `ha_address` where slaves do. With `credentials` each
+    request is signed. `on_connect` is called
     with each connection to a name server. A name server that does not answer delays no other. For
     the loop's thread only.
     """
@@ -73,6 +75,7 @@ class Registration:
         ha_address: str,
         tasks: TaskOwner,
         network: Network = TCP_NETWORK,
+        credentials: Credentials | None = None,
         master: KnownMaster | None = None,
         on_connect: Callable[[Connection], None] = lambda _: None,
     ) -> None:
@@ -83,7 +86,9 @@ class Registration:
         self._tasks = tasks
         self._master = master
         self._on_connect = on_connect
-        self._client = RemotingClient(on_connect=self._connected, network=network)
+        self._client = RemotingClient(
+            on_connect=self._connected, credentials=credentials, network=network
+        )
         self._changed: dict[str, TopicConfig] = {}
         self._all_due = False
         self._announcing: asyncio.Task[None] | None = None
@@ -95,6 +100,8 @@ class Registration:
         # waits for them; and those of them that get the table because of a change, once they answer.
         self._late: set[str] = set()
         self._behind: set[str] = set()
+        # Why name servers refuse registrations, as the log has it already.
+        self._refusals: dict[str, str | None] = {}
         # Name servers that do not speak the protocol.
         self._strangers: set[str] = set()
         self._closing = False
@@ -355,15 +362,21 @@ class Registration:
             self._tasks.spawn(self._register(list(self._topics.all()), [server]), "catch-up")
         if answer.code != ResponseCode.SUCCESS:
             self._forget_master(server)
-            if server not in self._coming_back:
-                log.warning("registration refused", name_server=server, reason=_why_refused(answer))
+            self._tell_refusal(server, _why_refused(answer))
         elif server not in self._registered:
             self._registered.add(server)
+            self._refusals.pop(server, None)
             log.info("registered", name_server=server, broker=self._config.broker_name)
         if self._master is not None and answer.code == ResponseCode.SUCCESS:
             told = header_from_ext(answer.ext, RegisterBrokerResponseHeader)
             self._master.told(server, told.master_addr, told.ha_server_addr)
         return answer.code == ResponseCode.SUCCESS
+
+    def _tell_refusal(self, server: str, reason: str | None) -> None:
+        """Log why a name server refuses this broker; once, since it is asked again and again."""
+        if self._refusals.get(server, "") != reason:
+            self._refusals[server] = reason
+            log.warning("registration refused", name_server=server, reason=reason)
 
     def _forget_master(self, server: str) -> None:
         """Let other name servers tell a slave of another master than this one did.
@@ -383,6 +396,11 @@ class Registration:
 
 
 def _why_refused(answer: RemotingCommand) -> str | None:
+    if is_denied(answer):
+        return (
+            f"{answer.remark}; set innerClientAuthenticationCredentials to an account that this name "
+            "server knows: an administrator (ACL 1.0) or a Super user (ACL 2.0)"
+        )
     if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return answer.remark
     return f"it is no name server ({answer.remark}); check namesrvAddr"

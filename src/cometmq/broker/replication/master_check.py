@@ -13,6 +13,7 @@ from cometmq.model.route import MASTER_ID
 from cometmq.protocol import requests
 from cometmq.protocol.header import NoHeader
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import Credentials
 from cometmq.runtime.config import parse_properties
 from cometmq.runtime.network import Network
 
@@ -48,15 +49,21 @@ async def check_master(client: RemotingClient, config: BrokerConfig, address: st
         )
 
 
-async def check_alone(config: BrokerConfig, own_address: str, network: Network) -> None:
+async def check_alone(
+    config: BrokerConfig,
+    own_address: str,
+    network: Network,
+    credentials: Credentials | None = None,
+) -> None:
     """Raise ConfigError if a broker that runs elsewhere has this broker's name and id.
 
     A name server would hand out now the one address and now the other, and two masters would give
-    the same offsets to different messages. Java's brokers do not ask. An address that does not
+    the same offsets to different messages. Java's brokers do not ask. Requests are
+    signed with `credentials`. An address that does not
     answer is one that the broker had before, or one whose broker is gone: so this notices mistakes,
     and is no lock. It takes a name server's time-out at most, and that of a broker.
     """
-    client = RemotingClient(network=network)
+    client = RemotingClient(credentials=credentials, network=network)
     try:
         found = await asyncio.gather(
             *(_holder(client, config, server) for server in config.name_servers())

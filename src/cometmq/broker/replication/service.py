@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from cometmq.access.config import AccessConfig
+from cometmq.access.users.store import UserStore
 from cometmq.broker.delays.state import DelayState
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.copies import NeededCopies
@@ -18,8 +19,11 @@ from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.status import StatusHandlers
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
-from cometmq.errors import ConfigError, StoreError
+from cometmq.errors import CometMQError, ConfigError, StoreError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import Credentials
 from cometmq.replication.admission import SlaveAdmission
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
@@ -31,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 # How long a master that stops waits for slaves that are nearly done.
 _DRAIN_S: Final = 3.0
+# mqadmin waits for five.
+_PASS_ON_TIMEOUT_S: Final = 3.0
 
 
 class Replication(Service):
@@ -39,13 +45,22 @@ class Replication(Service):
     `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave`,
     `known_master` and `tables` are None on masters. Before each connection a slave finds out who the
     master is, and compares the end of its log with that master's. `broker_tables` get what the
-    master's tables say; `access` says who may be a slave. Open this before services register handlers: see `bar_writes`.
+    master's tables say, and `users` what its access control says; `access` says who may be a slave.
+    Requests to other brokers are signed with `credentials`. Open this before services register
+    handlers: see `bar_writes`.
     """
 
     def __init__(
-        self, parts: Parts, network: Network, broker_tables: BrokerTables, access: AccessConfig
+        self,
+        parts: Parts,
+        network: Network,
+        broker_tables: BrokerTables,
+        access: AccessConfig,
+        users: UserStore | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._parts = parts
+        self._users = users
         # The broker's port of the master that is about to be followed.
         self._master_broker: str | None = None
         self._admission = SlaveAdmission(
@@ -53,7 +68,7 @@ class Replication(Service):
             protected=access.protected_mode,
             needs_proof=access.is_on,
         )
-        self._client = RemotingClient(network=network)
+        self._client = RemotingClient(credentials=credentials, network=network)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
         self.known_master: KnownMaster | None = None
@@ -67,6 +82,7 @@ class Replication(Service):
                 self._client,
                 lambda: self.divergence is not None,
                 self._difference,
+                users,
             )
             self.slave = ReplicationSlave(
                 parts.store,
@@ -128,6 +144,8 @@ class Replication(Service):
 
     async def open(self) -> None:
         parts = self._parts
+        if self._users is not None and self.tables is not None:
+            self._users.pass_on = self._pass_on
         if self.tables is not None and (known := self.known_master) is not None:
             bar_writes(parts.handlers, parts.config, lambda: known.address)
             serve_reads_while(parts.handlers, lambda: self.divergence)
@@ -135,6 +153,24 @@ class Replication(Service):
         StatusHandlers(parts, self).register(parts.handlers)
         if self.master is not None and self._admission.needs_proof:
             ProofHandlers(parts.config, self._admission).register(parts.handlers)
+
+    async def _pass_on(self, request: Request[Any]) -> RemotingCommand:
+        """Have the master make a change of users, signed as it is by whoever asked this slave.
+
+        So the master judges who asks, and this slave's own credentials open nothing to anybody.
+        """
+        address = self.known_master.address if self.known_master is not None else None
+        if address is None:
+            raise CometMQError(
+                "users are changed at the master, and no name server knows it: start the master",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
+        connection = await self._client.connection(address)
+        command = RemotingCommand(request.code, ext=ext_of(request), body=request.body)
+        answer = await connection.call(command, _PASS_ON_TIMEOUT_S)
+        if self.tables is not None and answer.code == ResponseCode.SUCCESS:
+            await self.tables.copy()
+        return response(answer.code, answer.remark)
 
     def show_delays(self, show: Callable[[DelayState], None]) -> None:
         """Have `show` called with the progress of a master's delayed messages; see `MasterTables`."""

@@ -7,6 +7,8 @@
     45    delay offsets            the same, to config/delayOffset.json
     60    progress of timers       the same, to config/timercheck
     30002 consumers' expressions   at once, what is not known here; CometMQ's masters only
+    3005  users, with              at once, if both have access control by users
+    3010  policies
 
 Offsets speak of messages. A delay level at 500 says that the copies of 500 messages are in the
 log, and the offsets of CID_RMQ_SYS_TRANS say so of transactions that have ended. If a slave whose
@@ -25,6 +27,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import structlog
 
+from cometmq.access.users.book import Book, State, book_of
+from cometmq.access.users.store import UserStore
 from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.filters.consumer_filters import ConsumerFilterTable
@@ -32,14 +36,20 @@ from cometmq.broker.parts import Parts
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.master_check import WrongMasterError, check_master
 from cometmq.broker.tables import BrokerTables
-from cometmq.errors import CometMQError, RemoteError
+from cometmq.errors import AccessDeniedError, CometMQError, RemoteError
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
+from cometmq.protocol.access_bodies import (
+    AclInfo,
+    ListAclsRequestHeader,
+    ListUsersRequestHeader,
+    UserInfo,
+)
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.header import NoHeader
+from cometmq.protocol.header import Header, NoHeader
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.request_type import RequestType
 from cometmq.remoting.client import RemotingClient
@@ -68,6 +78,10 @@ _ENTRIES_OF: Final[Mapping[int, tuple[Any, str, str]]] = {
 }
 # Stands for a digest: a broker of Java's does not serve the request.
 _NOT_SERVED: Final = b""
+_CREDENTIALS_REMEDY: Final = (
+    "set innerClientAuthenticationCredentials of this slave to an administrator (ACL 1.0) or a Super "
+    "user (ACL 2.0) that the master knows"
+)
 _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
@@ -81,7 +95,7 @@ class _Offsets(NamedTuple):
 
 
 class MasterTables:
-    """Finds out that a master is the right one, and copies its tables.
+    """Finds out that a master is the right one, and copies its tables, also to `users`.
 
     Nothing is copied before `trust` was called, nor while `is_diverged` says that our log differs
     from the master's. Before topics and groups are taken over, `compare` is asked with the master's
@@ -97,6 +111,7 @@ class MasterTables:
         client: RemotingClient,
         is_diverged: Callable[[], bool],
         compare: Callable[[str], Awaitable[object | None]],
+        users: UserStore | None = None,
     ) -> None:
         self._parts = parts
         self._tables = tables
@@ -104,6 +119,7 @@ class MasterTables:
         self._client = client
         self._is_diverged = is_diverged
         self._compare = compare
+        self._users = users
         self._show_delays: Callable[[DelayState], None] = lambda _: None
         config_directory = parts.store.config.store_path_root_dir / "config"
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
@@ -230,8 +246,13 @@ class MasterTables:
         except CometMQError as error:
             if what not in self._failing:
                 self._failing.add(what)
+                denied = isinstance(error, AccessDeniedError)
                 log.warning(
-                    "not copied from the master", what=what, master=address, reason=str(error)
+                    "not copied from the master",
+                    what=what,
+                    master=address,
+                    reason=str(error),
+                    **({"remedy": _CREDENTIALS_REMEDY} if denied else {}),
                 )
         else:
             if what in self._failing:
@@ -250,6 +271,8 @@ class MasterTables:
             parts.groups,
         )
         await self._copy_filters(address)
+        if self._users is not None:
+            await self._copy_users(self._users, address)
 
     async def _copy_offsets(self, address: str) -> None:
         era = self._era
@@ -327,6 +350,22 @@ class MasterTables:
                 await run_slices(self._parts.filters.manager.copy(table))
             self._known[code] = digest
 
+    async def _copy_users(self, store: UserStore, address: str) -> None:
+        """Have the users and policies of the master, and no others.
+
+        They come after the other tables: a master without users must not hold those up.
+        """
+        users = await self._ask(address, requests.AUTH_LIST_USER, header=ListUsersRequestHeader())
+        acls = await self._ask(address, requests.AUTH_LIST_ACL, header=ListAclsRequestHeader())
+        code = requests.AUTH_LIST_USER.code
+        digest = hashlib.blake2b(users + b"\0" + acls).digest()
+        if self._known.get(code) == digest:
+            return
+        book = await _in_thread(lambda: _book(users, acls))
+        if address == self._checked and not self._is_diverged():
+            await store.change(lambda _: book)
+            self._known[code] = digest
+
     async def _offsets(self, address: str) -> _Offsets:
         consumed = await self._ask(address, requests.GET_ALL_CONSUMER_OFFSET)
         delays = await self._ask(address, requests.GET_ALL_DELAY_OFFSET)
@@ -370,19 +409,35 @@ class MasterTables:
     async def _ask(
         self,
         address: str,
-        request_type: RequestType[NoHeader, None, NoHeader, Any],
+        request_type: RequestType[Any, None, NoHeader, Any],
         also: tuple[int, ...] = (),
+        header: Header | None = None,
     ) -> bytes:
         """Return the body of an answer; it is empty if the answer has one of the `also` codes."""
         answer = await self._client.ask(
             address,
             request_type,
-            NoHeader(),
+            header or NoHeader(),
             what=f"the question for its tables, {request_type.name},",
             timeout_s=_TIMEOUT_S,
             also=also,
         )
         return bytes(answer.command.body) if answer.code == ResponseCode.SUCCESS else b""
+
+
+def _book(users: bytes, acls: bytes) -> Book:
+    """Return the master's users and policies. Raises CometMQError."""
+    state = State(
+        decode_body(users, list[UserInfo]) if users else [],
+        decode_body(acls, list[AclInfo]) if acls else [],
+        migrated_from_v1=True,
+    )
+    if not all(user.password for user in state.users):
+        raise RemoteError(
+            "the master does not show its users' passwords: they are for Super users, so "
+            + _CREDENTIALS_REMEDY
+        )
+    return book_of(state)
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:

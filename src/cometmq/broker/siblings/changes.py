@@ -1,4 +1,5 @@
-"""Write down changes of topics and groups for other brokers of this machine, and read theirs.
+"""Write down what changes for other brokers of this machine, and read theirs: topics, groups, users
+and their policies.
 
 A line of the file is the JSON of a `Change`. Numbers grow along the file. When it is written anew,
 what counts of each topic and group stays, with its numbers: see `note`.
@@ -17,6 +18,7 @@ import structlog
 from cometmq.errors import ProtocolError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
+from cometmq.protocol.access_bodies import AclInfo, UserInfo
 from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.runtime.shared_lines import COMPACT_FROM_BYTES, SharedLines
 
@@ -25,12 +27,12 @@ log = structlog.get_logger(__name__)
 # How many removals are remembered for brokers that were away meanwhile.
 MOST_REMOVALS: Final = 10_000
 
-# A kind, "topic" or "group", and a name.
+# A kind, "topic", "group", "user" or "acl", and a name; that of an acl is its subject.
 Key: TypeAlias = tuple[str, str]
 
 
 class Change(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """One change that `broker` made. Without a config it removed the topic or group."""
+    """One change that `broker` made. Without a value it removed what has the name."""
 
     number: int
     broker: str
@@ -38,6 +40,8 @@ class Change(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     name: str
     topic: TopicConfig | None = None
     group: SubscriptionGroupConfig | None = None
+    user: UserInfo | None = None
+    acl: AclInfo | None = None
 
     @property
     def key(self) -> Key:
@@ -45,7 +49,11 @@ class Change(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
 
     @property
     def is_removal(self) -> bool:
-        return self.topic is None and self.group is None
+        return self.value is None
+
+    @property
+    def value(self) -> object | None:
+        return self.topic or self.group or self.user or self.acl
 
 
 # Of each topic and group what counts, in order.

@@ -1,4 +1,5 @@
-"""Take over the topics and groups of the brokers beside this one, and tell them of its own.
+"""Take over the topics and groups of the brokers beside this one, and tell them of its own. So with
+the users and policies of access control.
 
 All write their changes into one file, whose order decides between changes that contradict each
 other. A broker that was away reads at its start what it missed. A broker that cannot write keeps
@@ -14,18 +15,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
+from cometmq.access.users.book import SUBJECT_PREFIX, Book, changes_between
+from cometmq.access.users.store import UserStore
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.refusal import Refused
 from cometmq.broker.siblings.changes import Change, Changes, Key, News, note
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, StoreBusyError
 from cometmq.model import names
-from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.surroundings import current
@@ -52,7 +54,8 @@ class _Place(msgspec.Struct):
 class Siblings(Service):
     """Keeps this broker's tables and those of its siblings the same. For the loop's thread.
 
-    `shared` is the file of all; `delete_topic` removes a topic with all that belongs to it.
+    `shared` is the file of all; `delete_topic` removes a topic with all that belongs to it. `users`
+    are those of this broker's access control, if it has any.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Siblings(Service):
         tables: BrokerTables,
         shared: Path,
         delete_topic: Callable[[str], Awaitable[None]],
+        users: UserStore | None = None,
     ) -> None:
         self._topics = parts.topics
         self._groups = parts.groups
@@ -68,6 +72,7 @@ class Siblings(Service):
         self._tasks = parts.tasks
         self._state = parts.state
         self._delete_topic = delete_topic
+        self._users = users
         self._changes = Changes(shared, parts.config.broker_name)
         self._worker = parts.workers.worker("siblings")
         self._sleep = current().clock.sleep
@@ -91,6 +96,8 @@ class Siblings(Service):
         self._topics.on_removed.append(lambda name: self._note("topic", name))
         self._groups.on_put.append(lambda group: self._note("group", group.group_name, group=group))
         self._groups.on_remove.append(lambda name: self._note("group", name))
+        if self._users is not None:
+            self._users.on_change.append(self._users_changed)
 
     def start(self) -> None:
         self._tasks.every(PERIOD_S, self._look, "siblings", first_s=0.0)
@@ -113,18 +120,31 @@ class Siblings(Service):
         for topic in topics:
             self._note("topic", topic.topic_name, topic=topic)
 
-    def _note(
-        self,
-        kind: str,
-        name: str,
-        topic: TopicConfig | None = None,
-        group: SubscriptionGroupConfig | None = None,
-    ) -> None:
-        change = Change(0, "", kind, name, topic, group)
+    def _users_changed(self, before: Book, after: Book) -> None:
+        users, subjects = changes_between(before, after)
+        for name in users:
+            self._note("user", name, user=after.users.get(name))
+        for subject in subjects:
+            self._note("acl", subject, acl=after.acls.get(subject))
+
+    def _note(self, kind: str, name: str, **value: Any) -> None:
+        change = Change(0, "", kind, name, **value)
         taking = self._taking
         is_theirs = taking is not None and (taking.key, taking.is_removal) == (
             change.key,
             change.is_removal,
+        )
+        if kind in ("user", "acl") and taking is not None:
+            # A change of this broker's own may have become durable together with theirs.
+            is_theirs = is_theirs and taking.value == change.value
+        # Taking over the removal of a user removes what is said of him, too.
+        is_theirs = is_theirs or (
+            taking is not None
+            and change.kind == "acl"
+            and change.is_removal
+            and taking.kind == "user"
+            and taking.is_removal
+            and name == SUBJECT_PREFIX + taking.name
         )
         if not is_theirs and self._is_shared(change.key):
             note(self._pending, change)
@@ -132,6 +152,8 @@ class Siblings(Service):
 
     def _is_shared(self, key: Key) -> bool:
         kind, name = key
+        if kind in ("user", "acl"):
+            return self._users is not None
         if kind == "group":
             return not names.is_system_group(name) and name not in names.BUILT_IN_GROUPS
         own = name.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX, names.LMQ_PREFIX))
@@ -188,6 +210,10 @@ class Siblings(Service):
             return pending
         own = [Change(0, "", "topic", one.topic_name, topic=one) for one in self._topics.all()]
         own += [Change(0, "", "group", one.group_name, group=one) for one in self._groups.all()]
+        if self._users is not None:
+            book = self._users.book
+            own += [Change(0, "", "user", name, user=one) for name, one in book.users.items()]
+            own += [Change(0, "", "acl", name, acl=one) for name, one in book.acls.items()]
         return {change.key: [change] for change in own if self._is_shared(change.key)} | pending
 
     def _write(self, pending: News) -> News:
@@ -268,6 +294,12 @@ class Siblings(Service):
                 self._topics.put(change.topic)
             elif change.group is not None:
                 self._groups.put(change.group)
+            elif self._users is not None and change.user is not None:
+                user = change.user
+                await self._users.change(lambda book: book.with_user(user))
+            elif self._users is not None and change.acl is not None:
+                acl = change.acl
+                await self._users.change(lambda book: book.with_acl(acl))
             elif change.number > self._place.removed.get(change.kind, {}).get(change.name, 0):
                 await self._remove(change)
         finally:
@@ -281,7 +313,12 @@ class Siblings(Service):
 
         Raises CometMQError when either cannot be done; both may be tried again.
         """
-        if change.kind == "group":
+        if self._users is not None and change.kind in ("user", "acl"):
+            name, is_user = change.name, change.kind == "user"
+            await self._users.change(
+                lambda book: book.without_user(name) if is_user else book.without_acl(name)
+            )
+        elif change.kind == "group":
             self._groups.remove(change.name)
         elif self._topics.get(change.name) is not None:
             log.info("topic deleted by a sibling", topic=change.name, broker=change.broker)
@@ -319,7 +356,7 @@ class Siblings(Service):
 
 
 def _are_equal(one: Change, other: Change) -> bool:
-    return (one.topic, one.group) == (other.topic, other.group)
+    return one.value == other.value
 
 
 def _joined(older: News, newer: News) -> News:

@@ -1,0 +1,301 @@
+"""Judge requests by users and policies (Java: AuthenticationPipeline, AuthorizationPipeline).
+
+Who may send what:
+
+    Super user   everything
+    other user   what the policies allow of each resource that the request touches; requests whose
+                 row has no action (ANY_ACCOUNT) without a policy
+    nobody       what both white lists name
+
+With authenticationEnabled alone there are no policies: every user may do all but what is for
+administrators and brokers, which takes a Super user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cometmq.access.asked import Asked
+from cometmq.access.config import AccessConfig
+from cometmq.access.credentials import INIT_KEY, INNER_KEY, init_user, inner_credentials
+from cometmq.access.freshness import Freshness
+from cometmq.access.signed import SecretKey
+from cometmq.access.users.book import DISABLE, SUBJECT_PREFIX, SUPER, Book, changes_between
+from cometmq.access.users.handlers import UserHandlers
+from cometmq.access.users.policies import Policies, Verdict
+from cometmq.access.users.store import UserStore
+from cometmq.errors import AccessRefusedError, ConfigError
+from cometmq.model import names
+from cometmq.protocol.access_bodies import UserInfo
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.request_type import Action, AnyRequestType, ResourceKind, Right
+from cometmq.remoting.credentials import ACCESS_KEY, Credentials
+from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.exposition import Exposition
+from cometmq.runtime.files import Files
+from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.workers import Workers
+
+log = structlog.get_logger(__name__)
+
+# How many verdicts are remembered: one for each user, resource, action and address.
+MAX_VERDICTS: Final = 16_384
+_KINDS: Final = {
+    ResourceKind.TOPIC: "Topic",
+    ResourceKind.GROUP: "Group",
+    ResourceKind.CLUSTER: "Cluster",
+}
+_ADMINISTRATION: Final = (Right.ADMIN, Right.BROKER)
+
+
+class _Account:
+    """A user as requests need it."""
+
+    __slots__ = ("is_disabled", "is_super", "key", "policies")
+
+    def __init__(self, user: UserInfo, policies: Policies) -> None:
+        self.key = SecretKey(user.password or "")
+        self.is_super = user.user_type == SUPER
+        self.is_disabled = user.user_status == DISABLE
+        self.policies = policies
+
+
+class UserRules:
+    """The users and policies of one server; see `Rules`.
+
+    Their file lies in `directory`. `cluster` is the name by which policies know what a request does
+    to this server as a whole; "" can only be meant by `Cluster:*` and `*`. Raises ConfigError for
+    settings that exclude each other.
+    """
+
+    def __init__(
+        self,
+        config: AccessConfig,
+        *,
+        directory: Path,
+        cluster: str,
+        clock: Clock,
+        files: Files,
+        workers: Workers,
+    ) -> None:
+        if not config.authentication_enabled:
+            raise ConfigError(
+                "authorizationEnabled=true needs authenticationEnabled=true: without it everybody "
+                "could say to be any user"
+            )
+        self._config = config
+        self._init_user = init_user(config)
+        self._inner = inner_credentials(config)
+        self._authorizes = config.authorization_enabled
+        known = _codes("authenticationWhitelist", config.authentication_whitelist)
+        allowed = _codes("authorizationWhitelist", config.authorization_whitelist)
+        # Served to everybody, and to every user.
+        self._open_codes = known & allowed if self._authorizes else known
+        self._user_codes = allowed
+        self._unsigned_codes = known
+        self._freshness = Freshness(config, clock)
+        self._cluster = cluster
+        self._files = files
+        self.store = UserStore(directory, files=files, workers=workers)
+        self.store.on_change.append(self._changed)
+        self._accounts: dict[str, _Account] = {}
+        self._verdicts: dict[tuple[str, str, str, tuple[Action, ...], str], Verdict] = {}
+        self.refused_count = 0
+
+    # -- the server's side --
+
+    def register(self, handlers: Handlers) -> None:
+        UserHandlers(self.store).register(handlers)
+
+    async def open(self) -> None:
+        """Read the file, and make the users that the configuration names if they are not there."""
+        store = self.store
+        await store.open()
+        if self._config.migrate_auth_from_v1_enabled and not store.book.migrated_from_v1:
+            from cometmq.access.users.migration import migrate
+
+            await migrate(self._config, store, self._files)
+        await store.change(self._with_first_users)
+        if not store.book.users:
+            log.error(
+                "no user is known, so every request is refused",
+                path=str(store.path),
+                remedy=f"set {INIT_KEY} in the configuration and restart",
+            )
+
+    def start(self, tasks: TaskOwner) -> None:
+        """There is nothing to watch: only requests change users."""
+
+    async def close(self) -> None:
+        self.store.close()
+
+    def collect(self, out: Exposition) -> Iterator[None]:  # noqa: ARG002 - there are none yet
+        yield from ()
+
+    def _with_first_users(self, book: Book) -> Book:
+        for key, given in ((INIT_KEY, self._init_user), (INNER_KEY, self._inner)):
+            if given is not None:
+                book = _with_super_user(book, key, given)
+        return book
+
+    def _changed(self, before: Book, after: Book) -> None:
+        users, subjects = changes_between(before, after)
+        for name in users:
+            self._accounts.pop(name, None)
+        for subject in subjects:
+            self._accounts.pop(subject.removeprefix(SUBJECT_PREFIX), None)
+        self._verdicts.clear()
+
+    # -- requests --
+
+    def check(self, asked: Asked) -> None:
+        row = asked.row
+        code = row.code
+        if code in self._open_codes or (code in self._unsigned_codes and not row.actions):
+            return
+        name, account = self._sender(asked)
+        if account.is_super:
+            return
+        if not self._authorizes:
+            if row.right in _ADMINISTRATION:
+                raise self._refusal(
+                    f"{SUBJECT_PREFIX}{name} has no permission to access {row.name} from "
+                    f"{asked.peer_ip}, it takes a Super user.",
+                    name,
+                )
+            return
+        if not row.actions or code in self._user_codes:
+            return
+        is_named = False
+        for kind, resource in asked.resources():
+            is_named = True
+            self._check(name, account, asked, kind, resource)
+        if not is_named and (row.right in _ADMINISTRATION or _is_of_cluster(row)):
+            self._check(name, account, asked, ResourceKind.CLUSTER, self._cluster)
+
+    def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
+        if not self._authorizes or asked.row.code in self._user_codes or not asked.row.actions:
+            return
+        user = asked.ext.get(ACCESS_KEY, "")
+        account = self._account(user)
+        if account is None:
+            raise self._refusal(f"User:{user} is not found.", "")
+        if not account.is_super:
+            self._check(user, account, asked, kind, name)
+
+    def _sender(self, asked: Asked) -> tuple[str, _Account]:
+        """Return who has signed the request (Java: DefaultAuthenticationHandler)."""
+        name = asked.ext.get(ACCESS_KEY)
+        if not name:
+            raise self._refusal("username cannot be null.", "")
+        account = self._account(name)
+        if account is None:
+            raise self._refusal(f"User:{name:.80} is not found.", "")
+        if account.is_disabled:
+            raise self._refusal(f"User:{name} is disabled.", "")
+        if not account.key.signed(asked.ext, asked.body):
+            raise self._refusal("check signature failed.", "")
+        if fault := self._freshness.fault(name, asked.ext):
+            raise self._refusal(fault, name)
+        return name, account
+
+    def _account(self, name: str) -> _Account | None:
+        account = self._accounts.get(name)
+        if account is None:
+            book = self.store.book
+            user = book.users.get(name)
+            if user is None:
+                return None
+            # There is one for each user at most, so there are MAX_USERS at most.
+            account = self._accounts[name] = _Account(user, book.policies_of(name))
+        return account
+
+    def _check(
+        self, user: str, account: _Account, asked: Asked, kind: ResourceKind, name: str
+    ) -> None:
+        kind_name, name, actions = _what(asked, kind, name)
+        key = (user, kind_name, name, actions, asked.peer_ip)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = account.policies.decide(kind_name, name, actions, asked.peer_ip)
+            if len(self._verdicts) >= MAX_VERDICTS:
+                # Making one anew takes microseconds.
+                self._verdicts.clear()
+            self._verdicts[key] = verdict
+        if not verdict.is_allowed:
+            raise self._refusal(
+                f"{SUBJECT_PREFIX}{user} has no permission to access {kind_name}:{name} from "
+                f"{asked.peer_ip}, {verdict.why}",
+                user,
+            )
+
+    def _refusal(self, text: str, account: str) -> AccessRefusedError:
+        self.refused_count += 1
+        return AccessRefusedError(text, code=ResponseCode.NO_PERMISSION, account=account)
+
+
+def _is_of_cluster(row: AnyRequestType) -> bool:
+    """Say whether a request is about the server as a whole.
+
+    A request that is about topics or groups and names none touches nothing that a policy could be
+    about: the heartbeat of a producer, say. Java does not check it either.
+    """
+    return any(resource.kind is ResourceKind.CLUSTER for resource in row.resources)
+
+
+def _what(asked: Asked, kind: ResourceKind, name: str) -> tuple[str, str, tuple[Action, ...]]:
+    """Return what a policy calls the resource, and what the request does with it.
+
+    A group's retry topic stands for the group: who consumes in the group may read and fill it. Java
+    looks at the group that a send claims to come from instead, so that who may consume in one group
+    could send to the retry topics of all.
+    """
+    actions = asked.row.actions
+    if kind is not ResourceKind.CLUSTER and name.startswith(names.RETRY_PREFIX):
+        actions = tuple(
+            dict.fromkeys(Action.SUB if action is Action.PUB else action for action in actions)
+        )
+        return _KINDS[ResourceKind.GROUP], name.removeprefix(names.RETRY_PREFIX), actions
+    return _KINDS[kind], name, actions
+
+
+def _with_super_user(book: Book, key: str, given: Credentials) -> Book:
+    known = book.users.get(given.access_key)
+    if known is None:
+        log.info("user made", user=given.access_key, kind=SUPER, because=f"{key} names it")
+        return book.create_user(
+            UserInfo(username=given.access_key, password=given.secret_key, user_type=SUPER)
+        )
+    if key == INNER_KEY and (known.password != given.secret_key or known.user_type != SUPER):
+        log.error(
+            "inner credentials do not fit the user of that name here: servers that sign by them are "
+            "refused",
+            key=key,
+            user=given.access_key,
+            remedy="give the user that password and the type Super (mqadmin updateUser), or correct "
+            "the configuration",
+        )
+    return book
+
+
+_ADMINISTERED_BY: Final = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
+
+
+def _codes(key: str, text: str) -> frozenset[int]:
+    """Return the request codes of a white list. Raises ConfigError."""
+    codes = set()
+    for part in filter(None, map(str.strip, text.split(","))):
+        if not part.isdecimal():
+            raise ConfigError(f"{key}={text:.200} does not fit: {part:.40} is no request code")
+        codes.add(int(part))
+    if found := sorted(codes & set(_ADMINISTERED_BY)):
+        raise ConfigError(
+            f"{key} has {', '.join(map(str, found))}: whoever may send these may make himself a Super "
+            "user; take them out"
+        )
+    return frozenset(codes)

@@ -1,0 +1,146 @@
+"""Keep users and policies in a file, written before a change is in force.
+
+The file is `users.json` in the store's `config` directory (a name server's: beside its key-value
+file), JSON in the form of RocketMQ's UserInfo and AclInfo, for its owner alone. It has passwords in
+clear, as Java's RocksDB has: a signature can only be checked with the secret key itself.
+
+A change is in force, and answered, when the disk has it. Changes that come while the disk is at work
+are written together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import structlog
+
+from cometmq.access.users.book import Book, Change, State, UserRefusedError, book_of
+from cometmq.errors import CometMQError, ConfigError
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request
+from cometmq.runtime.files import Files
+from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.workers import Workers
+
+log = structlog.get_logger(__name__)
+
+FILE_NAME: Final = "users.json"
+
+PassOn: TypeAlias = Callable[[Request[Any]], Awaitable[RemotingCommand]]
+
+
+class UserStore:
+    """Users and policies of one server. For the loop's thread.
+
+    `on_change` are called with the former book and the one now in force.
+    """
+
+    def __init__(self, directory: Path, *, files: Files, workers: Workers) -> None:
+        self._file = JsonFile(directory / FILE_NAME, files=files)
+        self._files = files
+        self._worker = workers.worker("users")
+        self._turn = asyncio.Lock()
+        # In force; and with the changes that are still to be written, which no one sees yet.
+        self.book = Book()
+        self._next = self.book
+        # How many changes were made, how many of these the disk has, and up to which they failed.
+        self._made = self._written = self._failed = 0
+        self.on_change: list[Callable[[Book, Book], None]] = []
+        # On a slave: has the master make the change that a request asks for, and returns its answer.
+        self.pass_on: PassOn | None = None
+        self._closed = False
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    async def open(self) -> bool:
+        """Read the file; return whether there was one. Raises ConfigError.
+
+        A damaged file keeps the server from starting. Its backup is not taken instead: it may have a
+        user or a password that the last change has taken away.
+        """
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._worker, self._read)
+        if found is not None:
+            self.book = self._next = found
+        return found is not None
+
+    def _read(self) -> Book | None:
+        path = self.path
+        backup = path.with_name(path.name + ".bak")
+        remedy = (
+            f"repair it, or put {backup.name}, the state before the last change, in its place "
+            "(look at it first: it may have users or passwords that were taken away since)"
+        )
+        try:
+            data = self._files.read(path)
+        except FileNotFoundError:
+            if self._files.exists(backup):
+                raise ConfigError(
+                    f"{path} is missing, but {backup.name} is there: {remedy}"
+                ) from None
+            return None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        try:
+            return book_of(msgspec.json.decode(data, type=State))
+        except (msgspec.DecodeError, UnicodeDecodeError, UserRefusedError) as error:
+            raise ConfigError(
+                f"{path} is damaged, so nobody could be told from anybody: {_told(error)}; {remedy}"
+            ) from None
+
+    async def change(self, change: Change) -> None:
+        """Make a change, and return when it is on the disk and in force.
+
+        Raises UserRefusedError if the change cannot be made, CometMQError if the disk fails; then
+        nothing is changed.
+        """
+        following = change(self._next)
+        if following is self._next:
+            return
+        self._next = following
+        self._made += 1
+        mine = self._made
+        async with self._turn:
+            if self._written < mine and self._failed < mine:
+                await self._write_all()
+        if self._failed >= mine > self._written:
+            raise CometMQError(
+                f"{self.path} could not be written, so nothing was changed; see that its disk has "
+                "room and works",
+                code=ResponseCode.SYSTEM_ERROR,
+            )
+
+    async def _write_all(self) -> None:
+        book, made = self._next, self._made
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._worker, self._write, book)
+        except OSError as error:
+            log.warning("users not written", path=str(self.path), reason=str(error))
+            # Changes made meanwhile build upon those that failed.
+            self._next, self._failed = self.book, self._made
+            return
+        before, self.book, self._written = self.book, book, made
+        for told in self.on_change:
+            told(before, book)
+
+    def _write(self, book: Book) -> None:
+        text = msgspec.json.format(msgspec.json.encode(book.state()), indent=1)
+        self._file.write(text.decode())
+
+    def close(self) -> None:
+        """Wait until what is being written is on the disk. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._worker.shutdown(wait=True)
+
+
+def _told(error: Exception) -> str:
+    # A decoder's text may quote the file, which has passwords; its path and position do not.
+    return str(error) if isinstance(error, UserRefusedError) else "it is no such JSON"

@@ -1,0 +1,139 @@
+"""Where our access control asks for a right and Java's lets every known account in.
+
+There is no other difference between our verdicts and those of Java's brokers: 5.2 with ACL 1.0, 5.3
+with ACL 2.0. tests/interop/test_access_on_java.py asks both for everything and fails for each
+difference that is not listed, and for each that is listed and is none. Java's name servers have no
+access control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from cometmq.protocol.codes import OwnRequestCode
+from cometmq.protocol.codes import RequestCode as Code
+from cometmq.protocol.request_type import ANY_ACCOUNT, AnyRequestType, ResourceKind, Right
+from cometmq.protocol.requests import REQUESTS
+
+_SENDS: Final = "it sends a message: who replies needs the right to `<cluster>_REPLY_TOPIC`"
+_CONSUMES: Final = "it is a part of consuming, as PULL_MESSAGE is"
+_MOVES: Final = "whoever moves offsets decides what the group consumes"
+_DECIDES: Final = "it decides what becomes of a message that was sent to the topic"
+_CHANGES: Final = "it changes the server for all its users"
+_NEW: Final = "this release of Java's does not know the request"
+
+# Why we ask for a right to a request that Java 5.2 takes from every account of ACL 1.0.
+DIFFERENT_1: Final[Mapping[int, str]] = {
+    Code.QUERY_CONSUMER_OFFSET: _CONSUMES,
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: _NEW,
+    Code.END_TRANSACTION: _DECIDES,
+    Code.LOCK_BATCH_MQ: _CONSUMES,
+    Code.UNLOCK_BATCH_MQ: _CONSUMES,
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: _MOVES,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _NEW,
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _CHANGES,
+    Code.CONSUME_MESSAGE_DIRECTLY: _CONSUMES,
+    Code.CLONE_GROUP_OFFSET: _MOVES,
+    Code.CLEAN_UNUSED_TOPIC: _CHANGES,
+    Code.RESUME_CHECK_HALF_MESSAGE: _DECIDES,
+    Code.SEND_REPLY_MESSAGE: _SENDS,
+    Code.SEND_REPLY_MESSAGE_V2: _SENDS,
+    Code.DELETE_EXPIRED_COMMITLOG: _CHANGES,
+    Code.UPDATE_AND_GET_GROUP_FORBIDDEN: _CHANGES,
+    Code.LITE_PULL_MESSAGE: _CONSUMES,
+    Code.RECALL_MESSAGE: _NEW,
+    OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
+}
+# The same of Java 5.3 and users of ACL 2.0.
+DIFFERENT_2: Final[Mapping[int, str]] = {
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: _CHANGES,
+    Code.UPDATE_BROKER_CONFIG: _CHANGES,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _CHANGES,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _CHANGES,
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _CHANGES,
+    Code.CLEAN_UNUSED_TOPIC: _CHANGES,
+    Code.SEND_REPLY_MESSAGE: _SENDS,
+    Code.SEND_REPLY_MESSAGE_V2: _SENDS,
+    Code.DELETE_EXPIRED_COMMITLOG: _CHANGES,
+    Code.LITE_PULL_MESSAGE: _CONSUMES,
+    OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
+}
+DIFFERENT: Final = {1: DIFFERENT_1, 2: DIFFERENT_2}
+
+# Requests that servers send to clients, which have no access control.
+TO_CLIENTS: Final = frozenset(
+    {
+        Code.CHECK_TRANSACTION_STATE,
+        Code.NOTIFY_CONSUMER_IDS_CHANGED,
+        Code.RESET_CONSUMER_CLIENT_OFFSET,
+        Code.GET_CONSUMER_STATUS_FROM_CLIENT,
+        Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    }
+)
+
+_HEAD: Final = """\
+<!-- Written by scripts/access_reference.py: change the code, then run it. -->
+# Access
+
+Who may send what once access control is on, which [Security](../security.md) describes. A request that is not signed by a
+known account is refused, whatever it asks for. An admin account (ACL 1.0) and a Super user (ACL 2.0) may send everything.
+
+The column *ACL 1.0* says which permission the account needs of each topic and group that the request names, `admin` that
+only admin accounts may send it. The column *ACL 2.0* says which actions a policy must allow, one of those given, for each
+resource that the request names; where it names none, of the cluster. *Known* means any account.
+
+Verdicts are those of Java's brokers, 5.2 with ACL 1.0 and 5.3 with ACL 2.0, but for the requests below that Java's brokers
+take from any known account. Java's name servers have no access control; ours have the same as our brokers.
+
+"""
+
+
+def page(rows: Iterable[AnyRequestType] = tuple(REQUESTS.values())) -> str:
+    """Return the text of docs/reference/access.md."""
+    asked = sorted((row for row in rows if row.code not in TO_CLIENTS), key=lambda row: row.code)
+    lines = [
+        "## Rights\n",
+        "| code | name | names | ACL 1.0 | ACL 2.0 |",
+        "| ---: | --- | --- | --- | --- |",
+        *(
+            f"| {int(row.code)} | {row.name} | {_names(row)} | {_right_1(row)} | {_right_2(row)} |"
+            for row in asked
+        ),
+        "\n## Where Java lets any account in\n",
+        "| code | name | at | why ours asks for a right |",
+        "| ---: | --- | --- | --- |",
+        *_differences(asked),
+    ]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def _names(row: AnyRequestType) -> str:
+    kinds = dict.fromkeys(
+        resource.kind.name.lower()
+        for resource in row.resources
+        if resource.path and resource.kind is not ResourceKind.CLUSTER
+    )
+    return ", ".join(kinds)
+
+
+def _right_1(row: AnyRequestType) -> str:
+    if row.right is Right.NONE:
+        return "known"
+    return row.right.name if row.right in (Right.PUB, Right.SUB) else "admin"
+
+
+def _right_2(row: AnyRequestType) -> str:
+    if row.actions == ANY_ACCOUNT:
+        return "known"
+    return " or ".join(action.value for action in row.actions)
+
+
+def _differences(rows: Iterable[AnyRequestType]) -> Iterator[str]:
+    for row in rows:
+        by_reason: dict[str, list[str]] = {}
+        for release, table in (("5.2, ACL 1.0", DIFFERENT_1), ("5.3, ACL 2.0", DIFFERENT_2)):
+            if row.code in table:
+                by_reason.setdefault(table[row.code], []).append(release)
+        for reason, releases in by_reason.items():
+            yield f"| {int(row.code)} | {row.name} | {'; '.join(releases)} | {reason} |"
