@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from tests.access.variants import VARIANTS
+
 from cometmq.protocol.codes import OwnRequestCode
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.request_type import ANY_ACCOUNT, AnyRequestType, ResourceKind, Right
@@ -104,8 +106,19 @@ def page(rows: Iterable[AnyRequestType] = tuple(REQUESTS.values())) -> str:
         "| code | name | at | why ours asks for a right |",
         "| ---: | --- | --- | --- |",
         *_differences(asked),
+        *_in_variants(),
     ]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _in_variants() -> Iterator[str]:
+    for variant in VARIANTS:
+        if variant.java:
+            sample = variant.sample
+            yield (
+                f"| {sample.code} | {sample.row.name}, {variant.name} | 5.2, ACL 1.0; 5.3, ACL 2.0 | "
+                f"{variant.java} |"
+            )
 
 
 def _names(row: AnyRequestType) -> str:

@@ -22,6 +22,7 @@ from tests.access.matrix import (
     stale,
 )
 from tests.access.servers import SERVERS, Guarded, guarded_cluster
+from tests.access.variants import VARIANTS, Variant
 
 from cometmq.protocol.request_type import Right
 
@@ -107,3 +108,11 @@ def test_each_account_may_send_what_its_rights_allow(guarded: Guarded, name: str
         ):
             wrong.append(f"{asking.row.name} by {actor.name}, allowed={allowed}: {told}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_names_left_out_and_retry_topics_open_no_door(guarded: Guarded, variant: Variant) -> None:
+    questions = [as_actor(variant.sample, actor) for actor in guarded.actors]
+    answers = ask_all(guarded.address("broker"), questions)
+    let_in = {question.case for question, told in answers if told.verdict is Verdict.LET_IN}
+    assert let_in == {OWNER.name, *variant.let_in(guarded.acl)}

@@ -22,6 +22,7 @@ from tests.access.differences import DIFFERENT
 from tests.access.matrix import Question, Verdict, admit, as_actor, ask_all, forgeries
 from tests.access.servers import Guarded as OurServers
 from tests.access.servers import guarded_cluster
+from tests.access.variants import VARIANTS
 from tests.integration.admin_commands import Commands
 from tests.integration.client_faces import PATIENT, Received, open_face
 from tests.integration.raw_client import connecting_by
@@ -253,14 +254,21 @@ def test_verdicts_are_those_of_our_broker(
             if acl == 2:
                 admit(java.broker, ours.actors, OWNER)
             at_java = ask_all(java.broker, [question for _, question in asked])
-    let_in = {True: "lets in", False: "refuses"}
+            for variant in VARIANTS:
+                answers = ask_all(
+                    java.broker, [as_actor(variant.sample, actor) for actor in ours.actors]
+                )
+                let_in = {case.case for case, told in answers if told.verdict is Verdict.LET_IN}
+                more = let_in - {ACTORS_OWNER.name} - variant.let_in(acl)
+                assert bool(more) == bool(variant.java), (variant.name, let_in)
+                assert let_in > variant.let_in(acl)
     found: dict[int, str] = {}
     for (code, question), (_, our), (_, his) in zip(asked, at_ours, at_java, strict=True):
         # Java looks into a body before it checks the signature, and this one is none.
         if our.verdict is his.verdict or his.verdict is Verdict.UNREADABLE:
             continue
         verdicts = {Verdict.LET_IN: his, Verdict.DENIED: our}
-        why = f"{question.case}: Java {let_in[his.verdict is Verdict.LET_IN]} {his}, we say {our}"
+        why = f"{question.case}: Java says {his}, we say {our}"
         # Where Java asks for no right, whoever is known gets in.
         assert verdicts.keys() == {his.verdict, our.verdict}, f"{code} {why}"
         assert code in DIFFERENT[acl], f"{code} {why}"
