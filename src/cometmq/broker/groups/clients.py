@@ -198,15 +198,25 @@ class ClientManager:
         memberships.pop(group, None)
         memberships[group] = member
 
-    def unregister_consumer(self, group: str, client_id: str) -> None:
+    def unregister_consumer(
+        self, group: str, client_id: str, by: Connection | None = None
+    ) -> None:
+        """Remove a member of a group; of one that is connected in another way than `by`, nothing."""
         info = self._consumers.get(group)
-        if info is not None and info.members.pop(client_id, None) is not None:
+        if info is None or _is_anothers(info.members.get(client_id), by):
+            return
+        if info.members.pop(client_id, None) is not None:
             log.info("consumer left", group=group, client_id=client_id)
             self._members_changed(info)
 
-    def unregister_producer(self, group: str, client_id: str) -> None:
+    def unregister_producer(
+        self, group: str, client_id: str, by: Connection | None = None
+    ) -> None:
+        """Do the same for a producer."""
         members = self._producers.get(group)
-        if members is None or members.pop(client_id, None) is None:
+        if members is None or _is_anothers(members.get(client_id), by):
+            return
+        if members.pop(client_id, None) is None:
             return
         if not members:
             del self._producers[group]
@@ -286,3 +296,10 @@ class ClientManager:
             self._subscribers.setdefault(topic, set()).add(group)
         if topics:
             self._subscribed[group] = topics
+
+
+def _is_anothers(member: Member | None, by: Connection | None) -> bool:
+    """Say whether a member is connected, and not by the connection that speaks for it."""
+    if member is None or by is None or member.connection is by:
+        return False
+    return not member.connection.closed
