@@ -70,7 +70,9 @@ def hostile(text: str, name: str) -> str:
     return text
 
 
-def requests_of(server: Broker | NameServer, name: str) -> Iterator[tuple[int, dict[str, str], bytes]]:
+def requests_of(
+    server: Broker | NameServer, name: str
+) -> Iterator[tuple[int, dict[str, str], bytes]]:
     """Yield each request that a server serves, with `name` wherever its sender chooses a name."""
     quoted = json.dumps(name)[1:-1]
     for row in server.handlers.request_types.values():
