@@ -198,9 +198,7 @@ class ClientManager:
         memberships.pop(group, None)
         memberships[group] = member
 
-    def unregister_consumer(
-        self, group: str, client_id: str, by: Connection | None = None
-    ) -> None:
+    def unregister_consumer(self, group: str, client_id: str, by: Connection | None = None) -> None:
         """Remove a member of a group; of one that is connected in another way than `by`, nothing."""
         info = self._consumers.get(group)
         if info is None or _is_anothers(info.members.get(client_id), by):
@@ -209,9 +207,7 @@ class ClientManager:
             log.info("consumer left", group=group, client_id=client_id)
             self._members_changed(info)
 
-    def unregister_producer(
-        self, group: str, client_id: str, by: Connection | None = None
-    ) -> None:
+    def unregister_producer(self, group: str, client_id: str, by: Connection | None = None) -> None:
         """Do the same for a producer."""
         members = self._producers.get(group)
         if members is None or _is_anothers(members.get(client_id), by):
