@@ -184,13 +184,15 @@ class FrameTooLargeError(ProtocolError):
 
 
 class AccessRefusedError(CometMQError):
-    """Access control of our server refuses a request; the remark says why, without any secret.
+    """Access control of our server refuses a request; the text says why, without any secret.
 
-    `account` is the access key or user whose signature was right, "" if none was.
+    `reason` is one of a few words, for counters. `account` is the access key or user whose signature
+    was right, "" if none was.
     """
 
-    def __init__(self, message: str, *, code: int, account: str = "") -> None:
+    def __init__(self, message: str, *, code: int, reason: str, account: str = "") -> None:
         super().__init__(message, code=code)
+        self.reason = reason
         self.account = account
 
 

@@ -133,6 +133,8 @@ def _names(row: AnyRequestType) -> str:
 def _right_1(row: AnyRequestType) -> str:
     if row.right is Right.NONE:
         return "known"
+    if row.right is Right.ANY:
+        return "PUB or SUB"
     return row.right.name if row.right in (Right.PUB, Right.SUB) else "admin"
 
 

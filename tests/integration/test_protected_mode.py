@@ -14,6 +14,7 @@ from cometmq import Message
 from cometmq.access.config import AccessConfig
 from cometmq.aio import Producer
 from cometmq.errors import CometMQError, RemoteError
+from cometmq.model.results import SendStatus
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.protocol import requests
@@ -21,12 +22,13 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.replication import FrameReader, encode_report, encode_token
 from cometmq.remoting.client import RemotingClient
 from cometmq.replication.admission import UNKNOWN_S
-from cometmq.testing import Cluster
+from cometmq.testing import Account, Cluster, run
 
 BROKER: Final = "broker-a"
 PROTECTED: Final = {"protectedMode": "true", "metricsExporterType": "DISABLE"}
 OPEN_LINE: Final = "whoever reaches this port is served"
 SLAVES_LINE: Final = "whoever reaches the port for slaves can copy all messages"
+SENDER: Final = Account("sender-service", topics={"orders": "PUB"})
 
 Scene = Callable[[Cluster], Coroutine[Any, Any, None]]
 
@@ -263,3 +265,31 @@ def test_silent_strangers_go_and_take_no_place_of_slaves() -> None:
         assert not slave.lost.done()
 
     with_proof(scene)
+
+
+def test_with_access_control_a_slave_of_ours_proves_itself_and_copies() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with Producer(
+            "p", namesrv=cluster.namesrv, credentials=SENDER.credentials
+        ) as producer:
+            result = await producer.send(Message("orders", b"secret"))
+            # Of a SYNC_MASTER: the slave's reports count.
+            assert result.send_status is SendStatus.SEND_OK
+        slave = cluster.broker("broker-a-slave-1")
+        assert slave.store.commit_log.end == cluster.broker(BROKER).store.commit_log.end
+        for node in ("elsewhere", BROKER, "broker-a-slave-1"):
+            stranger = await copier(cluster, node, encode_report(0))
+            assert stranger.lost.done()
+            assert not stranger.came
+
+    async def inside() -> None:
+        async with Cluster(
+            clock="virtual",
+            accounts=[SENDER],
+            slaves=1,
+            master_role="SYNC_MASTER",
+            properties={"metricsExporterType": "DISABLE", "inSyncReplicas": "2"},
+        ) as cluster:
+            await main(cluster)
+
+    run(inside(), seed=1)

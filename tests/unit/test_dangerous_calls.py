@@ -79,6 +79,9 @@ METHODS: Final = frozenset(
 
 ALLOWED: Final = {
     ("cometmq/_compiled.py", "importlib"): "loads our own compiled modules from a fixed directory",
+    ("cometmq/access/plain/account_file.py", "yaml"): "reads the accounts with the safe loader",
+    ("cometmq/access/plain/files.py", "yaml"): "names the error of the same reader",
+    ("cometmq/testing/accounts.py", "yaml"): "writes accounts for tests, by the safe dumper",
     ("cometmq/broker/filters/predicates.py", "importlib"): (
         "imports what filterPredicateModules names, a key of the file that no request changes; "
         "requests choose among the functions by their names"

@@ -51,7 +51,13 @@ class Asked:
 
         Decode the body only if a name stands in it: check the signature first. Raises ProtocolError.
         """
+        header = self.request.header
         for resource in self.row.resources:
-            body = self.typed_body if resource.in_body else None
-            for name in resource.names(self.header, body):
+            path = resource.path
+            if resource.in_body or resource.separator:
+                body = self.typed_body if resource.in_body else None
+                for name in resource.names(header, body):
+                    yield resource.kind, name
+            elif path and (name := getattr(header, path)):
+                # No path of a header has more than one step.
                 yield resource.kind, name

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq.access.config import AccessConfig
-from cometmq.access.rules import Rules
-from cometmq.access.users.handlers import refuse_all
+from cometmq.access.rules import Identity, Rules
 from cometmq.errors import ConfigError
-from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import BlockingClock
 from cometmq.runtime.files import Files
 from cometmq.runtime.workers import Workers
@@ -25,12 +24,12 @@ def choose_rules(
     files: Files,
     workers: Workers,
     directory: Path,
-    cluster: str = "",
+    identity: Callable[[], Identity],
 ) -> Rules | None:
     """Return the rules of a server, None if access control is off.
 
-    Users and policies are kept in `directory`, unless the configuration names another one; `cluster`
-    is the name of the server's cluster. Nothing is read before `Rules.open`. Raises ConfigError for settings that exclude each other.
+    Users and policies are kept in `directory`, unless the configuration names another one. Nothing
+    is read before `Rules.open`. Raises ConfigError for settings that exclude each other.
     """
     if not config.is_on:
         return None
@@ -43,16 +42,16 @@ def choose_rules(
     if config.acl_enable:
         from cometmq.access.plain.rules import PlainRules
 
-        return PlainRules(config, clock=clock, files=files, workers=workers)
+        return PlainRules(config, clock=clock, files=files, workers=workers, identity=identity)
     from cometmq.access.users.rules import UserRules
 
     return UserRules(
         config,
         directory=config.auth_config_path or directory,
-        cluster=cluster,
         clock=clock,
         files=files,
         workers=workers,
+        identity=identity,
     )
 
 
@@ -63,11 +62,3 @@ def users_of(rules: Rules | None) -> UserStore | None:
     from cometmq.access.users.rules import UserRules
 
     return rules.store if isinstance(rules, UserRules) else None
-
-
-def register_rules(rules: Rules | None, handlers: Handlers) -> None:
-    """Serve the requests that administer these rules, and refuse those for the other kind."""
-    if rules is not None:
-        rules.register(handlers)
-    if users_of(rules) is None:
-        refuse_all(handlers)

@@ -6,29 +6,42 @@ with AuthorizationPipeline (ACL 2.0).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from cometmq.access.asked import Asked
+from cometmq.access.refusals import Refusals
 from cometmq.access.rules import Rules
-from cometmq.errors import CometMQError
+from cometmq.errors import AccessRefusedError, CometMQError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handler
+from cometmq.runtime import metric_catalogue
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.exposition import Exposition
 
 
 class AccessControl:
     """Has `rules` judge every request before its handler sees it (an `Access` of `remoting`)."""
 
-    def __init__(self, rules: Rules) -> None:
+    checks_resources = True
+
+    def __init__(self, rules: Rules, clock: Clock) -> None:
         self.rules = rules
+        self.refusals = Refusals(clock)
 
     def guarded(self, request_type: AnyRequestType, handler: Handler[Any]) -> Handler[Any]:
-        check = self.rules.check
+        check, refused = self.rules.check, self.refusals.add
 
         def handle(connection: Connection, request: AnyRequest) -> RemotingCommand | None:
-            check(Asked(request_type, request, connection.peer, connection.peer_ip))
+            asked = Asked(request_type, request, connection.peer, connection.peer_ip)
+            try:
+                check(asked)
+            except AccessRefusedError as error:
+                refused(asked, error)
+                raise
             return handler(connection, request)
 
         return handle
@@ -42,7 +55,19 @@ class AccessControl:
         name: str,
     ) -> None:
         asked = Asked(request_type, request, connection.peer, connection.peer_ip)
-        self.rules.check_resource(asked, kind, name)
+        try:
+            self.rules.check_resource(asked, kind, name)
+        except AccessRefusedError as error:
+            self.refusals.add(asked, error)
+            raise
+
+    def collect(self, out: Exposition) -> Iterator[None]:
+        """Write the metrics of the rules, and how many requests were refused why."""
+        out.begin(metric_catalogue.ACCESS_REFUSED)
+        for reason, count in sorted(self.refusals.counts.items()):
+            out.sample(count, reason)
+        yield
+        yield from self.rules.collect(out)
 
     def admits(self, connection: Connection) -> bool:  # noqa: ARG002 - as of other `Access`
         """Return True: requests for administrators reach their handlers from administrators only."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cometmq.access.asked import Asked
 from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.tasks import TaskOwner
+
+
+class Identity(NamedTuple):
+    """What a server is called; a name server has neither cluster nor name."""
+
+    cluster: str
+    name: str
+    address: str
 
 
 class Rules(Protocol):

@@ -14,7 +14,7 @@ from cometmq.admin.room import Room
 from cometmq.admin.servers import again
 from cometmq.errors import IllegalArgumentError, RemoteError, RequestTimeoutError
 from cometmq.model.topic import DataVersion
-from cometmq.protocol import java_requests
+from cometmq.protocol import requests
 from cometmq.protocol.access_bodies import (
     CreateAccessConfigRequestHeader,
     DeleteAccessConfigRequestHeader,
@@ -84,7 +84,7 @@ class Accounts(Room):
             white_remote_address=white_address,
         )
         return await self._change_accounts(
-            java_requests.UPDATE_AND_CREATE_ACL_CONFIG,
+            requests.UPDATE_AND_CREATE_ACL_CONFIG,
             header,
             f"the change of account {access_key}",
             cluster,
@@ -96,7 +96,7 @@ class Accounts(Room):
     ) -> list[str]:
         """Delete an account of ACL 1.0; return the brokers' addresses."""
         return await self._change_accounts(
-            java_requests.DELETE_ACL_CONFIG,
+            requests.DELETE_ACL_CONFIG,
             DeleteAccessConfigRequestHeader(access_key=access_key),
             f"the deletion of account {access_key}",
             cluster,
@@ -119,7 +119,7 @@ class Accounts(Room):
             acl_file_full_path=file, global_white_addrs=",".join(addresses)
         )
         return await self._change_accounts(
-            java_requests.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+            requests.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
             header,
             "the change of the white addresses",
             cluster,
@@ -135,7 +135,7 @@ class Accounts(Room):
         async def ask(address: str) -> AccountFiles:
             try:
                 answer = await self._servers.ask(
-                    address, java_requests.GET_BROKER_CLUSTER_ACL_INFO, NoHeader(), what=what
+                    address, requests.GET_BROKER_CLUSTER_ACL_INFO, NoHeader(), what=what
                 )
             except RequestTimeoutError as error:
                 raise again(error, f"{error}; {_ENABLE}, and does not answer without it") from error

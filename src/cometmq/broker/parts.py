@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.filters.predicates import FilterPredicates
 from cometmq.broker.filters.property_filters import PropertyFilters
@@ -37,6 +38,7 @@ class Parts:
     """
 
     config: BrokerConfig
+    access: AccessConfig
     replication: ReplicationConfig
     clock: Clock
     randomness: Randomness

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from cometmq.access.choice import choose_rules, register_rules, users_of
+from cometmq.access.choice import choose_rules, users_of
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.access.credentials import inner_credentials
 from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
+from cometmq.access.rules import Identity
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
 from cometmq.broker.filters.predicates import FilterPredicates
@@ -134,15 +135,17 @@ class Broker:
         meter = RequestMeter(clock.monotonic) if is_monitored else None
         self._rules = choose_rules(
             self.access,
-            clock=self._clock,
+            clock=clock,
             files=self._files,
             workers=workers,
+            identity=lambda: Identity(config.broker_cluster_name, config.broker_name, self.address),
             directory=self._config_directory,
-            cluster=config.broker_cluster_name,
         )
         self._credentials = inner_credentials(self.access)
         self._handlers = Handlers(
-            AdminAccess(config.admin_from) if self._rules is None else AccessControl(self._rules),
+            AdminAccess(config.admin_from)
+            if self._rules is None
+            else AccessControl(self._rules, clock),
             meter,
         )
         self._holdings = Holdings(config.max_bytes_in_flight)
@@ -339,7 +342,8 @@ class Broker:
         parts = self.parts
         copies = await self._opened(self.copies)
         # A slave bars requests before anybody registers for them.
-        register_rules(self._rules, self._handlers)
+        if self._rules is not None:
+            self._rules.register(self._handlers)
         delays = await self._opened(Delays(parts))
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
@@ -362,7 +366,7 @@ class Broker:
         await self._opened(Filters(parts))
         await self._opened(Pulls(parts, traffic))
         await self._opened(
-            Operation(parts, self._given, self.access, traffic, delays.messages, self.transactions)
+            Operation(parts, self._given, traffic, delays.messages, self.transactions)
         )
         if self._monitoring is not None:
             from cometmq.broker.metrics.service import Metrics
@@ -428,6 +432,7 @@ class Broker:
         tables = self._open_tables(store)
         self._parts = Parts(
             config=self.config,
+            access=self.access,
             replication=self.replication,
             clock=self._clock,
             randomness=self._randomness,

@@ -247,7 +247,7 @@ class AdminHandlers:
         if "logLevel" in changed:
             change_log_level(changed["logLevel"])
         try:
-            await self._state.save(self._config_file, self._configuration.text)
+            await self._state.save(self._config_file, self._configuration.text_to_save)
         except OSError as error:
             raise _not_saved(self._config.config_store_path, error) from error
         log.info("configuration updated", changed=changed, by=connection.peer)

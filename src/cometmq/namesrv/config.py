@@ -10,6 +10,7 @@ from typing import Final
 from cometmq.access.config import AccessConfig
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.runtime.address_list import AddressList
+from cometmq.runtime.config import keys_of
 from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
 from cometmq.runtime.log_levels import check_levels
 
@@ -18,7 +19,7 @@ DEFAULT_PORT = 9876
 # No request changes these, whatever configBlackList says (Java: DefaultRequestProcessor).
 FIXED_KEYS = frozenset(
     # adminFrom is CometMQ's own: no request may decide who may change the configuration.
-    {"adminFrom", "configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+    {"adminFrom", "configBlackList", "configStorePath", "kvConfigPath", *keys_of(AccessConfig)}
 )
 
 # The keys that requests may change; they are read each time they matter. None of them may name a

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cometmq.access.choice import choose_rules, register_rules
+from cometmq.access.choice import choose_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
+from cometmq.access.rules import Identity
 from cometmq.errors import ConfigError
 from cometmq.namesrv.admin_handlers import AdminHandlers
 from cometmq.namesrv.config import NamesrvConfig
@@ -29,7 +30,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import RemotingServer
 from cometmq.runtime import metric_catalogue
-from cometmq.runtime.addresses import host_name
+from cometmq.runtime.addresses import host_name, join_address
 from cometmq.runtime.clock import BlockingClock
 from cometmq.runtime.config import Configuration
 from cometmq.runtime.exposition import Exposition
@@ -78,10 +79,11 @@ class NameServer:
             files=around.files,
             workers=workers,
             directory=self.config.kv_config_path.parent,
+            identity=lambda: Identity("", "", join_address(self.config.bind_address, self.port)),
         )
         guard: Access = AdminAccess(self.config.admin_from)
         if self._rules is not None:
-            guard = AccessControl(self._rules)
+            guard = AccessControl(self._rules, clock)
         is_monitored = self.config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
         self.handlers = handlers = Handlers(guard, meter)
@@ -90,7 +92,8 @@ class NameServer:
         AdminHandlers(
             self.config, self.table, self._kv_config, configuration, self._state
         ).register(handlers)
-        register_rules(self._rules, handlers)
+        if self._rules is not None:
+            self._rules.register(handlers)
         self._server = RemotingServer(
             self.config.bind_address,
             self.config.listen_port,

@@ -25,6 +25,9 @@ class CreateAccessConfigRequestHeader(Header):
     topic_perms: str | None = None
     white_remote_address: str | None = None
 
+    def __repr__(self) -> str:
+        return f"CreateAccessConfigRequestHeader(access_key={self.access_key!r})"
+
 
 class DeleteAccessConfigRequestHeader(Header):
     """Code 51."""

@@ -32,6 +32,7 @@ from cometmq.protocol.envelope import (
     AnyHeader,
     CodeOnly,
     Ext,
+    ExtOnly,
     JsonHeader,
     Request,
     Text,
@@ -63,6 +64,8 @@ _LANGUAGE_NAMES: Final = {code.value: code.name for code in LanguageCode}
 _LANGUAGE_CODES: Final = {code.name: code.value for code in LanguageCode}
 # No header class has even thirty fields; decoding a field takes a microsecond.
 MAX_EXT_FIELDS: Final = 1_024
+# What `repr` does not show: whoever has a signature can repeat the request.
+_SECRETS: Final = frozenset({"secretKey", "SecurityToken", "Signature"})
 _BINARY: Final = struct.Struct(">HBHii")
 assert _BINARY.size == 13
 
@@ -110,8 +113,13 @@ class RemotingCommand:
     def __repr__(self) -> str:
         return (
             f"RemotingCommand(code={self.code}, opaque={self.opaque}, flag={self.flag}, "
-            f"remark={self.remark!r}, ext={self.ext!r}, body=<{len(self.body)} bytes>)"
+            f"remark={self.remark!r}, ext={_without_secrets(self.ext)!r}, "
+            f"body=<{len(self.body)} bytes>)"
         )
+
+
+def _without_secrets(ext: Ext) -> Ext:
+    return {name: "***" if name in _SECRETS else text for name, text in ext.items()}
 
 
 def request(code: int, header: Header | None = None, body: bytes = b"") -> RemotingCommand:
@@ -234,6 +242,7 @@ def _encode_binary(command: RemotingCommand) -> bytes:
 
 # Decoding
 
+_ext_decoder = msgspec.json.Decoder(ExtOnly)
 _any_decoder = msgspec.json.Decoder(AnyHeader)
 # msgspec raises these for bytes that are no JSON or no UTF-8, or are nested a thousand levels deep.
 _JSON_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -262,7 +271,16 @@ def decode_command(frame: Frame) -> RemotingCommand:
 
 def ext_of(request: Request[Any]) -> Ext:
     """Return all ext fields of a request as texts, including those that its typed header lacks."""
-    return decode_command(request.frame).ext
+    frame = request.frame
+    if frame.serialize_type == _JSON:
+        try:
+            ext = _ext_decoder.decode(frame.header).extFields or {}
+        except _JSON_FAULTS:
+            # A value may be no text, which no client in use sends.
+            return decode_command(frame).ext
+        if len(ext) <= MAX_EXT_FIELDS:
+            return ext
+    return decode_command(frame).ext
 
 
 class RequestDecoder:

@@ -42,6 +42,10 @@ class AnyHeader(msgspec.Struct):
     version: Int32 = 0
 
 
+class ExtOnly(msgspec.Struct):
+    extFields: Ext | None = None  # noqa: N815 - a wire name
+
+
 class CodeOnly(msgspec.Struct):
     code: Int32 = 0
 

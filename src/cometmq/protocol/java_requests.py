@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cometmq.protocol import access_bodies as a
 from cometmq.protocol import headers as h
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.header import NoHeader
@@ -61,18 +60,5 @@ SET_MESSAGE_REQUEST_MODE: Final = RequestType(
     NoHeader, NO_BODY, Right.ADMIN, topics_of_body("topic"), groups_of_body("consumer_group"))
 
 
-# Access control of 4.x: accounts
-UPDATE_AND_CREATE_ACL_CONFIG: Final = RequestType(
-    Code.UPDATE_AND_CREATE_ACL_CONFIG, a.CreateAccessConfigRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-DELETE_ACL_CONFIG: Final = RequestType(
-    Code.DELETE_ACL_CONFIG, a.DeleteAccessConfigRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-GET_BROKER_CLUSTER_ACL_INFO: Final = RequestType(
-    Code.GET_BROKER_CLUSTER_ACL_INFO, NoHeader, NO_BODY, a.GetBrokerAclConfigResponseHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
-UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: Final = RequestType(
-    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, a.UpdateGlobalWhiteAddrsConfigRequestHeader, NO_BODY,
-    NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 
 # fmt: on

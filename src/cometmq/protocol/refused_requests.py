@@ -16,8 +16,12 @@ _CONTROLLER: Final = (
     "there is no controller here, a broker keeps the role that its configuration gives it"
 )
 _ACL_1: Final = (
-    "accounts of ACL 1.0 are not kept here; name the addresses of administrators in adminFrom of "
-    "the server's configuration"
+    "accounts of ACL 1.0 are not kept here; aclEnable=true in the server's configuration switches "
+    "this access control on"
+)
+_AUTH: Final = (
+    "users and policies of ACL 2.0 are not kept here; authenticationEnabled=true and "
+    "authorizationEnabled=true in the server's configuration switch this access control on"
 )
 _CONTAINER: Final = (
     "this is a broker, not a container of brokers; start each broker as a process of its own"
@@ -117,6 +121,21 @@ REFUSED: Final[Mapping[Code, str]] = {
             Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
         ),
         _ACL_1,
+    ),
+    **dict.fromkeys(
+        (
+            Code.AUTH_CREATE_USER,
+            Code.AUTH_UPDATE_USER,
+            Code.AUTH_DELETE_USER,
+            Code.AUTH_GET_USER,
+            Code.AUTH_LIST_USER,
+            Code.AUTH_CREATE_ACL,
+            Code.AUTH_UPDATE_ACL,
+            Code.AUTH_DELETE_ACL,
+            Code.AUTH_GET_ACL,
+            Code.AUTH_LIST_ACL,
+        ),
+        _AUTH,
     ),
 }
 # A broker answers these with NO_PERMISSION: they bring what would run in it or in front of it.

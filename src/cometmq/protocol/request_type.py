@@ -24,13 +24,19 @@ AnswerBodyT = TypeVar("AnswerBodyT")
 class Right(Enum):
     """Says who may send a request."""
 
-    # Whoever reaches the port: for requests that only read, or do no more harm than sending and
-    # consuming.
+    # Whoever reaches the port; with access control, whoever is known. For what tells no more than
+    # names and addresses.
     NONE = auto()
     # Whoever may send to the resources that the request touches.
     PUB = auto()
     # Whoever may consume from the resources that the request touches.
     SUB = auto()
+    # Whoever may send to the resources that the request touches, or consume from them: for what
+    # only reads about them.
+    ANY = auto()
+    # Whoever reaches the port; with access control, whoever runs the cluster. For requests that
+    # read of a server, or of all topics, groups and clients.
+    INSPECT = auto()
     # A broker, about itself: the handler compares the sender with whoever registered the broker.
     BROKER = auto()
     # Whoever runs the cluster: for requests that stop, empty or change a server for all its users.
@@ -59,6 +65,8 @@ ANY_ACCOUNT: Final = ()
 _ACTIONS_OF: Final = {
     Right.PUB: (Action.PUB,),
     Right.SUB: (Action.SUB,),
+    Right.ANY: (Action.GET,),
+    Right.INSPECT: (Action.GET,),
     Right.BROKER: (Action.UPDATE,),
     Right.ADMIN: (Action.UPDATE,),
 }
@@ -219,6 +227,7 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
         on_slave: int | None = None,
         actions: tuple[Action, ...] | None = None,
     ) -> None:
+        assert resources, f"request code {code} has no resource"
         if actions is None:
             assert right in _ACTIONS_OF, (
                 f"request {code} has Right.NONE: say which actions it takes"

@@ -7,9 +7,11 @@ The columns of a row are
     that policies allow or deny where they do not follow from the right
 
 Rights and resources are those of Java's access control (the annotation RocketMQAction of 5.x and
-PlainPermissionManager of 4.x) if it has any for the request; requests that only read have none. A
-group's retry topic stands for the group, as in Java. Actions are those of 5.3 (also
-DefaultAuthorizationContextBuilder) if its policies know the request.
+PlainPermissionManager of 4.x) if it has any for the request. Where it has none, who reads messages
+or the state of a group needs the right to consume, and who reads of all topics and groups runs the
+cluster; docs/security.md lists these differences. A group's retry topic stands for the group, as
+in Java. Handlers check what a message that a request names by its place belongs to. Actions are
+those of 5.3 (also DefaultAuthorizationContextBuilder) if its policies know the request.
 
 A slave refuses what would write to its log, which is its master's, or change tables that it copies
 from its master. The codes are those of Java's slaves, of 4.9 where 5.3 differs. A slave takes
@@ -24,17 +26,9 @@ from typing import Final
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.route import ClusterInfo, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.protocol import access_bodies as a
 from cometmq.protocol import headers as h
 from cometmq.protocol import limits
-from cometmq.protocol.access_bodies import (
-    AclInfo,
-    AclRequestHeader,
-    DeleteAclRequestHeader,
-    ListAclsRequestHeader,
-    ListUsersRequestHeader,
-    UserInfo,
-    UserRequestHeader,
-)
 from cometmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerOffsetSerializeWrapper,
@@ -151,7 +145,7 @@ UNREGISTER_CLIENT: Final = RequestType(
     Right.SUB, group())
 CHECK_CLIENT_CONFIG: Final = RequestType(
     Code.CHECK_CLIENT_CONFIG, NoHeader, JsonBody(CheckClientRequestBody, limits.MAX_CHECK_LENGTH),
-    NoHeader, NO_BODY, Right.NONE, groups_of_body("group"), topics_of_body("subscription_data.topic"),
+    NoHeader, NO_BODY, Right.SUB, groups_of_body("group"), topics_of_body("subscription_data.topic"),
     actions=ANY_ACCOUNT)
 GET_CONSUMER_LIST_BY_GROUP: Final = RequestType(
     Code.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListByGroupRequestHeader, NO_BODY,
@@ -173,7 +167,7 @@ INVOKE_BROKER_TO_RESET_OFFSET: Final = RequestType(
 # Right.SUB for the same reason.
 CLONE_GROUP_OFFSET: Final = RequestType(
     Code.CLONE_GROUP_OFFSET, h.CloneGroupOffsetRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.SUB, topic(), group("dest_group"), on_slave=ResponseCode.SYSTEM_ERROR,
+    Right.SUB, topic(), group("src_group"), group("dest_group"), on_slave=ResponseCode.SYSTEM_ERROR,
     actions=(Action.UPDATE,))
 # Right.SUB, because a client that may send to a group's retry topic can have its messages consumed
 # again anyway.
@@ -186,95 +180,95 @@ REDRIVE_DEAD_LETTERS: Final = RequestType(
 
 GET_MAX_OFFSET: Final = RequestType(
     Code.GET_MAX_OFFSET, h.GetMaxOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader, NO_BODY,
-    Right.NONE, topic(), actions=GET)
+    Right.ANY, topic())
 GET_MIN_OFFSET: Final = RequestType(
     Code.GET_MIN_OFFSET, h.GetMinOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader, NO_BODY,
-    Right.NONE, topic(), actions=GET)
+    Right.ANY, topic())
 SEARCH_OFFSET_BY_TIMESTAMP: Final = RequestType(
     Code.SEARCH_OFFSET_BY_TIMESTAMP, h.SearchOffsetRequestHeader, NO_BODY, h.OffsetResponseHeader,
-    NO_BODY, Right.NONE, topic(), actions=GET)
+    NO_BODY, Right.ANY, topic())
 GET_EARLIEST_MSG_STORETIME: Final = RequestType(
     Code.GET_EARLIEST_MSG_STORETIME, h.GetEarliestMsgStoretimeRequestHeader, NO_BODY,
-    h.GetEarliestMsgStoretimeResponseHeader, NO_BODY, Right.NONE, topic(), actions=GET)
+    h.GetEarliestMsgStoretimeResponseHeader, NO_BODY, Right.ANY, topic())
 QUERY_MESSAGE: Final = RequestType(
     Code.QUERY_MESSAGE, h.QueryMessageRequestHeader, NO_BODY, h.QueryMessageResponseHeader, RAW,
     Right.SUB, topic(), actions=(Action.SUB, Action.GET))
 VIEW_MESSAGE_BY_ID: Final = RequestType(
     Code.VIEW_MESSAGE_BY_ID, h.ViewMessageRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, topic(), actions=GET)
+    Right.SUB, topic(), actions=GET)
 
 QUERY_CONSUME_QUEUE: Final = RequestType(
     Code.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, topic(), group(), actions=GET)
+    Right.SUB, topic(), group(), actions=GET)
 # There is no RocksDB here, so nothing lags behind.
 CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Final = RequestType(
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, h.CheckRocksdbCqWriteProgressRequestHeader, NO_BODY,
-    NoHeader, JsonBody(CheckRocksdbCqWriteResult), Right.NONE, topic(), actions=GET)
+    NoHeader, JsonBody(CheckRocksdbCqWriteResult), Right.ANY, topic())
 
 # What operators ask a broker about topics, groups and clients
 
 GET_TOPIC_CONFIG: Final = RequestType(
     Code.GET_TOPIC_CONFIG, h.GetTopicConfigRequestHeader, NO_BODY, NoHeader, JsonBody(TopicConfig),
-    Right.NONE, topic(), actions=GET)
+    Right.ANY, topic())
 GET_ALL_TOPIC_CONFIG: Final = RequestType(
     Code.GET_ALL_TOPIC_CONFIG, NoHeader, NO_BODY, NoHeader, JsonBody(TopicConfigSerializeWrapper),
-    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
+    Right.INSPECT, CLUSTER)
 GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Final = RequestType(
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoHeader, NO_BODY, NoHeader, JsonBody(TopicList),
     Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
 GET_SUBSCRIPTIONGROUP_CONFIG: Final = RequestType(
     Code.GET_SUBSCRIPTIONGROUP_CONFIG, h.GetSubscriptionGroupConfigRequestHeader, NO_BODY,
-    NoHeader, JsonBody(SubscriptionGroupConfig), Right.NONE, group("group"), actions=GET)
+    NoHeader, JsonBody(SubscriptionGroupConfig), Right.SUB, group("group"), actions=GET)
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Final = RequestType(
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NoHeader, NO_BODY,
-    NoHeader, JsonBody(SubscriptionGroupWrapper), Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
+    NoHeader, JsonBody(SubscriptionGroupWrapper), Right.INSPECT, CLUSTER)
 GET_TOPIC_STATS_INFO: Final = RequestType(
     Code.GET_TOPIC_STATS_INFO, h.GetTopicStatsInfoRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, topic(), actions=GET)
+    Right.ANY, topic())
 GET_CONSUME_STATS: Final = RequestType(
     Code.GET_CONSUME_STATS, h.GetConsumeStatsRequestHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, group(), topic(), topic("topic_list", separator=";"), actions=GET)
+    Right.SUB, group(), topic(), topic("topic_list", separator=";"), actions=GET)
 GET_CONSUMER_CONNECTION_LIST: Final = RequestType(
     Code.GET_CONSUMER_CONNECTION_LIST, h.GetConsumerConnectionListRequestHeader, NO_BODY,
-    NoHeader, JsonBody(ConsumerConnection), Right.NONE, group(), actions=GET)
+    NoHeader, JsonBody(ConsumerConnection), Right.SUB, group(), actions=GET)
 GET_PRODUCER_CONNECTION_LIST: Final = RequestType(
     Code.GET_PRODUCER_CONNECTION_LIST, h.GetProducerConnectionListRequestHeader, NO_BODY,
-    NoHeader, JsonBody(ProducerConnection), Right.NONE, CLUSTER, actions=GET)
+    NoHeader, JsonBody(ProducerConnection), Right.INSPECT, CLUSTER)
 GET_BROKER_CONSUME_STATS: Final = RequestType(
     Code.GET_BROKER_CONSUME_STATS, h.GetConsumeStatsInBrokerHeader, NO_BODY, NoHeader, RAW,
-    Right.NONE, CLUSTER, actions=GET)
+    Right.INSPECT, CLUSTER)
 QUERY_CONSUME_TIME_SPAN: Final = RequestType(
     Code.QUERY_CONSUME_TIME_SPAN, h.QueryConsumeTimeSpanRequestHeader, NO_BODY, NoHeader,
-    JsonBody(QueryConsumeTimeSpanBody), Right.NONE, topic(), group("group"), actions=GET)
+    JsonBody(QueryConsumeTimeSpanBody), Right.SUB, topic(), group("group"), actions=GET)
 VIEW_BROKER_STATS_DATA: Final = RequestType(
     Code.VIEW_BROKER_STATS_DATA, h.ViewBrokerStatsDataRequestHeader, NO_BODY, NoHeader,
-    JsonBody(BrokerStatsData), Right.NONE, CLUSTER, actions=GET)
+    JsonBody(BrokerStatsData), Right.INSPECT, CLUSTER)
 QUERY_TOPIC_CONSUME_BY_WHO: Final = RequestType(
     Code.QUERY_TOPIC_CONSUME_BY_WHO, h.QueryTopicConsumeByWhoRequestHeader, NO_BODY,
-    NoHeader, JsonBody(GroupList), Right.NONE, topic(), actions=GET)
+    NoHeader, JsonBody(GroupList), Right.ANY, topic())
 QUERY_TOPICS_BY_CONSUMER: Final = RequestType(
     Code.QUERY_TOPICS_BY_CONSUMER, h.QueryTopicsByConsumerRequestHeader, NO_BODY,
-    NoHeader, JsonBody(TopicList), Right.NONE, group("group"), actions=GET)
+    NoHeader, JsonBody(TopicList), Right.SUB, group("group"), actions=GET)
 QUERY_SUBSCRIPTION_BY_CONSUMER: Final = RequestType(
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER, h.QuerySubscriptionByConsumerRequestHeader, NO_BODY,
-    NoHeader, JsonBody(QuerySubscriptionResponseBody), Right.NONE, topic(), group("group"),
+    NoHeader, JsonBody(QuerySubscriptionResponseBody), Right.SUB, topic(), group("group"),
     actions=GET)
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Final = RequestType(
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, h.GetConsumerStatusRequestHeader, NO_BODY,
-    NoHeader, RAW, Right.NONE, topic(), group("group"), actions=GET)
+    NoHeader, RAW, Right.SUB, topic(), group("group"), actions=GET)
 GET_ALL_PRODUCER_INFO: Final = RequestType(
-    Code.GET_ALL_PRODUCER_INFO, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER, actions=GET)
+    Code.GET_ALL_PRODUCER_INFO, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
 GET_ALL_CONSUMER_OFFSET: Final = RequestType(
     Code.GET_ALL_CONSUMER_OFFSET, NoHeader, NO_BODY,
-    NoHeader, JsonBody(ConsumerOffsetSerializeWrapper), Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
+    NoHeader, JsonBody(ConsumerOffsetSerializeWrapper), Right.INSPECT, CLUSTER)
 QUERY_CORRECTION_OFFSET: Final = RequestType(
     Code.QUERY_CORRECTION_OFFSET, h.QueryCorrectionOffsetHeader, NO_BODY,
-    NoHeader, JsonBody(QueryCorrectionOffsetBody), Right.NONE, topic(), group("compare_group"),
+    NoHeader, JsonBody(QueryCorrectionOffsetBody), Right.SUB, topic(), group("compare_group"),
     group("filter_groups", separator=","), actions=GET)
 # The broker passes these two on to the client. With the second it sends the message as a record.
 GET_CONSUMER_RUNNING_INFO: Final = RequestType(
     Code.GET_CONSUMER_RUNNING_INFO, h.GetConsumerRunningInfoRequestHeader, NO_BODY,
-    NoHeader, JsonBody(ConsumerRunningInfo), Right.NONE, group(), actions=GET)
+    NoHeader, JsonBody(ConsumerRunningInfo), Right.SUB, group(), actions=GET)
 CONSUME_MESSAGE_DIRECTLY: Final = RequestType(
     Code.CONSUME_MESSAGE_DIRECTLY, h.ConsumeMessageDirectlyResultRequestHeader, RAW,
     NoHeader, JsonBody(ConsumeMessageDirectlyResult), Right.SUB, topic(), group())
@@ -314,32 +308,27 @@ UPDATE_AND_GET_GROUP_FORBIDDEN: Final = RequestType(
 # A broker as a whole. Configurations are properties text.
 
 GET_BROKER_CONFIG: Final = RequestType(
-    Code.GET_BROKER_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
-    actions=ANY_ACCOUNT)
+    Code.GET_BROKER_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
 UPDATE_BROKER_CONFIG: Final = RequestType(
     Code.UPDATE_BROKER_CONFIG, NoHeader, RawBody(limits.MAX_CONFIG_LENGTH), NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
 GET_BROKER_RUNTIME_INFO: Final = RequestType(
-    Code.GET_BROKER_RUNTIME_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(KVTable), Right.NONE, CLUSTER,
-    actions=ANY_ACCOUNT)
+    Code.GET_BROKER_RUNTIME_INFO, NoHeader, NO_BODY, NoHeader, JsonBody(KVTable), Right.INSPECT, CLUSTER)
 GET_BROKER_HA_STATUS: Final = RequestType(
     Code.GET_BROKER_HA_STATUS, NoHeader, NO_BODY, NoHeader, JsonBody(HARuntimeInfo),
-    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
+    Right.INSPECT, CLUSTER)
 GET_ALL_DELAY_OFFSET: Final = RequestType(
     Code.GET_ALL_DELAY_OFFSET, NoHeader, NO_BODY, NoHeader, JsonBody(DelayOffsetSerializeWrapper),
-    Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
+    Right.INSPECT, CLUSTER)
 # Java's TimerCheckpoint, as in the file config/timercheck.
 GET_TIMER_CHECK_POINT: Final = RequestType(
-    Code.GET_TIMER_CHECK_POINT, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
-    actions=ANY_ACCOUNT)
+    Code.GET_TIMER_CHECK_POINT, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
 # What the file consumerFilter.json has, for slaves. Java has no request for it.
 GET_ALL_CONSUMER_FILTERS: Final = RequestType(
-    OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
-    actions=ANY_ACCOUNT)
+    OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
 # For slaves. There are no pop consumers here, so the table is empty.
 GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
-    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
-    actions=ANY_ACCOUNT)
+    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
 # A slave proves to its master who it is, and gets a token for its HA connection. Java has no such
 # request: its port for slaves serves everybody. Served only with access control.
 ADMIT_SLAVE: Final = RequestType(
@@ -364,34 +353,34 @@ REGISTER_MESSAGE_FILTER_CLASS: Final = RequestType(
 # body. A slave has its master make changes.
 
 AUTH_CREATE_USER: Final = RequestType(
-    Code.AUTH_CREATE_USER, UserRequestHeader, JsonBody(UserInfo, limits.MAX_USER_LENGTH),
+    Code.AUTH_CREATE_USER, a.UserRequestHeader, JsonBody(a.UserInfo, limits.MAX_USER_LENGTH),
     NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 AUTH_UPDATE_USER: Final = RequestType(
-    Code.AUTH_UPDATE_USER, UserRequestHeader, JsonBody(UserInfo, limits.MAX_USER_LENGTH),
+    Code.AUTH_UPDATE_USER, a.UserRequestHeader, JsonBody(a.UserInfo, limits.MAX_USER_LENGTH),
     NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 AUTH_DELETE_USER: Final = RequestType(
-    Code.AUTH_DELETE_USER, UserRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Code.AUTH_DELETE_USER, a.UserRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
 AUTH_GET_USER: Final = RequestType(
-    Code.AUTH_GET_USER, UserRequestHeader, NO_BODY, NoHeader, RAW,
+    Code.AUTH_GET_USER, a.UserRequestHeader, NO_BODY, NoHeader, RAW,
     Right.ADMIN, CLUSTER, actions=GET)
 AUTH_LIST_USER: Final = RequestType(
-    Code.AUTH_LIST_USER, ListUsersRequestHeader, NO_BODY, NoHeader, RAW,
+    Code.AUTH_LIST_USER, a.ListUsersRequestHeader, NO_BODY, NoHeader, RAW,
     Right.ADMIN, CLUSTER, actions=GET)
 AUTH_CREATE_ACL: Final = RequestType(
-    Code.AUTH_CREATE_ACL, AclRequestHeader, JsonBody(AclInfo, limits.MAX_ACL_LENGTH),
+    Code.AUTH_CREATE_ACL, a.AclRequestHeader, JsonBody(a.AclInfo, limits.MAX_ACL_LENGTH),
     NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 AUTH_UPDATE_ACL: Final = RequestType(
-    Code.AUTH_UPDATE_ACL, AclRequestHeader, JsonBody(AclInfo, limits.MAX_ACL_LENGTH),
+    Code.AUTH_UPDATE_ACL, a.AclRequestHeader, JsonBody(a.AclInfo, limits.MAX_ACL_LENGTH),
     NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 AUTH_DELETE_ACL: Final = RequestType(
-    Code.AUTH_DELETE_ACL, DeleteAclRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Code.AUTH_DELETE_ACL, a.DeleteAclRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
 AUTH_GET_ACL: Final = RequestType(
-    Code.AUTH_GET_ACL, AclRequestHeader, NO_BODY, NoHeader, RAW,
+    Code.AUTH_GET_ACL, a.AclRequestHeader, NO_BODY, NoHeader, RAW,
     Right.ADMIN, CLUSTER, actions=GET)
 AUTH_LIST_ACL: Final = RequestType(
-    Code.AUTH_LIST_ACL, ListAclsRequestHeader, NO_BODY, NoHeader, RAW,
+    Code.AUTH_LIST_ACL, a.ListAclsRequestHeader, NO_BODY, NoHeader, RAW,
     Right.ADMIN, CLUSTER, actions=GET)
 
 # From brokers to clients
@@ -416,7 +405,7 @@ PUSH_REPLY_MESSAGE_TO_CLIENT: Final = RequestType(
 
 GET_ROUTEINFO_BY_TOPIC: Final = RequestType(
     Code.GET_ROUTEINFO_BY_TOPIC, h.GetRouteInfoRequestHeader, NO_BODY,
-    NoHeader, JsonBody(TopicRouteData), Right.NONE, topic(),
+    NoHeader, JsonBody(TopicRouteData), Right.ANY, topic(),
     actions=(Action.PUB, Action.SUB, Action.GET))
 # `register_body` reads and writes the body.
 REGISTER_BROKER: Final = RequestType(
@@ -486,8 +475,21 @@ UPDATE_NAMESRV_CONFIG: Final = RequestType(
     Code.UPDATE_NAMESRV_CONFIG, NoHeader, RawBody(limits.MAX_CONFIG_LENGTH), NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
 GET_NAMESRV_CONFIG: Final = RequestType(
-    Code.GET_NAMESRV_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.NONE, CLUSTER,
-    actions=ANY_ACCOUNT)
+    Code.GET_NAMESRV_CONFIG, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
+
+# Accounts of ACL 1.0, served where it is on
+UPDATE_AND_CREATE_ACL_CONFIG: Final = RequestType(
+    Code.UPDATE_AND_CREATE_ACL_CONFIG, a.CreateAccessConfigRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
+DELETE_ACL_CONFIG: Final = RequestType(
+    Code.DELETE_ACL_CONFIG, a.DeleteAccessConfigRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
+GET_BROKER_CLUSTER_ACL_INFO: Final = RequestType(
+    Code.GET_BROKER_CLUSTER_ACL_INFO, NoHeader, NO_BODY, a.GetBrokerAclConfigResponseHeader, NO_BODY,
+    Right.ADMIN, CLUSTER, actions=GET)
+UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: Final = RequestType(
+    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, a.UpdateGlobalWhiteAddrsConfigRequestHeader, NO_BODY,
+    NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 
 # fmt: on
 

@@ -23,6 +23,9 @@ KEY: Final = "adminFrom"
 class Access(Protocol):
     """Decides who may send which request. `Handlers` puts it in front of the handlers."""
 
+    # Whether `check_resource` checks anything.
+    checks_resources: bool
+
     def guarded(self, request_type: AnyRequestType, handler: Handler[Any]) -> Handler[Any]:
         """Return a handler that checks the sender of a request before it calls `handler`.
 
@@ -62,6 +65,8 @@ class AdminAccess:
     `admin_from` lists the addresses and networks of administrators. Raises ConfigError if the text
     is not such a list.
     """
+
+    checks_resources = False
 
     def __init__(self, admin_from: str = "") -> None:
         self._networks = AddressList(KEY, admin_from)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from cometmq.errors import (
+    AccessRefusedError,
     CometMQError,
     ConnectionLostError,
     ProtocolError,
@@ -612,9 +613,15 @@ class Connection(asyncio.Protocol):
             code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code
             remark = error.remark or str(error)
             self._count_refused(request.code, code)
-            log.warning(
-                "request refused", peer=self.peer, code=request.code, answer=int(code), why=remark
-            )
+            # Access control tells its refusals itself, once for many.
+            if not isinstance(error, AccessRefusedError):
+                log.warning(
+                    "request refused",
+                    peer=self.peer,
+                    code=request.code,
+                    answer=int(code),
+                    why=remark,
+                )
             return response(code, remark, ext=getattr(error, "ext", None))
         log.error("handler failed", peer=self.peer, code=request.code, exc_info=error)
         self._count_refused(request.code, ResponseCode.SYSTEM_ERROR)

@@ -4,8 +4,14 @@ Java: SessionCredentials, AclSigner, AclClientRPCHook. A signed request has thes
 
     AccessKey      the name under which the server knows the secret key
     SecurityToken  the token, with temporary credentials only
+    SignedAt       when it was signed, in ms since 1970 (ours)
+    Nonce          16 hexadecimal digits of the signer, `-`, a number that grows by one with each
+                   request (ours)
     Signature      Base64(HMAC-SHA1(secret key, all other ext values in the order of their names,
                    then the body)), texts in UTF-8
+
+Servers of Java sign and check SignedAt and Nonce as they do all fields, and make nothing of them.
+Ours tell by them old requests, and those that somebody sends again (`cometmq.access.freshness`).
 
 Servers of 4.x (ACL 1.0) and of 5.x (ACL 2.0, where an access key is called a user and a secret key
 a password) check the same bytes.
@@ -23,10 +29,16 @@ from typing import Any, Final, NoReturn
 from cometmq.errors import AccessDeniedError, IllegalArgumentError, RemoteError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
+from cometmq.runtime.clock import Clock
+from cometmq.runtime.randomness import Randomness
+from cometmq.runtime.surroundings import current
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the field's name
 SIGNATURE: Final = "Signature"
+SIGNED_AT: Final = "SignedAt"
+NONCE: Final = "Nonce"
+_SIGNER_BYTES: Final = 8
 
 # The texts by which servers deny access, and what the user can do about each. Servers of 4.x give
 # these refusals the code SYSTEM_ERROR, servers of 5.x NO_PERMISSION.
@@ -50,10 +62,14 @@ _DENIALS: Final = (
     ),
     (
         re.compile(
-            r"no default permission for|has no permission to access|need admin permission",
+            r"no (default )?permission for|has no permission to access|need admin permission",
             re.IGNORECASE,
         ),
         "the access key is known but may not do this: have it allowed, or use another one",
+    ),
+    (
+        re.compile(r"^not fresh: ", re.IGNORECASE),
+        "its clock and this one's must agree, and each request is taken once",
     ),
     (
         re.compile(r"^request code \d+ .* to adminFrom in ", re.DOTALL),
@@ -90,12 +106,25 @@ class Credentials:
 
 
 class Signer:
-    """Signs requests with `credentials`, after the hooks have added their fields."""
+    """Signs requests with `credentials`, after the hooks have added their fields.
 
-    def __init__(self, credentials: Credentials) -> None:
+    `clock` and `randomness` are by default those of the calling code's surroundings.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        clock: Clock | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        around = current()
         self._credentials = credentials
+        self._now_ms = (clock or around.clock).now_ms
+        self._prefix = (randomness or around.randomness).token_hex(_SIGNER_BYTES) + "-"
+        self._count = 0
         # Copying a keyed hash costs less than keying a new one.
-        self._keyed = _keyed(credentials.secret_key)
+        self._keyed = keyed(credentials.secret_key)
 
     def sign(self, command: RemotingCommand) -> None:
         ext = command.ext
@@ -103,12 +132,15 @@ class Signer:
         token = self._credentials.security_token
         if token is not None:
             ext[SECURITY_TOKEN] = token
-        ext[SIGNATURE] = _digest(self._keyed.copy(), ext, command.body)
+        self._count = count = self._count + 1
+        ext[NONCE] = f"{self._prefix}{count}"
+        ext[SIGNED_AT] = str(self._now_ms())
+        ext[SIGNATURE] = digest(self._keyed.copy(), ext, command.body)
 
 
 def signature(ext: Mapping[str, str], body: bytes | memoryview, secret_key: str) -> str:
     """Return the `Signature` of a request with these ext fields; an old `Signature` is ignored."""
-    return _digest(_keyed(secret_key), ext, body)
+    return digest(keyed(secret_key), ext, body)
 
 
 def check_credentials(credentials: object) -> Credentials | None:
@@ -151,11 +183,13 @@ def _remedy(answer: RemotingCommand) -> str | None:
     return None
 
 
-def _keyed(secret_key: str) -> Any:
+def keyed(secret_key: str) -> Any:
+    """Return an HMAC of nothing yet; `digest` takes a copy."""
     return hmac.new(secret_key.encode(), digestmod="sha1")
 
 
-def _digest(mac: Any, ext: Mapping[str, str], body: bytes | memoryview) -> str:
+def digest(mac: Any, ext: Mapping[str, str], body: bytes | memoryview) -> str:
+    """Return the signature by a fresh keyed HMAC, which it uses up."""
     texts = "".join([ext[name] for name in sorted(ext) if name != SIGNATURE])
     mac.update(texts.encode())
     mac.update(body)

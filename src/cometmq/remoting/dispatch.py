@@ -36,6 +36,8 @@ class Handlers:
     def __init__(self, access: Access | None = None, meter: RequestMeter | None = None) -> None:
         self._access = access
         self.meter = meter
+        # Whether `check_resource` checks anything: who has to find a resource first asks this.
+        self.checks_resources = access is not None and access.checks_resources
         # How many requests were answered by an error, by their code and that of the answer.
         # Requests that nobody serves have the code UNSERVED.
         self.refused: dict[tuple[int, int], int] = {}

@@ -163,13 +163,16 @@ def new_config(cls: type[T], properties: Mapping[str, str]) -> tuple[T | None, l
         return None, [Mistake(text.partition("=")[0].partition(":")[0], text)]
 
 
-def to_properties(config: object) -> dict[str, str]:
-    """Return the texts of a config's fields by key; leave out fields that are None."""
+def to_properties(config: object, *, secrets: bool = False) -> dict[str, str]:
+    """Return the texts of a config's fields by key; leave out fields that are None.
+
+    Leave out secrets, too, unless they are asked for.
+    """
     texts = {}
     cls: type = type(config)
     for key, setting in _settings(cls).items():
         value = getattr(config, setting.name)
-        if value is not None:
+        if value is not None and (secrets or not setting.secret):
             texts[key] = _text(value)
     return texts
 
@@ -191,16 +194,6 @@ HIDDEN: Final = "******"
 _SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|credential", re.IGNORECASE)
 
 
-def secret_keys(cls: type) -> set[str]:
-    """Return the keys of a config class whose values are secrets (`secret` in their metadata)."""
-    assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
-    return {
-        field.metadata.get("key") or _camel(field.name)
-        for field in dataclasses.fields(cls)
-        if field.metadata.get("secret")
-    }
-
-
 class Configuration:
     """Holds config objects and the keys that they do not know: all that a process was given.
 
@@ -219,23 +212,29 @@ class Configuration:
         unknown = unknown_keys(given or {}, *map(type, self._configs))
         self._extra = {key: (given or {})[key] for key in unknown}
 
-    def properties(self) -> dict[str, str]:
-        """Return every key in force, the known ones with their current values."""
+    def properties(self, *, secrets: bool = False) -> dict[str, str]:
+        """Return every key in force, the known ones with their current values.
+
+        Leave out those of secrets unless they are asked for.
+        """
         merged = dict(self._extra)
         for config in self._configs:
-            merged.update(to_properties(config))
+            merged.update(to_properties(config, secrets=secrets))
         return merged
 
     def shown(self) -> dict[str, str]:
         """Return what requests may see of it: every key in force, with the secrets hidden."""
-        secrets = {key for config in self._configs for key in secret_keys(type(config))}
         return {
-            key: HIDDEN if text and (key in secrets or _SECRET.search(key)) else text
+            key: HIDDEN if text and _SECRET.search(key) else text
             for key, text in self.properties().items()
         }
 
+    def text_to_save(self) -> str:
+        """Return all that the configuration file has to hold, secrets included."""
+        return format_properties(self.properties(secrets=True))
+
     def text(self) -> str:
-        """Return what `-p` prints and a file keeps: every key in force, the secrets, too."""
+        """Return what `-p` prints: every key in force but the secrets."""
         return format_properties(self.properties())
 
     def update(self, changes: Mapping[str, str], source: str | None = None) -> dict[str, str]:
@@ -269,6 +268,8 @@ class _Setting:
     name: str
     convert: Callable[[str], Any]
     optional: bool
+    # No command and no request shows it (`metadata["secret"]`).
+    secret: bool
 
 
 @functools.cache
@@ -279,7 +280,12 @@ def _settings(cls: type) -> dict[str, _Setting]:
     for field in dataclasses.fields(cls):
         value_type, optional = _without_none(hints[field.name])
         key = field.metadata.get("key") or _camel(field.name)
-        settings[key] = _Setting(field.name, _converter(value_type, field.metadata), optional)
+        settings[key] = _Setting(
+            field.name,
+            _converter(value_type, field.metadata),
+            optional,
+            bool(field.metadata.get("secret")),
+        )
     return settings
 
 

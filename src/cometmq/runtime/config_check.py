@@ -36,31 +36,21 @@ class Promise(NamedTuple):
     """A protection, or a service, that a configuration key asks for and that CometMQ does not give.
 
     `is_asked` tells whether a value of the key asks for it; Java's default never does.
-    `complaint` continues the error text after `key=value`, or after the key alone if the value is a
-    secret.
+    `complaint` continues the error text after `key=value`.
     """
 
     is_asked: Callable[[str], bool]
     complaint: str
-    is_secret: bool = False
 
 
 def is_true(text: str) -> bool:
     return text.lower() == "true"
 
 
-def is_given(text: str) -> bool:
-    return bool(text)
-
-
 def is_one_of(*words: str) -> Callable[[str], bool]:
     return lambda text: text.lower() in words
 
 
-_NO_ACCESS_CONTROL: Final = (
-    "asks for access control, which CometMQ does not have yet: take it out, and let only hosts that "
-    "you trust reach the port (bindAddress, a firewall)"
-)
 _NO_TLS: Final = (
     "asks for TLS, which CometMQ's servers do not have yet: take it out, and carry the connections "
     "through a network or a tunnel that nobody listens to"
@@ -72,7 +62,6 @@ _EXPORTER: Final = Promise(
     "asks for an exporter that CometMQ does not have: set PROM, which serves /metrics over HTTP on "
     "metricsPromExporterPort (a collector can scrape it and pass it on), or DISABLE",
 )
-_ACCESS: Final = Promise(is_true, _NO_ACCESS_CONTROL)
 _TLS: Final = Promise(is_true, _NO_TLS)
 _ENFORCING: Final = Promise(is_one_of("enforcing"), _NO_TLS)
 _CLIENT_CERTIFICATES: Final = Promise(is_one_of("require", "optional"), _NO_TLS)
@@ -81,11 +70,6 @@ _CLIENT_CERTIFICATES: Final = Promise(is_one_of("require", "optional"), _NO_TLS)
 # same.
 SERVER_PROMISES: Final[Mapping[str, Promise]] = {
     "metricsExporterType": _EXPORTER,
-    "aclEnable": _ACCESS,
-    "authenticationEnabled": _ACCESS,
-    "authorizationEnabled": _ACCESS,
-    "migrateAuthFromV1Enabled": _ACCESS,
-    "innerClientAuthenticationCredentials": Promise(is_given, _NO_ACCESS_CONTROL, is_secret=True),
     "tls.enable": _TLS,
     "tlsEnable": _TLS,
     "tls.server.mode": _ENFORCING,
@@ -108,8 +92,7 @@ def broken_promises(
     for key, promise in promises.items():
         text = properties.get(key, "").strip()
         if text and promise.is_asked(text):
-            shown = key if promise.is_secret else f"{key}={text}"
-            mistakes.append(Mistake(key, f"{shown} {promise.complaint}"))
+            mistakes.append(Mistake(key, f"{key}={text} {promise.complaint}"))
     return mistakes
 
 

@@ -33,6 +33,15 @@ class Files(Protocol):
     def read(self, path: Path) -> bytes:
         """Return the bytes of a file. Raises FileNotFoundError if there is none."""
 
+    def size(self, path: Path) -> int | None:
+        """Return how many bytes a file has, or None if there is no such file."""
+
+    def names(self, path: Path) -> list[tuple[str, bool]]:
+        """Return the names in a directory, sorted, and which of them are directories.
+
+        Return none if there is no such directory.
+        """
+
     def exists(self, path: Path) -> bool:
         """Say whether there is a file or directory of that name."""
 
@@ -90,6 +99,18 @@ class SystemFiles:
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
+
+    def size(self, path: Path) -> int | None:
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def names(self, path: Path) -> list[tuple[str, bool]]:
+        try:
+            return sorted((entry.name, entry.is_dir()) for entry in path.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def exists(self, path: Path) -> bool:
         return path.exists()

@@ -162,6 +162,29 @@ LEFT_OUT: Final = _declare(
     "what",
 )  # fmt: skip
 
+# -- access control --
+
+ACCESS_REFUSED: Final = _declare(
+    "cometmq_access_refused_total", _C, "requests", "Requests refused by access control.",
+    "reason", servers=_BOTH,
+)  # fmt: skip
+ACCESS_ACCOUNTS: Final = _declare(
+    "cometmq_access_accounts", _G, "accounts", "Accounts or users that are known.", servers=_BOTH
+)
+ACCESS_CHANGES: Final = _declare(
+    "cometmq_access_changes_total", _C, "changes",
+    "How often accounts were read anew since the start: the version of what is in force.",
+    servers=_BOTH,
+)  # fmt: skip
+ACCESS_DAMAGED_FILES: Final = _declare(
+    "cometmq_access_damaged_files", _G, "files",
+    "Account files that are damaged; what they said before stays in force.", servers=_BOTH,
+)  # fmt: skip
+ACCESS_SIGNERS: Final = _declare(
+    "cometmq_access_signers", _G, "signers",
+    "Clients that are remembered to know repeated requests.", servers=_BOTH,
+)  # fmt: skip
+
 # -- tables --
 
 BROKER_PERMISSION: Final = _declare(

@@ -9,6 +9,7 @@ with Cluster(clock="virtual", seed=7) as cluster:
     cluster.run(main(cluster))
 """
 
+from cometmq.testing.accounts import Account
 from cometmq.testing.cluster import Cluster
 from cometmq.testing.faults import (
     FAULTS,
@@ -31,6 +32,7 @@ from cometmq.testing.virtual import (
 
 __all__ = [
     "FAULTS",
+    "Account",
     "BlockingCallError",
     "Cluster",
     "DeadlockError",

@@ -21,6 +21,7 @@ from cometmq.admin.client import AdminClient
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import REPLY_TOPIC_POSTFIX, dlq_topic, is_system_topic
+from cometmq.remoting.credentials import Credentials
 from cometmq.testing.group_state import GroupState, group_state
 
 T = TypeVar("T")
@@ -39,6 +40,11 @@ class Assertions(ABC):
     @abstractmethod
     def namesrv(self) -> str:
         """The name servers' addresses in one text, as clients take it."""
+
+    @property
+    def _asks_as(self) -> Credentials | None:
+        """Whose keys the requests are signed with, None if the servers know nobody."""
+        return None
 
     async def messages(
         self, topic: str, count: int | None = None, *, within_s: float = WITHIN_S
@@ -116,7 +122,7 @@ class Assertions(ABC):
                 raise AssertionError(f"{what} after {within_s:g} s\n{_listed(state.lines())}")
 
     def _admin(self) -> AdminClient:
-        return AdminClient(self.namesrv)
+        return AdminClient(self.namesrv, credentials=self._asks_as)
 
 
 async def _wait(

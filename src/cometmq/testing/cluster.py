@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from cometmq.errors import ClientStateError, CometMQError, ConfigError, IllegalArgumentError
+from cometmq.remoting.credentials import Credentials
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.testing.accounts import ADMINISTRATOR, Account
 from cometmq.testing.assertions import Assertions
 from cometmq.testing.cluster_faults import ClusterFaults
 from cometmq.testing.faults import (
@@ -61,6 +63,10 @@ class Cluster(Assertions, ClusterFaults):
     `node_properties` are entries for one node's broker, by the node's name, and
     `namesrv_properties` for every name server.
 
+    With `accounts` the brokers have access control (ACL 1.0): they serve only who signs with one of
+    these accounts, and only what it may do. The calls of this class go on working, by an account of
+    the cluster's own, `administrator`.
+
     In real time (the default) the servers listen on free ports of this machine, and a server keeps
     its port while it is stopped and when it is started again. With `directory` the stores lie there
     and stay after the end; else they are temporary. In `with`, the cluster runs on a loop thread of
@@ -100,6 +106,7 @@ class Cluster(Assertions, ClusterFaults):
         master_role: str = "ASYNC_MASTER",
         properties: Mapping[str, str] | None = None,
         node_properties: Mapping[str, Mapping[str, str]] | None = None,
+        accounts: Iterable[Account] = (),
         namesrv_properties: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
@@ -110,6 +117,7 @@ class Cluster(Assertions, ClusterFaults):
             master_role,
             {**_from_environment(), **(properties or {})},
             node_properties or {},
+            tuple(accounts),
             namesrv_properties or {},
         )
         plan.check()
@@ -131,6 +139,15 @@ class Cluster(Assertions, ClusterFaults):
         self._client_nodes: list[str] = []
 
     # What runs
+
+    @property
+    def administrator(self) -> Credentials:
+        """By what `admin` clients may do everything at brokers that have `accounts`."""
+        return ADMINISTRATOR.credentials
+
+    @property
+    def _asks_as(self) -> Credentials | None:
+        return self.administrator if self._plan.accounts else None
 
     @property
     def namesrv(self) -> str:

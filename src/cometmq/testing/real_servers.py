@@ -10,6 +10,8 @@ from cometmq.broker.config import broker_configs
 from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
 from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
+from cometmq.runtime.files import SYSTEM_FILES
+from cometmq.testing.accounts import access_properties
 from cometmq.testing.ports import HeldPort
 from cometmq.testing.servers import (
     HA_PORT_DISTANCE,
@@ -130,6 +132,8 @@ class RealServers:
             "metricsPromExporterPort": "0",
             "haListenPort": str(port + HA_PORT_DISTANCE),
         }
+        home = self.directory / "accounts" / name
+        defaults |= access_properties(home, self._plan.accounts, SYSTEM_FILES)
         properties = {**self.places.properties(name, defaults), "listenPort": str(port)}
         broker = Broker(*broker_configs(properties, source="properties"))
         await broker.start()

@@ -12,6 +12,7 @@ from cometmq.broker.server import Broker
 from cometmq.model.route import MASTER_ID
 from cometmq.namesrv.server import NameServer
 from cometmq.replication.config import MASTER_ROLES
+from cometmq.testing.accounts import Account
 
 # From the port for clients to the one for slaves.
 HA_PORT_DISTANCE: Final = 1
@@ -22,7 +23,7 @@ class ClusterPlan(NamedTuple):
     """Says which servers a cluster has, and with which settings.
 
     `properties` are for every broker, `node_properties` for the broker of the node that is named,
-    `namesrv_properties` for every name server.
+    `namesrv_properties` for every name server. With `accounts` every broker has access control.
     """
 
     name_servers: int = 1
@@ -31,6 +32,7 @@ class ClusterPlan(NamedTuple):
     master_role: str = "ASYNC_MASTER"
     properties: Mapping[str, str] = {}
     node_properties: Mapping[str, Mapping[str, str]] = {}
+    accounts: tuple[Account, ...] = ()
     namesrv_properties: Mapping[str, str] = {}
 
     def name_server_names(self) -> list[str]:

@@ -17,7 +17,7 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH
 from cometmq.protocol.request_type import AnyRequestType, JsonBody, RequestType, Resource
-from cometmq.testing import Cluster
+from cometmq.testing import Account, Cluster
 
 
 def rows() -> list[AnyRequestType]:
@@ -33,11 +33,18 @@ def test_a_row_is_found_by_its_code_and_called_by_its_name(row: AnyRequestType) 
 
 async def test_every_row_is_served_by_a_broker_a_name_server_or_a_client() -> None:
     served: set[int] = set()
-    async with Cluster() as cluster:
-        for broker in cluster.brokers:
-            served |= broker.handlers.request_types.keys()
-        for name_server in cluster.name_servers:
-            served |= name_server.handlers.request_types.keys()
+    # The requests about accounts and users are served with the access control that has them.
+    with_users = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+    for cluster in (
+        Cluster(),
+        Cluster(accounts=[Account("somebody")]),
+        Cluster(properties=with_users),
+    ):
+        async with cluster:
+            for broker in cluster.brokers:
+                served |= broker.handlers.request_types.keys()
+            for name_server in cluster.name_servers:
+                served |= name_server.handlers.request_types.keys()
     to_clients = {39, 40, 220, 221, 326}
     assert served | to_clients == requests.REQUESTS.keys()
 

@@ -104,11 +104,6 @@ def test_very_many_mistakes_are_not_all_told() -> None:
 
 
 ASKED = {
-    "aclEnable": "true",
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "TRUE",
-    "migrateAuthFromV1Enabled": "true",
-    "innerClientAuthenticationCredentials": '{"accessKey":"rocketmq","secretKey":"hidden"}',
     "tls.enable": "true",
     "tlsEnable": "true",
     "tls.server.mode": "enforcing",
@@ -135,15 +130,13 @@ HARMLESS = {
     "tlsMode": "permissive",
     "tls.server.need.client.auth": "none",
     "tlsServerNeedClientAuth": "none",
-    "innerClientAuthenticationCredentials": "",
 }
 
 
 @pytest.mark.parametrize("key", sorted(BROKER_PROMISES))
 def test_a_broker_does_not_start_without_the_protection_that_is_asked_for(key: str) -> None:
-    with pytest.raises(ConfigError, match=key) as raised:
+    with pytest.raises(ConfigError, match=key):
         broker_configs({key: ASKED[key]}, source="broker.conf", lenient=True)
-    assert "hidden" not in str(raised.value)
     broker_configs({key: HARMLESS.get(key, "false")}, source="broker.conf")
 
 

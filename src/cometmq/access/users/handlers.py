@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import structlog
@@ -13,12 +13,10 @@ from cometmq.access.users.book import (
     SUPER,
     Book,
     Change,
-    UserRefusedError,
     refuse,
     subject_name,
 )
 from cometmq.access.users.store import UserStore
-from cometmq.errors import CometMQError
 from cometmq.protocol import requests
 from cometmq.protocol.access_bodies import (
     AclInfo,
@@ -32,7 +30,6 @@ from cometmq.protocol.access_bodies import (
 )
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
-from cometmq.protocol.header import Header
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import ACCESS_KEY
@@ -241,24 +238,3 @@ def _about(acl: AclInfo, resource: str) -> list[PolicyInfo]:
 def _answer(value: UserInfo | AclInfo | list[UserInfo] | list[AclInfo] | None) -> RemotingCommand:
     """Return a success; what there is not has no body."""
     return response(ResponseCode.SUCCESS, body=encode_body(value) if value else b"")
-
-
-_OFF: Final = (
-    "this server has no users: set authenticationEnabled=true and authorizationEnabled=true with "
-    "initAuthenticationUser in its configuration and restart it (docs: security)"
-)
-
-
-def refuse_all(handlers: Handlers) -> None:
-    """Have a server without ACL 2.0 answer the requests about users by the reason."""
-
-    def refuse_off(_connection: Connection, _request: Request[Header]) -> NoReturn:
-        raise CometMQError(_OFF, code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-
-    for code in _ADMINISTERED:
-        handlers.register(requests.REQUESTS[code], refuse_off)
-
-
-_ADMINISTERED: Final = range(requests.AUTH_CREATE_USER.code, requests.AUTH_LIST_ACL.code + 1)
-
-__all__ = ["UserHandlers", "UserRefusedError", "refuse_all"]

@@ -10,12 +10,16 @@ from dataclasses import replace
 
 import structlog
 
+from cometmq.access.config import AccessConfig
 from cometmq.access.plain.accounts import PlainAccount, split_permission
+from cometmq.access.plain.files import AccountFiles
 from cometmq.access.users.book import NORMAL, SUBJECT_PREFIX, SUPER, Book, UserRefusedError
 from cometmq.access.users.policies import ALLOW, CUSTOM, DEFAULT, DENY
+from cometmq.errors import ConfigError
 from cometmq.model import names
 from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from cometmq.protocol.request_type import Action
+from cometmq.runtime.files import Files
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +29,21 @@ _ACTIONS = {
     "PUB|SUB": [Action.PUB.value, Action.SUB.value],
     "SUB|PUB": [Action.PUB.value, Action.SUB.value],
 }
+
+
+def read_accounts(config: AccessConfig, files: Files) -> list[PlainAccount]:
+    """Read the account files of ACL 1.0; this blocks. Raises ConfigError if one is damaged."""
+    if config.rocketmq_home is None:
+        raise ConfigError(
+            "migrateAuthFromV1Enabled=true needs rocketmqHome, the directory whose "
+            "conf/plain_acl.yml has the accounts: set it, or take the key out"
+        )
+    table = AccountFiles(config, files).read()
+    if table.faults:
+        raise ConfigError("; ".join(table.faults.values()))
+    if table.white:
+        log.warning("global white addresses not taken over: users sign every request")
+    return list(table.plain.values())
 
 
 def with_accounts(book: Book, accounts: Iterable[PlainAccount]) -> Book:

@@ -13,7 +13,8 @@ administrators and brokers, which takes a Super user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from cometmq.access.asked import Asked
 from cometmq.access.config import AccessConfig
 from cometmq.access.credentials import INIT_KEY, INNER_KEY, init_user, inner_credentials
 from cometmq.access.freshness import Freshness
+from cometmq.access.rules import Identity
 from cometmq.access.signed import SecretKey
 from cometmq.access.users.book import DISABLE, SUBJECT_PREFIX, SUPER, Book, changes_between
 from cometmq.access.users.handlers import UserHandlers
@@ -35,6 +37,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.request_type import Action, AnyRequestType, ResourceKind, Right
 from cometmq.remoting.credentials import ACCESS_KEY, Credentials
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime import metric_catalogue
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.files import Files
@@ -50,7 +53,7 @@ _KINDS: Final = {
     ResourceKind.GROUP: "Group",
     ResourceKind.CLUSTER: "Cluster",
 }
-_ADMINISTRATION: Final = (Right.ADMIN, Right.BROKER)
+_ADMINISTRATION: Final = (Right.ADMIN, Right.BROKER, Right.INSPECT)
 
 
 class _Account:
@@ -68,8 +71,8 @@ class _Account:
 class UserRules:
     """The users and policies of one server; see `Rules`.
 
-    Their file lies in `directory`. `cluster` is the name by which policies know what a request does
-    to this server as a whole; "" can only be meant by `Cluster:*` and `*`. Raises ConfigError for
+    Their file lies in `directory`. Policies mean this server as a whole by the name of its cluster; a
+    name server has none, so only `Cluster:*` and `*` mean it. Raises ConfigError for
     settings that exclude each other.
     """
 
@@ -78,7 +81,7 @@ class UserRules:
         config: AccessConfig,
         *,
         directory: Path,
-        cluster: str,
+        identity: Callable[[], Identity],
         clock: Clock,
         files: Files,
         workers: Workers,
@@ -99,13 +102,13 @@ class UserRules:
         self._user_codes = allowed
         self._unsigned_codes = known
         self._freshness = Freshness(config, clock)
-        self._cluster = cluster
+        self._identity = identity
         self._files = files
         self.store = UserStore(directory, files=files, workers=workers)
         self.store.on_change.append(self._changed)
+        self._changes = 0
         self._accounts: dict[str, _Account] = {}
         self._verdicts: dict[tuple[str, str, str, tuple[Action, ...], str], Verdict] = {}
-        self.refused_count = 0
 
     # -- the server's side --
 
@@ -117,9 +120,12 @@ class UserRules:
         store = self.store
         await store.open()
         if self._config.migrate_auth_from_v1_enabled and not store.book.migrated_from_v1:
-            from cometmq.access.users.migration import migrate
+            from cometmq.access.users.migration import read_accounts, with_accounts
 
-            await migrate(self._config, store, self._files)
+            loop = asyncio.get_running_loop()
+            accounts = await loop.run_in_executor(None, read_accounts, self._config, self._files)
+            await store.change(lambda book: with_accounts(book, accounts))
+            log.info("accounts of ACL 1.0 taken over", accounts=len(accounts))
         await store.change(self._with_first_users)
         if not store.book.users:
             log.error(
@@ -134,8 +140,11 @@ class UserRules:
     async def close(self) -> None:
         self.store.close()
 
-    def collect(self, out: Exposition) -> Iterator[None]:  # noqa: ARG002 - there are none yet
-        yield from ()
+    def collect(self, out: Exposition) -> Iterator[None]:
+        out.one(metric_catalogue.ACCESS_ACCOUNTS, len(self.store.book.users))
+        out.one(metric_catalogue.ACCESS_CHANGES, self._changes)
+        out.one(metric_catalogue.ACCESS_SIGNERS, self._freshness.signer_count)
+        yield
 
     def _with_first_users(self, book: Book) -> Book:
         for key, given in ((INIT_KEY, self._init_user), (INNER_KEY, self._inner)):
@@ -150,6 +159,7 @@ class UserRules:
         for subject in subjects:
             self._accounts.pop(subject.removeprefix(SUBJECT_PREFIX), None)
         self._verdicts.clear()
+        self._changes += 1
 
     # -- requests --
 
@@ -163,9 +173,10 @@ class UserRules:
             return
         if not self._authorizes:
             if row.right in _ADMINISTRATION:
-                raise self._refusal(
+                raise _refused(
                     f"{SUBJECT_PREFIX}{name} has no permission to access {row.name} from "
                     f"{asked.peer_ip}, it takes a Super user.",
+                    "permission",
                     name,
                 )
             return
@@ -176,7 +187,7 @@ class UserRules:
             is_named = True
             self._check(name, account, asked, kind, resource)
         if not is_named and (row.right in _ADMINISTRATION or _is_of_cluster(row)):
-            self._check(name, account, asked, ResourceKind.CLUSTER, self._cluster)
+            self._check(name, account, asked, ResourceKind.CLUSTER, self._identity().cluster)
 
     def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
         if not self._authorizes or asked.row.code in self._user_codes or not asked.row.actions:
@@ -184,7 +195,7 @@ class UserRules:
         user = asked.ext.get(ACCESS_KEY, "")
         account = self._account(user)
         if account is None:
-            raise self._refusal(f"User:{user} is not found.", "")
+            raise _refused(f"User:{user:.80} is not found.", "unknown")
         if not account.is_super:
             self._check(user, account, asked, kind, name)
 
@@ -192,16 +203,16 @@ class UserRules:
         """Return who has signed the request (Java: DefaultAuthenticationHandler)."""
         name = asked.ext.get(ACCESS_KEY)
         if not name:
-            raise self._refusal("username cannot be null.", "")
+            raise _refused("username cannot be null.", "unsigned")
         account = self._account(name)
         if account is None:
-            raise self._refusal(f"User:{name:.80} is not found.", "")
+            raise _refused(f"User:{name:.80} is not found.", "unknown")
         if account.is_disabled:
-            raise self._refusal(f"User:{name} is disabled.", "")
+            raise _refused(f"User:{name} is disabled.", "unknown")
         if not account.key.signed(asked.ext, asked.body):
-            raise self._refusal("check signature failed.", "")
+            raise _refused(f"check signature failed. (User:{name})", "signature")
         if fault := self._freshness.fault(name, asked.ext):
-            raise self._refusal(fault, name)
+            raise _refused(f"not fresh: {fault} (User:{name})", "stale", name)
         return name, account
 
     def _account(self, name: str) -> _Account | None:
@@ -228,15 +239,16 @@ class UserRules:
                 self._verdicts.clear()
             self._verdicts[key] = verdict
         if not verdict.is_allowed:
-            raise self._refusal(
+            raise _refused(
                 f"{SUBJECT_PREFIX}{user} has no permission to access {kind_name}:{name} from "
                 f"{asked.peer_ip}, {verdict.why}",
+                "permission",
                 user,
             )
 
-    def _refusal(self, text: str, account: str) -> AccessRefusedError:
-        self.refused_count += 1
-        return AccessRefusedError(text, code=ResponseCode.NO_PERMISSION, account=account)
+
+def _refused(text: str, reason: str, account: str = "") -> AccessRefusedError:
+    return AccessRefusedError(text, code=ResponseCode.NO_PERMISSION, reason=reason, account=account)
 
 
 def _is_of_cluster(row: AnyRequestType) -> bool:

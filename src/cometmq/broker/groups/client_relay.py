@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.groups.offset_handlers import too_many
 from cometmq.broker.parts import Parts
@@ -50,6 +51,8 @@ class ClientRelay:
         self._call_timeout_s = call_timeout_s
         self._config = parts.config
         self._store = parts.store
+        # Those that `register` gives; none check anything before.
+        self._handlers = Handlers()
         self._topics = parts.topics
         self._groups = parts.groups
         self._clients = parts.clients
@@ -57,6 +60,7 @@ class ClientRelay:
         self._release_topic = parts.long_polling.release_topic
 
     def register(self, handlers: Handlers) -> None:
+        self._handlers = handlers
         handlers.register(requests.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offsets)
         handlers.register(requests.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.consumer_status)
         handlers.register(requests.GET_CONSUMER_RUNNING_INFO, self.running_info)
@@ -222,7 +226,7 @@ class ClientRelay:
         )
 
     async def consume_directly(
-        self, _connection: Connection, call: Request[ConsumeMessageDirectlyResultRequestHeader]
+        self, connection: Connection, call: Request[ConsumeMessageDirectlyResultRequestHeader]
     ) -> RemotingCommand:
         """Have one member's listener consume a stored message, given by its offset id."""
         header = call.header
@@ -234,6 +238,7 @@ class ClientRelay:
         if group is not None:
             ext["groupSysFlag"] = str(group.group_sys_flag)
         body = self._record(header.msg_id or "")
+        check_found(self._handlers, requests.CONSUME_MESSAGE_DIRECTLY, connection, call, body)
         client_id = header.client_id or ""
         return await self._relay(call.code, ext, body, header.consumer_group, client_id)
 

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BROKER_PROMISES, CONFIG_CLASSES
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
@@ -119,18 +118,16 @@ NOTHING_GIVEN: Final = GivenConfig({}, None)
 class ConfigHandlers:
     """Serves requests about the configuration. For the loop's thread only."""
 
-    def __init__(
-        self, parts: Parts, given: GivenConfig, access: AccessConfig | None = None
-    ) -> None:
+    def __init__(self, parts: Parts, given: GivenConfig) -> None:
         self._state = parts.state
         self._config = parts.config
         self._store = parts.store
         self._replication = parts.replication
+        self._access = parts.access
         self._clock = parts.clock
         self._topics = parts.topics
         self._configuration = Configuration(
-            [parts.config, parts.store.config, parts.replication, access or AccessConfig()],
-            given.properties,
+            [parts.config, parts.store.config, parts.replication, parts.access], given.properties
         )
         more = given.properties.get("configBlackList", "").split(";")
         self._black_list = _BLACK_LIST | {key.strip() for key in more}
@@ -186,7 +183,7 @@ class ConfigHandlers:
 
     def _check(self, changes: Mapping[str, str], source: str) -> dict[str, str]:
         """Return what changes. Raise ConfigError unless every change can be made now."""
-        configs = (self._config, self._store.config, self._replication)
+        configs = (self._config, self._store.config, self._replication, self._access)
         check_update(
             changes,
             CONFIG_CLASSES,

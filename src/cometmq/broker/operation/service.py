@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cometmq.access.config import AccessConfig
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.operation.broker_stats import BrokerStats
 from cometmq.broker.operation.config_handlers import ConfigHandlers, GivenConfig
@@ -17,22 +16,18 @@ from cometmq.broker.transactions.service import TransactionService
 
 
 class Operation(Service):
-    """Serves operators. `given` says where the settings come from, for requests on them; `access`
-    are those of access control.
-    """
+    """Serves operators. `given` says where the settings come from, for requests on them."""
 
     def __init__(
         self,
         parts: Parts,
         given: GivenConfig,
-        access: AccessConfig,
         traffic: Traffic,
         delayed: DelayedMessages,
         transactions: TransactionService,
     ) -> None:
         self._parts = parts
         self._given = given
-        self._access = access
         self._traffic = traffic
         self._stats = BrokerStats(
             parts.config.broker_cluster_name,
@@ -52,7 +47,7 @@ class Operation(Service):
         self._stats.register(parts.handlers)
         InspectionHandlers(parts, self._stats).register(parts.handlers)
         ConsumeStatsHandlers(parts, self._traffic, self._stats).register(parts.handlers)
-        ConfigHandlers(parts, self._given, self._access).register(parts.handlers)
+        ConfigHandlers(parts, self._given).register(parts.handlers)
         RuntimeInfo(parts, self._delayed, self._transactions, self._traffic).register(
             parts.handlers
         )

@@ -13,6 +13,7 @@ import structlog
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.put import MessagePut
+from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
@@ -67,6 +68,8 @@ class RetryHandler:
     ) -> None:
         self._config = config
         self._store = store
+        # Those that `register` gives; none check anything before.
+        self._handlers = Handlers()
         self._topics = topics
         self._groups = groups
         self._put = put
@@ -78,6 +81,7 @@ class RetryHandler:
         self.dead_letter_count = 0
 
     def register(self, handlers: Handlers) -> None:
+        self._handlers = handlers
         handlers.register(requests.CONSUMER_SEND_MSG_BACK, self.send_back)
 
     def send_back(
@@ -98,7 +102,10 @@ class RetryHandler:
             )
         if group.retry_queue_nums > 0:
             max_times = self._max_times(group, header.max_reconsume_times, call.version, connection)
-            message = self._retried(header, group, max_times)
+            record = self._record_at(header.offset, header.origin_msg_id)
+            # Otherwise a group could have any message sent to its own retry topic.
+            check_found(self._handlers, requests.CONSUMER_SEND_MSG_BACK, connection, call, record)
+            message = self._retried(header, group, max_times, record)
             if not self._topics.is_written(message.topic):
                 connection.reply_when(call, self._put_when_written(group.group_name, message))
                 return None
@@ -143,6 +150,7 @@ class RetryHandler:
         header: ConsumerSendMsgBackRequestHeader,
         group: SubscriptionGroupConfig,
         max_times: int,
+        record: StoredRecord,
     ) -> IncomingMessage:
         topic = self._topics.create_for_group(
             names.retry_topic(header.group), group.retry_queue_nums
@@ -152,7 +160,6 @@ class RetryHandler:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic.topic_name}] sending message is forbidden: perm is {topic.perm}",
             )
-        record = self._record_at(header.offset, header.origin_msg_id)
         message = self._once_more(record)
         message.topic = topic.topic_name
         # The topic keeps the queues that it was made with, whatever the group has got since.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from cometmq.broker.found_messages import check_found, may_see
 from cometmq.broker.refusal import Refused
 from cometmq.broker.storage.indexing import Indexing
 from cometmq.protocol import requests
@@ -32,15 +33,18 @@ class QueryHandlers:
 
     def __init__(self, store: MessageStore, indexing: Indexing, max_frame_length: int) -> None:
         self._store = store
+        # Those that `register` gives; none check anything before.
+        self._handlers = Handlers()
         self._indexing = indexing
         self._max_body_length = max_frame_length - _HEADER_ROOM
 
     def register(self, handlers: Handlers) -> None:
+        self._handlers = handlers
         handlers.register(requests.QUERY_MESSAGE, self.query)
         handlers.register(requests.VIEW_MESSAGE_BY_ID, self.view)
 
     async def query(
-        self, _connection: Connection, request: Request[QueryMessageRequestHeader]
+        self, connection: Connection, request: Request[QueryMessageRequestHeader]
     ) -> RemotingCommand:
         """Return records of messages with a key, or one with the same hash, oldest first."""
         header = request.header
@@ -53,7 +57,11 @@ class QueryHandlers:
         # If Java can read none of the messages that the index found, it asks the index up to three
         # times, always the same. Messages that cannot be read have left the log, and any others are
         # older still.
-        body = self._records(answer.offsets)
+        offsets = answer.offsets
+        if self._handlers.checks_resources:
+            # The index finds keys by their hashes: messages of other topics may be among them.
+            offsets = [at for at in offsets if self._is_visible(at, connection, request)]
+        body = self._records(offsets)
         found = QueryMessageResponseHeader(
             index_last_update_timestamp=answer.last_timestamp,
             index_last_update_phyoffset=answer.last_offset,
@@ -79,8 +87,14 @@ class QueryHandlers:
                 records.append(record)
         return b"".join(reversed(records))
 
+    def _is_visible(self, offset: int, connection: Connection, request: Request[Any]) -> bool:
+        record = self._store.message_at(offset)
+        return record is None or may_see(
+            self._handlers, requests.QUERY_MESSAGE, connection, request, record
+        )
+
     def view(
-        self, _connection: Connection, request: Request[ViewMessageRequestHeader]
+        self, connection: Connection, request: Request[ViewMessageRequestHeader]
     ) -> RemotingCommand:
         """Return the record of the message at a commit-log offset."""
         header = request.header
@@ -90,4 +104,5 @@ class QueryHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {header.offset}: no message begins there",
             )
+        check_found(self._handlers, requests.VIEW_MESSAGE_BY_ID, connection, request, record)
         return response(ResponseCode.SUCCESS, body=record)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from cometmq.broker.config import BrokerConfig
+from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
@@ -98,6 +99,8 @@ class Transactions:
     ) -> None:
         self._config = config
         self._store = store
+        # Those that `register` gives; none check anything before.
+        self._handlers = Handlers()
         self._topics = topics
         self._offsets = offsets
         self._put = put
@@ -131,6 +134,7 @@ class Transactions:
             recovery.run(half_offset, op_offset)
 
     def register(self, handlers: Handlers) -> None:
+        self._handlers = handlers
         handlers.register(requests.END_TRANSACTION, self._on_end_transaction)
         handlers.register(requests.RESUME_CHECK_HALF_MESSAGE, self._on_resume)
 
@@ -489,12 +493,20 @@ class Transactions:
                 from_check=header.from_transaction_check,
             )
             return None
+        if self._handlers.checks_resources:
+            half = self._prepared(header)
+            check_found(self._handlers, requests.END_TRANSACTION, connection, request, half.record)
         self.end(header)
         return response(ResponseCode.SUCCESS)
 
     def _on_resume(
-        self, _connection: Connection, request: Request[ResumeCheckHalfMessageRequestHeader]
+        self, connection: Connection, request: Request[ResumeCheckHalfMessageRequestHeader]
     ) -> RemotingCommand:
         header = request.header
+        if self._handlers.checks_resources:
+            half = self._resumable(header.msg_id)
+            check_found(
+                self._handlers, requests.RESUME_CHECK_HALF_MESSAGE, connection, request, half.record
+            )
         self.resume(header.msg_id)
         return response(ResponseCode.SUCCESS)

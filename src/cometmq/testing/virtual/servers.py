@@ -11,6 +11,8 @@ from cometmq.broker.server import Broker
 from cometmq.errors import CometMQError
 from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
+from cometmq.runtime.surroundings import files_of
+from cometmq.testing.accounts import access_properties
 from cometmq.testing.servers import (
     HA_PORT_DISTANCE,
     BrokerPlaces,
@@ -164,6 +166,8 @@ class VirtualServers:
             "storePathRootDir": str(self.directory / name),
             "haListenPort": str(_BROKER_PORT + HA_PORT_DISTANCE),
         }
+        home = self.directory / "accounts" / name
+        defaults |= access_properties(home, self._plan.accounts, files_of(node.disk))
         properties = {**self.places.properties(name, defaults), "listenPort": str(_BROKER_PORT)}
         configs = broker_configs(properties, source="properties")
 

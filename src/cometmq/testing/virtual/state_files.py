@@ -40,6 +40,16 @@ class VirtualFiles:
         file = self._disk.system.file(path)
         return file.read(0, file.size)
 
+    def size(self, path: Path) -> int | None:
+        node = self._disk.system.find(path)
+        return node.size if isinstance(node, File) else None
+
+    def names(self, path: Path) -> list[tuple[str, bool]]:
+        node = self._disk.system.find(path)
+        if not isinstance(node, Directory):
+            return []
+        return sorted((name, isinstance(below, Directory)) for name, below in node.entries.items())
+
     def exists(self, path: Path) -> bool:
         return self._disk.system.find(path) is not None
 

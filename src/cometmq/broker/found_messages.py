@@ -1,0 +1,68 @@
+"""Check rights to messages that a request names by their place, which tells no topic.
+
+Java does not: whoever may send any request reads every message by its offset.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cometmq.errors import AccessRefusedError
+from cometmq.model import names
+from cometmq.model import properties as p
+from cometmq.protocol.command import Request
+from cometmq.protocol.properties import find_property
+from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.request_type import AnyRequestType, ResourceKind
+from cometmq.remoting.connection import Connection
+from cometmq.remoting.dispatch import Handlers
+
+# What lies in these topics belongs to the topic that the property REAL_TOPIC names.
+_WAITING: Final = frozenset(
+    {
+        names.SCHEDULE_TOPIC,
+        names.TIMER_TOPIC,
+        names.TRANS_HALF_TOPIC,
+        names.TRANS_CHECK_MAX_TIME_TOPIC,
+    }
+)
+
+
+def topic_of(record: StoredRecord) -> str:
+    """Return the topic that a message was sent to, also while it waits in one of the broker's."""
+    if record.topic not in _WAITING:
+        return record.topic
+    return find_property(record.properties, p.REAL_TOPIC) or record.topic
+
+
+def check_found(
+    handlers: Handlers,
+    row: AnyRequestType,
+    connection: Connection,
+    request: Request[Any],
+    record: StoredRecord | bytes | memoryview,
+) -> None:
+    """Raise AccessRefusedError unless the sender has the request's right to the message's topic.
+
+    Without access control this does nothing, and decodes nothing.
+    """
+    if not handlers.checks_resources:
+        return
+    if not isinstance(record, StoredRecord):
+        record = decode_record(record)
+    handlers.check_resource(row, connection, request, ResourceKind.TOPIC, topic_of(record))
+
+
+def may_see(
+    handlers: Handlers,
+    row: AnyRequestType,
+    connection: Connection,
+    request: Request[Any],
+    record: memoryview,
+) -> bool:
+    """Say whether `check_found` lets a message pass."""
+    try:
+        check_found(handlers, row, connection, request, record)
+    except AccessRefusedError:
+        return False
+    return True

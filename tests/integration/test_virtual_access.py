@@ -1,0 +1,224 @@
+"""Access control of a cluster's brokers, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cometmq import ConsumeResult, Message
+from cometmq.admin.client import AdminClient
+from cometmq.aio import Producer, PushConsumer
+from cometmq.errors import AccessDeniedError, CometMQError, ServersFailedError
+from cometmq.testing import Account, Cluster, run
+
+SHOP = Account("shop-service", topics={"orders": "PUB"})
+BILLING = Account("billing-service", topics={"orders": "SUB"}, groups={"billing": "SUB"})
+ELSE = Account("other-service", topics={"letters": "PUB|SUB"}, groups={"letters": "SUB"})
+
+
+def guarded(main: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
+    async def inside() -> None:
+        async with Cluster(clock="virtual", accounts=[SHOP, BILLING, ELSE], **options) as cluster:
+            await main(cluster)
+
+    run(inside(), seed=1)
+
+
+async def sent(cluster: Cluster, account: Account | None, topic: str = "orders") -> str:
+    """Send a message; return the id by which it lies at its broker."""
+    credentials = None if account is None else account.credentials
+    async with Producer("shop", namesrv=cluster.namesrv, credentials=credentials) as producer:
+        result = await producer.send(Message(topic, b"tea", keys=["O-1"]))
+        return result.offset_msg_id
+
+
+def test_who_may_send_sends_and_who_may_consume_consumes() -> None:
+    async def main(cluster: Cluster) -> None:
+        await sent(cluster, SHOP)
+        bodies: list[bytes] = []
+
+        async def bill(messages: list[Any]) -> ConsumeResult:
+            bodies.extend(message.body for message in messages)
+            return ConsumeResult.SUCCESS if len(bodies) > 1 else ConsumeResult.RECONSUME_LATER
+
+        billing = PushConsumer(
+            "billing", bill, namesrv=cluster.namesrv, credentials=BILLING.credentials
+        )
+        billing.subscribe("orders")
+        async with billing:
+            await cluster.wait_consumed("billing")
+        assert bodies == [b"tea", b"tea"]
+
+    guarded(main)
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        (None, "No accessKey is configured"),
+        (Account("shop-service", "not-the-secret"), "Check signature failed"),
+        (Account("nobody-here"), "No acl config for nobody-here"),
+        (BILLING, "No permission for topic:orders"),
+        (ELSE, "No default permission for topic:orders"),
+    ],
+)
+def test_all_others_are_refused(account: Account | None, said: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        with pytest.raises(AccessDeniedError, match=said) as raised:
+            await sent(cluster, account)
+        assert "a-secret-of-this-test" not in str(raised.value)
+        assert await cluster.messages("orders") == []
+
+    guarded(main)
+
+
+def test_who_may_not_consume_does_not_start() -> None:
+    async def main(cluster: Cluster) -> None:
+        await sent(cluster, SHOP)
+
+        async def never(_messages: list[Any]) -> ConsumeResult:
+            raise AssertionError("a message came")
+
+        spy = PushConsumer("letters", never, namesrv=cluster.namesrv, credentials=ELSE.credentials)
+        spy.subscribe("orders")
+        with pytest.raises(AccessDeniedError):
+            await spy.start()
+        await spy.close()
+
+    guarded(main)
+
+
+def test_a_message_is_not_read_by_its_place_without_a_right_to_its_topic() -> None:
+    async def main(cluster: Cluster) -> None:
+        msg_id = await sent(cluster, SHOP)
+        async with AdminClient(cluster.namesrv, credentials=cluster.administrator) as admin:
+            assert (await admin.messages.by_id(msg_id, topic="orders")).body == b"tea"
+        async with AdminClient(cluster.namesrv, credentials=ELSE.credentials) as admin:
+            # The topic that the request names is the sender's choice.
+            for topic in ("orders", "letters"):
+                with pytest.raises(AccessDeniedError, match="topic:orders"):
+                    await admin.messages.by_id(msg_id, topic=topic)
+
+    guarded(main)
+
+
+def test_administrators_requests_are_for_administrators() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with AdminClient(cluster.namesrv, credentials=SHOP.credentials) as admin:
+            with pytest.raises((AccessDeniedError, ServersFailedError), match="Need admin perm"):
+                await admin.topics.create("more", cluster="DefaultCluster")
+
+    guarded(main)
+
+
+def test_accounts_are_changed_by_requests_and_survive_a_restart() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with AdminClient(cluster.namesrv, credentials=cluster.administrator) as admin:
+            await admin.access.put_account(
+                "new-service",
+                "another-secret",
+                topic_permissions={"orders": "PUB"},
+                cluster="DefaultCluster",
+            )
+            new = Account("new-service", "another-secret")
+            await sent(cluster, new)
+            [files] = (await admin.access.account_files(cluster="DefaultCluster")).values()
+            assert files.version.counter == 1
+            await cluster.restart_broker()
+            await sent(cluster, new)
+            await admin.access.delete_account("new-service", cluster="DefaultCluster")
+            with pytest.raises(AccessDeniedError, match="No acl config for new-service"):
+                await sent(cluster, new)
+            await sent(cluster, SHOP)
+
+    guarded(main)
+
+
+def test_a_white_listed_address_needs_no_signature() -> None:
+    async def main(cluster: Cluster) -> None:
+        with pytest.raises(AccessDeniedError):
+            await sent(cluster, None)
+        async with AdminClient(cluster.namesrv, credentials=cluster.administrator) as admin:
+            await admin.access.set_white_addresses(["10.0.*.*"], cluster="DefaultCluster")
+            await sent(cluster, None)
+            await admin.access.set_white_addresses([], cluster="DefaultCluster")
+        with pytest.raises(AccessDeniedError):
+            await sent(cluster, None)
+
+    guarded(main)
+
+
+def test_a_changed_file_is_read_and_a_damaged_one_is_not_taken() -> None:
+    async def main(cluster: Cluster) -> None:
+        files = cluster.node("broker-a").disk.files
+        path = cluster.directory / "accounts" / "broker-a" / "conf" / "plain_acl.yml"
+        good = files.read(path)
+
+        def write(data: bytes) -> None:
+            files.write_new(path, [data])
+
+        write(good.replace(b"orders=PUB", b"others=PUB"))
+        await asyncio.sleep(6)
+        with pytest.raises(AccessDeniedError):
+            await sent(cluster, SHOP)
+        write(good)
+        await asyncio.sleep(6)
+        await sent(cluster, SHOP)
+        write(b"accounts: [{accessKey: short")
+        await asyncio.sleep(6)
+        await sent(cluster, SHOP)
+
+    guarded(main)
+
+
+def test_a_clock_that_is_wrong_is_named() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.skew_clock("broker-a", 3_600_000)
+        with pytest.raises(AccessDeniedError, match="3600 s behind this server's") as raised:
+            await sent(cluster, SHOP)
+        assert "signatureMaxAgeSeconds is 300" in str(raised.value)
+
+    guarded(main)
+
+
+def test_no_request_shows_a_secret() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with AdminClient(cluster.namesrv, credentials=cluster.administrator) as admin:
+            address = cluster.brokers[0].address
+            [config] = (await admin.brokers.config(broker=address)).values()
+            assert config["aclEnable"] == "true"
+            assert "hidden" not in str(config)
+            with pytest.raises(CometMQError, match="aclEnable"):
+                await admin.brokers.update_config({"aclEnable": "false"}, broker=address)
+
+    guarded(
+        main,
+        properties={
+            "innerClientAuthenticationCredentials": '{"accessKey":"a","secretKey":"hidden-one"}'
+        },
+    )
+
+
+def test_a_cluster_without_accounts_serves_everybody() -> None:
+    async def inside() -> None:
+        async with Cluster(clock="virtual") as cluster:
+            await sent(cluster, None)
+            await sent(cluster, SHOP)
+
+    run(inside(), seed=1)
+
+
+def test_real_servers_take_accounts_too(tmp_path: Path) -> None:
+    with Cluster(accounts=[SHOP], directory=tmp_path) as cluster:
+
+        async def main() -> None:
+            await sent(cluster, SHOP)
+            with pytest.raises(AccessDeniedError):
+                await sent(cluster, None)
+            assert len(await cluster.messages("orders", 1)) == 1
+
+        cluster.run(main())
