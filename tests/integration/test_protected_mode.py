@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from cometmq.protocol.replication import FrameReader, encode_report, encode_toke
 from cometmq.remoting.client import RemotingClient
 from cometmq.replication.admission import UNKNOWN_S
 from cometmq.testing import Account, Cluster, run
+from cometmq.testing.accounts import ADMINISTRATOR
 
 BROKER: Final = "broker-a"
 PROTECTED: Final = {"protectedMode": "true", "metricsExporterType": "DISABLE"}
@@ -269,12 +271,17 @@ def test_silent_strangers_go_and_take_no_place_of_slaves() -> None:
 
 def test_with_access_control_a_slave_of_ours_proves_itself_and_copies() -> None:
     async def main(cluster: Cluster) -> None:
+        master = cluster.broker(BROKER).copies.master
+        assert master is not None
+        async with asyncio.timeout(60):
+            while not master.slaves:  # noqa: ASYNC110 - a master tells nobody who has connected
+                await asyncio.sleep(0.1)
         async with Producer(
             "p", namesrv=cluster.namesrv, credentials=SENDER.credentials
         ) as producer:
             result = await producer.send(Message("orders", b"secret"))
             # Of a SYNC_MASTER: the slave's reports count.
-            assert result.send_status is SendStatus.SEND_OK
+            assert result.status is SendStatus.SEND_OK
         slave = cluster.broker("broker-a-slave-1")
         assert slave.store.commit_log.end == cluster.broker(BROKER).store.commit_log.end
         for node in ("elsewhere", BROKER, "broker-a-slave-1"):
@@ -288,7 +295,16 @@ def test_with_access_control_a_slave_of_ours_proves_itself_and_copies() -> None:
             accounts=[SENDER],
             slaves=1,
             master_role="SYNC_MASTER",
-            properties={"metricsExporterType": "DISABLE", "inSyncReplicas": "2"},
+            properties={
+                "metricsExporterType": "DISABLE",
+                "inSyncReplicas": "2",
+                "innerClientAuthenticationCredentials": json.dumps(
+                    {
+                        "accessKey": ADMINISTRATOR.credentials.access_key,
+                        "secretKey": ADMINISTRATOR.credentials.secret_key,
+                    }
+                ),
+            },
         ) as cluster:
             await main(cluster)
 
