@@ -13,7 +13,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-replication bench-processes fuzz crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-replication bench-processes bench-access fuzz crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -71,6 +71,9 @@ bench-processes: compiled ## Brokers of --processes 1, 2 and 4 beside a single o
 
 bench-replication: compiled ## Master and slave beside Java's; rewrites its part of benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.replication $(ARGS)
+
+bench-access: compiled ## Access control and TLS beside Java's; rewrites its part of benchmarks/README.md (about 15 minutes)
+	@$(BIN)/python -m benchmarks.access $(ARGS)
 
 bench-delays: compiled ## 100,000 messages due in one second: how late they come
 	@$(BIN)/python -m benchmarks.delays $(ARGS)

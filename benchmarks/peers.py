@@ -143,6 +143,7 @@ class JavaPeer(Peer):
     """Runs the Java broker and name server from the published artifacts."""
 
     label = "Java"
+    broker_class = JavaBroker
     warmup_limit_seconds = float("inf")
 
     def __init__(self, directory: Path, *, heap_mib: int, conf: Mapping[str, str]) -> None:
@@ -151,7 +152,7 @@ class JavaPeer(Peer):
         self._heap_mib = heap_mib
         self._conf = {**STOCK_JAVA_CONF, **conf}
         self._namesrv = JavaNamesrv(directory=_made(directory / "namesrv"), jvm_flags=())
-        self._broker = JavaBroker(
+        self._broker = self.broker_class(
             self._namesrv.address,
             broker_name=BROKER_NAME,
             directory=_made(directory / "broker"),
@@ -170,7 +171,9 @@ class JavaPeer(Peer):
         return self._broker.pid
 
     def settings(self) -> dict[str, str]:
-        version = re.search(r"rocketmq-broker-([\w.-]+)\.jar", java_classpath("server"))
+        version = re.search(
+            r"rocketmq-broker-([\w.-]+)\.jar", java_classpath(self.broker_class.module)
+        )
         runtime = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
         return {
             "broker": f"Apache RocketMQ {version.group(1) if version else '?'}",
@@ -185,7 +188,7 @@ class JavaPeer(Peer):
             stack.callback(self._broker.stop)
 
     def _prepare(self) -> None:
-        java_classpath("server")
+        java_classpath(self.broker_class.module)
         self._namesrv.start()
 
     def _spawn(self) -> None:

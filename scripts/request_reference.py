@@ -31,7 +31,13 @@ marked *administrators* only from its own machine and from the addresses in `adm
 from the broker that they are about. A slave refuses those for which a code stands in the last column, and says where its
 master is.
 """
-SERVERS: Final = {"broker": "broker", "namesrv": "name server", "client": "client"}
+SERVERS: Final = {
+    "broker": "broker",
+    "namesrv": "name server",
+    "client": "client",
+    # Where access control of their kind is on; else these are refused.
+    "access": "broker and name server with access control",
+}
 _REGISTERED: Final = re.compile(r"(?:register|add)\(\s*requests\.([A-Z0-9_]+)\b")
 _MARKS: Final = {Right.ADMIN: " *administrators*", Right.BROKER: " *brokers*"}
 
@@ -48,12 +54,18 @@ def page() -> str:
     by_server = {name: served(room) for room, name in SERVERS.items()}
     codes = sorted([*RequestCode, *OwnRequestCode])
     for code in codes:
-        if any(code in found for found in by_server.values()) == (code in REFUSED):
+        by_all = any(code in by_server[name] for room, name in SERVERS.items() if room != "access")
+        if by_all == (code in REFUSED):
             raise ValueError(
                 f"{code.name} ({code}) must either have a handler or be in REFUSED of "
                 "cometmq.protocol.refused_requests, not both"
             )
-    rows = [code for code in codes if code not in REFUSED and code not in NOT_PERMITTED]
+    guarded = by_server[SERVERS["access"]]
+    rows = [
+        code
+        for code in codes
+        if code in guarded or (code not in REFUSED and code not in NOT_PERMITTED)
+    ]
     return "\n".join(
         [
             HEAD,

@@ -23,10 +23,76 @@ _CONSUMES: Final = "it is a part of consuming, as PULL_MESSAGE is"
 _MOVES: Final = "whoever moves offsets decides what the group consumes"
 _DECIDES: Final = "it decides what becomes of a message that was sent to the topic"
 _CHANGES: Final = "it changes the server for all its users"
+_ACCOUNTS: Final = "whoever changes accounts makes himself an administrator"
+_TELLS_ALL: Final = "it tells of the server, or of all topics, groups and clients"
+_TELLS_GROUP: Final = "it tells what a group consumes, and how far it is"
+_TELLS_TOPIC: Final = "it tells of the topic: whoever may send to it or consume from it may ask"
+_READS: Final = "it reads messages, or what of the topic's queues leads to them"
 _NEW: Final = "this release of Java's does not know the request"
 
+# Java's releases with either access control take these from any account.
+_INSPECTING: Final = (
+    Code.GET_ALL_TOPIC_CONFIG,
+    Code.GET_BROKER_CONFIG,
+    Code.GET_BROKER_RUNTIME_INFO,
+    Code.GET_ALL_CONSUMER_OFFSET,
+    Code.GET_ALL_DELAY_OFFSET,
+    Code.GET_TIMER_CHECK_POINT,
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE,
+    Code.GET_BROKER_HA_STATUS,
+)
 # Why we ask for a right to a request that Java 5.2 takes from every account of ACL 1.0.
 DIFFERENT_1: Final[Mapping[int, str]] = {
+    **dict.fromkeys(_INSPECTING, _TELLS_ALL),
+    **dict.fromkeys(
+        (
+            Code.GET_PRODUCER_CONNECTION_LIST,
+            Code.GET_BROKER_CONSUME_STATS,
+            Code.VIEW_BROKER_STATS_DATA,
+            Code.GET_ALL_PRODUCER_INFO,
+        ),
+        _TELLS_ALL,
+    ),
+    **dict.fromkeys(
+        (
+            Code.CHECK_CLIENT_CONFIG,
+            Code.GET_CONSUMER_CONNECTION_LIST,
+            Code.GET_CONSUME_STATS,
+            Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            Code.QUERY_CONSUME_TIME_SPAN,
+            Code.GET_CONSUMER_RUNNING_INFO,
+            Code.QUERY_CORRECTION_OFFSET,
+            Code.QUERY_TOPICS_BY_CONSUMER,
+            Code.QUERY_SUBSCRIPTION_BY_CONSUMER,
+            Code.GET_SUBSCRIPTIONGROUP_CONFIG,
+        ),
+        _TELLS_GROUP,
+    ),
+    **dict.fromkeys(
+        (
+            Code.SEARCH_OFFSET_BY_TIMESTAMP,
+            Code.GET_MAX_OFFSET,
+            Code.GET_MIN_OFFSET,
+            Code.GET_EARLIEST_MSG_STORETIME,
+            Code.GET_TOPIC_STATS_INFO,
+            Code.QUERY_TOPIC_CONSUME_BY_WHO,
+            Code.GET_TOPIC_CONFIG,
+        ),
+        _TELLS_TOPIC,
+    ),
+    **dict.fromkeys((Code.VIEW_MESSAGE_BY_ID, Code.QUERY_CONSUME_QUEUE), _READS),
+    **dict.fromkeys(
+        (
+            Code.UPDATE_AND_CREATE_ACL_CONFIG,
+            Code.DELETE_ACL_CONFIG,
+            Code.GET_BROKER_CLUSTER_ACL_INFO,
+            Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        ),
+        _ACCOUNTS,
+    ),
+    Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: _NEW,
+    OwnRequestCode.GET_ALL_CONSUMER_FILTERS: _NEW,
     Code.QUERY_CONSUMER_OFFSET: _CONSUMES,
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _NEW,
     Code.END_TRANSACTION: _DECIDES,
@@ -49,6 +115,8 @@ DIFFERENT_1: Final[Mapping[int, str]] = {
 }
 # The same of Java 5.3 and users of ACL 2.0.
 DIFFERENT_2: Final[Mapping[int, str]] = {
+    **dict.fromkeys(_INSPECTING, _TELLS_ALL),
+    OwnRequestCode.GET_ALL_CONSUMER_FILTERS: _NEW,
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _CHANGES,
     Code.UPDATE_BROKER_CONFIG: _CHANGES,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _CHANGES,
@@ -133,9 +201,8 @@ def _names(row: AnyRequestType) -> str:
 def _right_1(row: AnyRequestType) -> str:
     if row.right is Right.NONE:
         return "known"
-    if row.right is Right.ANY:
-        return "PUB or SUB"
-    return row.right.name if row.right in (Right.PUB, Right.SUB) else "admin"
+    rights = {Right.PUB: "PUB", Right.SUB: "SUB", Right.ANY: "PUB or SUB"}
+    return rights.get(row.right, "admin")
 
 
 def _right_2(row: AnyRequestType) -> str:

@@ -140,7 +140,8 @@ _OWN: Final[Mapping[int, Mapping[str, str]]] = {
     # The subscription stands in the request; without PULL_SUSPEND it is answered at once.
     RequestCode.PULL_MESSAGE: {"sysFlag": "4"},
     RequestCode.LITE_PULL_MESSAGE: {"sysFlag": "4"},
-    RequestCode.CONSUMER_SEND_MSG_BACK: {"offset": "0"},
+    # There is no message so far: with one, its topic is checked, too.
+    RequestCode.CONSUMER_SEND_MSG_BACK: {"offset": str(1 << 40)},
     RequestCode.GET_CONSUMER_RUNNING_INFO: {"clientId": ABSENT},
     # Nobody else's topic, even where it succeeds.
     RequestCode.DELETE_TOPIC_IN_NAMESRV: {"topic": DECOY},

@@ -51,10 +51,15 @@ class Guarded(NamedTuple):
 
 
 @contextmanager
-def guarded_cluster(acl: int, home: Path, **properties: str) -> Iterator[Guarded]:
-    """Run a broker and a name server with ACL 1.0 or 2.0, whose files lie in `home`."""
+def guarded_cluster(
+    acl: int, home: Path, *, accounts: str = "", **properties: str
+) -> Iterator[Guarded]:
+    """Run a broker and a name server with ACL 1.0 or 2.0, whose files lie in `home`.
+
+    `accounts` are more accounts of ACL 1.0, as its file has them; `properties` are for the broker.
+    """
     actors = {1: ACTORS_1, 2: ACTORS_2}[acl]
-    settings = _settings_1(home) if acl == 1 else _settings_2()
+    settings = _settings_1(home, accounts) if acl == 1 else _settings_2()
     settings["innerClientAuthenticationCredentials"] = json.dumps(
         {
             "accessKey": OWNER.credentials.access_key,
@@ -72,9 +77,10 @@ def guarded_cluster(acl: int, home: Path, **properties: str) -> Iterator[Guarded
         yield servers
 
 
-def _settings_1(home: Path) -> dict[str, str]:
+def _settings_1(home: Path, accounts: str) -> dict[str, str]:
     (home / "conf").mkdir()
-    (home / "conf" / "plain_acl.yml").write_text("accounts:\n" + plain_acl_accounts(ACTORS_1))
+    text = f"accounts:\n{plain_acl_accounts(ACTORS_1)}{accounts}"
+    (home / "conf" / "plain_acl.yml").write_text(text)
     return {"aclEnable": "true", "rocketmqHome": str(home)}
 
 

@@ -43,6 +43,11 @@ accounts:
 """
 
 
+def plain_acl() -> str:
+    """The file with the accounts of ACL 1.0, also those of the access matrix."""
+    return _PLAIN_ACL + plain_acl_accounts(ACTORS_1)
+
+
 class Acl1Broker(JavaBroker):
     """A broker with the access control of 4.x (ACL 1.0), of the last line that has it."""
 
@@ -52,7 +57,7 @@ class Acl1Broker(JavaBroker):
         """Writes the accounts too."""
         accounts = self.directory / "home" / "conf" / "plain_acl.yml"
         accounts.parent.mkdir(parents=True, exist_ok=True)
-        accounts.write_text(_PLAIN_ACL + plain_acl_accounts(ACTORS_1))
+        accounts.write_text(plain_acl())
         return {**super().config(), "aclEnable": "true"}
 
 

@@ -44,7 +44,7 @@ class Refusals:
             self._untold += 1
         else:
             self._told[key] = 0
-            log.warning("access refused", peer=asked.peer, code=asked.row.code, why=str(error))
+            log.warning("access refused", peer=asked.peer, code=int(asked.row.code), why=str(error))
 
     def _summarise(self) -> None:
         more = {key: count for key, count in self._told.items() if count}

@@ -77,6 +77,7 @@ from cometmq.store.layout import check_usable
 from cometmq.store.store import MessageStore
 
 if TYPE_CHECKING:
+    from cometmq.access.users.store import UserStore
     from cometmq.broker.metrics.service import Metrics
     from cometmq.remoting.monitoring import Monitoring
     from cometmq.replication.slave import ReplicationSlave
@@ -142,12 +143,8 @@ class Broker:
             directory=self._config_directory,
         )
         self._credentials = inner_credentials(self.access)
-        self._handlers = Handlers(
-            AdminAccess(config.admin_from)
-            if self._rules is None
-            else AccessControl(self._rules, clock),
-            meter,
-        )
+        self._control = None if self._rules is None else AccessControl(self._rules, clock)
+        self._handlers = Handlers(self._control or AdminAccess(config.admin_from), meter)
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork(config.max_held_pulls)
@@ -243,6 +240,11 @@ class Broker:
         return self._clients
 
     @property
+    def users(self) -> UserStore | None:
+        """Users and policies, None unless access control 2.0 is on."""
+        return users_of(self._rules)
+
+    @property
     def copies(self) -> Replication:
         """The part that serves slaves, or copies from a master."""
         assert self._copies is not None, "the broker is not started"
@@ -282,6 +284,8 @@ class Broker:
         """
         closing = self._closing
         if self._monitoring is not None:
+            if self._control is not None:
+                self._monitoring.collectors.append(self._control.collect)
             # First, because probes ask while the store is recovered, and last to be closed.
             closing.push_async_callback(self._monitoring.close)
             await self._monitoring.start()

@@ -81,9 +81,8 @@ class NameServer:
             directory=self.config.kv_config_path.parent,
             identity=lambda: Identity("", "", join_address(self.config.bind_address, self.port)),
         )
-        guard: Access = AdminAccess(self.config.admin_from)
-        if self._rules is not None:
-            guard = AccessControl(self._rules, clock)
+        self._control = None if self._rules is None else AccessControl(self._rules, clock)
+        guard: Access = self._control or AdminAccess(self.config.admin_from)
         is_monitored = self.config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
         self.handlers = handlers = Handlers(guard, meter)
@@ -188,6 +187,8 @@ class NameServer:
             return ""
 
         monitoring.collectors.append(self._collect)
+        if self._control is not None:
+            monitoring.collectors.append(self._control.collect)
         await monitoring.start()
         monitoring.state = ready
 

@@ -145,8 +145,7 @@ UNREGISTER_CLIENT: Final = RequestType(
     Right.SUB, group())
 CHECK_CLIENT_CONFIG: Final = RequestType(
     Code.CHECK_CLIENT_CONFIG, NoHeader, JsonBody(CheckClientRequestBody, limits.MAX_CHECK_LENGTH),
-    NoHeader, NO_BODY, Right.SUB, groups_of_body("group"), topics_of_body("subscription_data.topic"),
-    actions=ANY_ACCOUNT)
+    NoHeader, NO_BODY, Right.SUB, groups_of_body("group"), topics_of_body("subscription_data.topic"))
 GET_CONSUMER_LIST_BY_GROUP: Final = RequestType(
     Code.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListByGroupRequestHeader, NO_BODY,
     NoHeader, JsonBody(GetConsumerListByGroupResponseBody), Right.SUB, group(),

@@ -10,6 +10,8 @@ from typing import NamedTuple, Self
 
 from tests.interop.peers import QUICK_JAVA, PeerError, clean_environment, java_classpath
 
+from cometmq import Credentials
+
 
 class Printed(NamedTuple):
     """What one command wrote to its standard output and error."""
@@ -25,9 +27,11 @@ class Printed(NamedTuple):
 
 
 class MqAdmin:
-    """`mqadmin` of one release line (4 or 5). A context manager."""
+    """`mqadmin` of one release line (4 or 5), with the keys of `credentials` in its tools.yml. A
+    context manager.
+    """
 
-    def __init__(self, line: int) -> None:
+    def __init__(self, line: int, credentials: Credentials | None = None) -> None:
         assert line in (4, 5), line
         self.line = line
         self.home = Path(tempfile.mkdtemp(prefix="mqadmin-"))
@@ -36,6 +40,9 @@ class MqAdmin:
         flags.append(f"-Duser.home={self.home}")
         flags.append("-Dcom.rocketmq.remoting.client.connect.timeout=60000")
         _write_logback(self.home)
+        if credentials is not None:
+            keys = f"accessKey: {credentials.access_key}\nsecretKey: {credentials.secret_key}\n"
+            (self.home / "conf" / "tools.yml").write_text(keys)
         classpath = java_classpath(f"tools{line}")
         environment = {
             **clean_environment(),

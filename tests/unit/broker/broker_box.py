@@ -17,6 +17,7 @@ from tests.integration.raw_client import json_request
 from tests.unit.remoting.line import Line
 from tests.waits import until
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
 from cometmq.protocol.command import RemotingCommand
@@ -108,10 +109,13 @@ async def running(
     *,
     store: Mapping[str, Any] | None = None,
     shared_tables: Path | None = None,
+    access: AccessConfig | None = None,
     **settings: Any,
 ) -> AsyncIterator[Broker]:
     """Run a broker that has these topics and groups, until the end of the block."""
-    broker = new_broker(directory, store=store, shared_tables=shared_tables, **settings)
+    broker = new_broker(
+        directory, store=store, shared_tables=shared_tables, access=access, **settings
+    )
     await broker.start()
     try:
         yield broker
@@ -125,6 +129,7 @@ def new_broker(
     store: Mapping[str, Any] | None = None,
     disk: Disk | None = None,
     shared_tables: Path | None = None,
+    access: AccessConfig | None = None,
     **settings: Any,
 ) -> Broker:
     config = directory / "config"
@@ -141,6 +146,7 @@ def new_broker(
             max_index_num=4_000,
             **{"os_page_cache_busy_time_out_mills": SYNC_LIMIT_MS, **(store or {})},
         ),
+        access=access,
         disk=disk or RoomyDisk(),
         shared_tables=shared_tables,
     )

@@ -220,6 +220,11 @@ async def test_without_a_black_list_the_keys_may_be_changed(
     assert desk.config.slave_read_enable is True
 
 
+def appended(conf: Path, lines: str) -> Path:
+    conf.write_text(f"{conf.read_text()}{lines}")
+    return conf
+
+
 async def test_secrets_are_not_shown_and_stay_in_the_file(
     new_desk: Callable[[Path | None], Desk], conf: Path
 ) -> None:
@@ -228,8 +233,7 @@ async def test_secrets_are_not_shown_and_stay_in_the_file(
         "tls.server.keyPassword": "s3cret",
     }
     lines = "".join(f"{key}={value}\n" for key, value in secrets.items())
-    conf.write_text(f"{conf.read_text()}{lines}")
-    desk = new_desk(conf)
+    desk = new_desk(appended(conf, lines))
     shown = await desk.shown()
     assert not {"s3cret" in value for value in shown.values()} & {True}
     assert shown["tls.server.keyPassword"] == "******"

@@ -18,12 +18,16 @@ from tests.integration.raw_client import send_ext
 from tests.unit.broker.broker_box import HOST, Client, running
 from tests.waits import until
 
+from cometmq.access.config import AccessConfig
+from cometmq.access.users.book import Book
+from cometmq.access.users.store import UserStore
 from cometmq.broker.server import Broker
 from cometmq.broker.siblings import changes as changes_module
 from cometmq.broker.siblings.changes import Change, Changes
 from cometmq.broker.siblings.service import Siblings
 from cometmq.errors import StoreBusyError
 from cometmq.model.topic import TopicConfig
+from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from cometmq.runtime.file_lock import locked
 from cometmq.runtime.shared_lines import SharedLines
 
@@ -357,3 +361,77 @@ def test_half_a_line_of_a_killed_broker_costs_that_line_only(view: View) -> None
     assert reader.read() == {}
     write(writer, "after")
     assert {name for _, name in reader.read()} == {"after"}
+
+
+# Users and policies
+
+
+@pytest.fixture
+def run_guarded(tmp_path: Path) -> Run:
+    """Return what runs a broker with users beside the others."""
+
+    @asynccontextmanager
+    async def one(name: str) -> AsyncIterator[Broker]:
+        shared = tmp_path / "siblings.journal"
+        access = AccessConfig(
+            authentication_enabled=True,
+            authorization_enabled=True,
+            init_authentication_user='{"username":"admin","password":"admin-secret"}',
+        )
+        async with running(
+            tmp_path / name, shared_tables=shared, access=access, broker_name=name
+        ) as broker:
+            yield broker
+
+    return one
+
+
+def users(broker: Broker) -> UserStore:
+    assert broker.users is not None
+    return broker.users
+
+
+async def same_users(*brokers: Broker) -> Book:
+    await until(
+        lambda: [(users(each).book.users, users(each).book.acls) for each in brokers],
+        lambda seen: all(one == seen[0] for one in seen),
+    )
+    return users(brokers[0]).book
+
+
+def saying(decision: str) -> AclInfo:
+    entry = PolicyEntryInfo("Topic:orders", ["Pub"], None, decision)
+    return AclInfo("User:amy", [PolicyInfo("Custom", [entry])])
+
+
+async def test_users_and_policies_changed_on_one_are_changed_on_all(run_guarded: Run) -> None:
+    async with run_guarded("b-0") as first, run_guarded("b-1") as second:
+        await users(first).change(lambda book: book.create_user(UserInfo("amy", "secret")))
+        await until(lambda: "amy" in users(second).book.users)
+        await users(second).change(lambda book: book.put_acl(saying("Allow")))
+        await until(lambda: "User:amy" in users(first).book.acls)
+        await users(first).change(lambda book: book.put_acl(saying("Deny")))
+        await users(first).change(lambda book: book.update_user(UserInfo("amy", "new-secret")))
+        book = await same_users(first, second)
+        assert book.users["amy"].password == "new-secret"
+        assert book.acls["User:amy"] == saying("Deny")
+        await users(second).change(lambda book: book.without_user("amy"))
+        await until(lambda: "amy" not in users(first).book.users)
+        assert "User:amy" not in (await same_users(first, second)).acls
+
+
+async def test_a_broker_that_was_away_takes_a_users_removal_over(
+    run_guarded: Run, tmp_path: Path
+) -> None:
+    async with run_guarded("b-0") as first:
+        async with run_guarded("b-1") as second:
+            await users(first).change(lambda book: book.create_user(UserInfo("amy", "secret")))
+            await users(first).change(lambda book: book.put_acl(saying("Allow")))
+            await until(lambda: "User:amy" in users(second).book.acls)
+            place = tmp_path / "b-1" / "config" / "siblings.json"
+            await until(place.exists)
+        await users(first).change(lambda book: book.without_user("amy"))
+        async with run_guarded("b-1") as second:
+            await until(lambda: "amy" not in users(second).book.users)
+            assert "User:amy" not in (await same_users(first, second)).acls
+    assert (tmp_path / "siblings.journal").stat().st_mode & 0o777 == 0o600

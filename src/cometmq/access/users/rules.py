@@ -91,6 +91,7 @@ class UserRules:
                 "authorizationEnabled=true needs authenticationEnabled=true: without it everybody "
                 "could say to be any user"
             )
+        _check_classes(config)
         self._config = config
         self._init_user = init_user(config)
         self._inner = inner_credentials(config)
@@ -294,6 +295,36 @@ def _with_super_user(book: Book, key: str, given: Credentials) -> Book:
         )
     return book
 
+
+def _check_classes(config: AccessConfig) -> None:
+    """Raise ConfigError for classes of Java whose work is not done here.
+
+    Of Java's own ones, those that keep users elsewhere are not there. Strategies are the same here:
+    each request is judged, from what is remembered if nothing has changed.
+    """
+    for key, value, known in (
+        ("authenticationProvider", config.authentication_provider, _PROVIDERS),
+        ("authorizationProvider", config.authorization_provider, _PROVIDERS),
+        ("authenticationMetadataProvider", config.authentication_metadata_provider, _STORES),
+        ("authorizationMetadataProvider", config.authorization_metadata_provider, _STORES),
+        ("authenticationStrategy", config.authentication_strategy, _STRATEGIES),
+        ("authorizationStrategy", config.authorization_strategy, _STRATEGIES),
+    ):
+        if value.strip() and not value.strip().endswith(known):
+            raise ConfigError(
+                f"{key}={value:.200} names a class of Java that CometMQ does not have: take it out; "
+                "users and policies are kept in users.json and judged as RocketMQ's own classes do"
+            )
+
+
+_PROVIDERS: Final = (".DefaultAuthenticationProvider", ".DefaultAuthorizationProvider")
+_STORES: Final = (".LocalAuthenticationMetadataProvider", ".LocalAuthorizationMetadataProvider")
+_STRATEGIES: Final = (
+    ".StatelessAuthenticationStrategy",
+    ".StatefulAuthenticationStrategy",
+    ".StatelessAuthorizationStrategy",
+    ".StatefulAuthorizationStrategy",
+)
 
 _ADMINISTERED_BY: Final = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 

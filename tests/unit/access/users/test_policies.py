@@ -192,7 +192,7 @@ def test_a_decision_does_not_scan_the_entries() -> None:
     told = policies([f"Topic:t{number} Pub Allow" for number in range(1_000)])
     looked_up: list[str] = []
 
-    class Counting(dict):  # type: ignore[type-arg]
+    class Counting(dict):  # type: ignore[type-arg]  # any dict
         def get(self, key: str, default: object = None) -> object:
             looked_up.append(key)
             return super().get(key, default)

@@ -33,7 +33,8 @@ public final class Main {
                     if (!args.flag("may-fail")) {
                         throw failure;
                     }
-                    new Event("failed").with("error", failure).print();
+                    new Event("failed")
+                        .with("error", failure).with("cause", failure.getCause()).print();
                     new Event("summary").with("failed", 1).print();
                 }
                 awaitEnd();
