@@ -13,7 +13,6 @@ offsets that acknowledge sends of a SYNC_MASTER. Here a slave is admitted
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -21,6 +20,7 @@ from cometmq.protocol.replication import TOKEN_SIZE
 from cometmq.remoting.protected import TOLD_EVERY_S
 from cometmq.runtime.address_list import AddressList, is_own_machine
 from cometmq.runtime.loggers import get_logger
+from cometmq.runtime.randomness import secret_bytes
 
 log = get_logger(__name__)
 
@@ -47,7 +47,7 @@ class SlaveAdmission:
         *,
         protected: bool = False,
         needs_proof: bool = False,
-        new_token: Callable[[int], bytes] = secrets.token_bytes,
+        new_token: Callable[[int], bytes] = secret_bytes,
     ) -> None:
         self._listed = AddressList(KEY, slaves_from)
         self._protected = protected

@@ -24,7 +24,8 @@ _TIMEOUT_S = 3.0
 class ProofHandlers:
     """Gives tokens to slaves. For the loop's thread only.
 
-    Register this only where access control checks who asks.
+    Without access control nobody checks who asks, and the answer is the one of a broker that does not
+    know the request.
     """
 
     def __init__(self, config: BrokerConfig, admission: SlaveAdmission) -> None:
@@ -38,6 +39,11 @@ class ProofHandlers:
         self, connection: Connection, request: Request[AdmitSlaveRequestHeader]
     ) -> RemotingCommand:
         """Return a token for one connection to the port for slaves."""
+        if not self._admission.needs_proof:
+            return response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                "there is no access control here, so slaves are admitted by their addresses",
+            )
         wanted, own = request.header.broker_name, self._config.broker_name
         if wanted != own:
             raise CometMQError(

@@ -151,7 +151,7 @@ class Replication(Service):
             serve_reads_while(parts.handlers, lambda: self.divergence)
             self.tables.open()
         StatusHandlers(parts, self).register(parts.handlers)
-        if self.master is not None and self._admission.needs_proof:
+        if self.master is not None:
             ProofHandlers(parts.config, self._admission).register(parts.handlers)
 
     async def _pass_on(self, request: Request[Any]) -> RemotingCommand:
