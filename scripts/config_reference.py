@@ -21,10 +21,12 @@ from cometmq import aio
 from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.operation.config_handlers import LIVE_KEYS as BROKER_LIVE_KEYS
+from cometmq.namesrv.config import CHANGEABLE_KEYS as NAMESRV_LIVE_KEYS
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.pipelines.catalogue import PIPELINES, pipeline
 from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
 from cometmq.pipelines.key_help import keys_of_table
+from cometmq.replication.config import LIVE_KEYS as REPLICATION_LIVE_KEYS
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.config import keys_of
 from cometmq.runtime.java_keys import JAVA_KEYS
@@ -40,7 +42,7 @@ HEAD: Final = """\
 
 Servers read a properties file (`cometmq broker -c broker.conf`, `cometmq namesrv -c namesrv.conf`) with RocketMQ's
 own keys; `-p` prints what counts. A key that RocketMQ has and CometMQ does not use is kept and named in the log. Keys
-marked *own* are CometMQ's. Keys marked *live* may be changed while the broker runs (code 25).
+marked *own* are CometMQ's. Keys marked *live* may be changed by requests while the server runs (codes 25 and 318), and no others.
 """
 PIPELINE_HEAD: Final = """\
 <!-- Written by scripts/config_reference.py: change the docstrings of the code, then run it. -->
@@ -59,7 +61,12 @@ CLIENTS: Final = (
 )
 
 
-LIVE_KEYS: Final = {BrokerConfig: BROKER_LIVE_KEYS, StoreConfig: STORE_LIVE_KEYS}
+LIVE_KEYS: Final = {
+    BrokerConfig: BROKER_LIVE_KEYS,
+    StoreConfig: STORE_LIVE_KEYS,
+    ReplicationConfig: REPLICATION_LIVE_KEYS,
+    NamesrvConfig: NAMESRV_LIVE_KEYS,
+}
 
 
 def page() -> str:

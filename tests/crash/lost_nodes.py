@@ -144,6 +144,7 @@ class Cluster:
             node.conf = {
                 "listenPort": str(node.port),
                 "bindAddress": self.hosts.address(node.host),
+                "protectedMode": "false",
                 "kvConfigPath": str(node.directory / "kv.json"),
                 "configStorePath": str(node.directory / "names.properties"),
                 # Brokers that are gone are taken from routes when their connection ends; those that
@@ -182,6 +183,7 @@ class Cluster:
             "brokerIP1": address,
             "brokerIP2": address,
             "bindAddress": address,
+            "protectedMode": "false",
             "listenPort": str(node.port),
             "namesrvAddr": self.namesrv,
             "registerNameServerPeriod": "10000",

@@ -109,7 +109,7 @@ async def running(directory: Path, **settings: Any) -> AsyncIterator[tuple[NameS
         config_store_path=directory / "namesrv.properties",
         **settings,
     )
-    server = NameServer(config, properties={"rocketmqHome": "/opt/rocketmq"})
+    server = NameServer(config, properties={"aJavaKey": "x", "sslPassword": "s3cret"})
     await server.start()
     peer = Peer(server.port)
     try:
@@ -373,7 +373,8 @@ async def test_order_topics_go_to_brokers_and_into_routes(tmp_path: Path) -> Non
 async def test_the_configuration_is_shown_and_updated(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, peer):
         shown = bytes((await peer.ask(RequestCode.GET_NAMESRV_CONFIG)).body).decode()
-        assert "rocketmqHome=/opt/rocketmq\n" in shown
+        assert "aJavaKey=x\n" in shown
+        assert "sslPassword=******\n" in shown
         assert "enableTopicList=true\n" in shown
         code = RequestCode.UPDATE_NAMESRV_CONFIG
         answer = await peer.ask(code, body=b"enableTopicList=false\norderMessageEnable=true")
@@ -385,6 +386,16 @@ async def test_the_configuration_is_shown_and_updated(tmp_path: Path) -> None:
         assert "enableTopicList=false\n" in (tmp_path / "namesrv.properties").read_text()
         answer = await peer.ask(code, body=b"kvConfigPath=/etc/passwd")
         assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
+        # Not black-listed, and no key for requests all the same.
+        for line in (
+            b"metricsFrom=::/0",
+            b"protectedMode=false",
+            b"bindAddress=0.0.0.0",
+            b"a.b=/c",
+        ):
+            answer = await peer.ask(code, body=line)
+            assert answer.code != 0
+            assert answer.remark
         for body in (b"listenPort=99999", b"x=\\u12", b"\xff"):
             assert (await peer.ask(code, body=body)).code == ResponseCode.SYSTEM_ERROR
         assert (await peer.ask(code)).code == 0

@@ -248,11 +248,10 @@ def test_what_is_no_name_server_is_told_and_the_others_are_used(kind: str) -> No
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_a_broker_tells_what_is_no_name_server_and_registers_with_the_others(kind: str) -> None:
     async def scene(cluster: Cluster) -> None:
-        async with stranger(cluster, kind) as address, AdminClient(cluster.namesrv) as admin:
+        async with stranger(cluster, kind) as address:
             with structlog.testing.capture_logs() as lines:
-                await admin.brokers.update_config(
-                    {"namesrvAddr": f"{address};{cluster.namesrv}"}, broker="broker-a"
-                )
+                # No request changes it, and the stranger's address is known only now.
+                cluster.broker("broker-a").config.namesrv_addr = f"{address};{cluster.namesrv}"
                 await asyncio.sleep(300)
             assert brokers_known(cluster) == [{"broker-a"}] * 2
             told = [each["reason"] for each in lines if each.get("name_server") == address]
@@ -271,25 +270,6 @@ def test_a_broker_that_stops_leaves_every_name_server() -> None:
         assert brokers_known(cluster) == [{"broker-a"}] * 3
 
     play(scene, brokers=2)
-
-
-def test_name_servers_are_changed_while_the_broker_runs() -> None:
-    async def scene(cluster: Cluster) -> None:
-        first, second, third = addresses(cluster)
-        async with AdminClient(first) as admin:
-            await admin.brokers.update_config({"namesrvAddr": third}, broker="broker-a")
-            await asyncio.sleep(0.5)
-            assert brokers_known(cluster) == [set(), set(), {"broker-a"}]
-            await asyncio.sleep(600)
-            assert brokers_known(cluster) == [set(), set(), {"broker-a"}]
-        async with AdminClient(third) as admin:
-            await admin.brokers.update_config(
-                {"namesrvAddr": f"{first};{second}"}, broker="broker-a"
-            )
-            await asyncio.sleep(0.5)
-            assert brokers_known(cluster) == [{"broker-a"}, {"broker-a"}, set()]
-
-    play(scene)
 
 
 # Administrators

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cometmq.runtime.address_list import AddressList
+
 SECRET: Final[dict[str, Any]] = {"secret": True}
 
 
@@ -50,7 +52,22 @@ class AccessConfig:
     signature_max_age_seconds: int = field(default=300, metadata={"min": 1, "max": 86_400})
     max_remembered_signers: int = field(default=20_000, metadata={"min": 16})
 
+    # CometMQ's own: serve only this machine as long as there is no access control. What no access
+    # control guards, the pages of metrics and the log for slaves, is served to this machine and to
+    # listed addresses only, also with access control.
+    protected_mode: bool = True
+    # CometMQ's own: the addresses and networks that may read /metrics and /lag, besides this machine.
+    metrics_from: str = ""
+
+    def __post_init__(self) -> None:
+        AddressList("metricsFrom", self.metrics_from)
+
     @property
     def is_on(self) -> bool:
         """Whether there is any access control."""
         return self.acl_enable or self.authentication_enabled or self.authorization_enabled
+
+    @property
+    def serves_own_machine_only(self) -> bool:
+        """Whether requests from other machines are refused."""
+        return self.protected_mode and not self.is_on

@@ -19,6 +19,7 @@ from cometmq.access.choice import choose_rules, users_of
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.access.credentials import inner_credentials
+from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
 from cometmq.access.rules import Identity
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
@@ -156,6 +157,8 @@ class Broker:
             config.max_held_pulls, self._filter_work, config.max_held_pulls_per_connection
         )
         self._long_polling.on_limit = self._handlers.limit_hits.hit
+        # One for both ports, because it counts what it refuses.
+        self._protection = requests_protection(self.access, "broker")
         self._address_warnings = AddressWarnings(self._network)
         self._remoting = self._listener(config.listen_port)
         self._vip: RemotingServer | None = None
@@ -313,6 +316,7 @@ class Broker:
             self.parts,
             self._network,
             tables,
+            self.access,
             users_of(self._rules),
             self._credentials,
             self._tls,
@@ -344,6 +348,7 @@ class Broker:
         if self._rules is not None:
             self._rules.start(self._tasks)
         closing.push_async_callback(self._remoting.close)
+        tell_who_is_served(self.access, "broker", self.config.bind_address, self.port)
         await self._listen()
         await copies.listen()
         closing.push_async_callback(self._answer_held_pulls)
@@ -544,6 +549,7 @@ class Broker:
             on_connect=self._address_warnings.met,
             on_disconnect=self._clients.connection_closed,
             tls=self._tls,
+            protection=self._protection,
             network=self._network,
             monotonic=self._clock.monotonic,
         )
@@ -567,6 +573,7 @@ class Broker:
             connection_count=lambda: (
                 self._remoting.open_count + (self._vip.open_count if self._vip is not None else 0)
             ),
+            protection=pages_protection(self.access),
             network=self._network,
         )
         if self._tls is not None:

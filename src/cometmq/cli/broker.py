@@ -17,6 +17,7 @@ from cometmq.cli.serving import (
     LogFormat,
     LogLevel,
     LogPath,
+    Open,
     PrintConfig,
 )
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
@@ -70,6 +71,8 @@ def broker(
         ),
     ] = False,
     lenient: Lenient = False,
+    *,
+    open_to_all: Open = False,
     processes: Annotated[
         int | None,
         typer.Option(
@@ -101,7 +104,8 @@ def broker(
     if lenient and index is None:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
     configs = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
-    config, store_config, *_ = configs
+    config, store_config, _, access = configs
+    access.protected_mode = access.protected_mode and not open_to_all
     config.log_level = log_level or config.log_level
     if print_config or print_important:
         if processes is None:
@@ -114,8 +118,9 @@ def broker(
     if processes is not None and index is None:
         begin_log(config.log_level, None, log_format)
         members = check_members(configs, processes)
+        flags = ["--lenient"] * lenient + ["--open"] * open_to_all
         log_options = LogOptions(config.log_level, log_file, log_format, log_file_mib, log_files)
-        run_supervisor(members, log_options, config_file, namesrv_addr, lenient=lenient)
+        run_supervisor(members, log_options, config_file, namesrv_addr, flags)
     begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
     report_unknown_keys(properties, *CONFIG_CLASSES)
     shared = None

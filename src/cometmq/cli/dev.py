@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cometmq.cli.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath
+from cometmq.cli.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath, Open
 from cometmq.errors import ConfigError
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cometmq.runtime.certificates import Certificates
 
 
-def dev(  # noqa: PLR0917 - the options of the command
+def dev(
     port: Annotated[
         int, typer.Option(help="The name server's port, 0 for a free one.", min=0, max=65535)
     ] = 9876,
@@ -66,6 +66,8 @@ def dev(  # noqa: PLR0917 - the options of the command
             "Stop at the end of standard input, too, if that is a pipe.",
         ),
     ] = False,
+    *,
+    open_to_all: Open = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,
     log_format: LogFormat = None,
@@ -96,6 +98,7 @@ def dev(  # noqa: PLR0917 - the options of the command
                 slaves=slaves,
                 log_level=level,
                 certificates=certificates,
+                open_to_all=open_to_all,
             )
             serving = _serve(
                 DevServers(plan),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.processes import SHARED_TABLES, STRIDE, check_root, check_single
 from cometmq.broker.server import Broker
@@ -50,6 +51,8 @@ class DevPlan:
     log_level: str = "info"
     # None serves no TLS.
     certificates: Certificates | None = None
+    # Serve other machines, too, though there is no access control.
+    open_to_all: bool = False
 
 
 @dataclass(slots=True)
@@ -109,7 +112,8 @@ class DevServers:
                 kv_config_path=plan.root / "namesrv" / "kvConfig.json",
                 config_store_path=plan.root / "namesrv" / "namesrv.properties",
                 **_tls_fields(plan),
-            )
+            ),
+            AccessConfig(protected_mode=not plan.open_to_all),
         )
 
     @property
@@ -172,6 +176,7 @@ class DevServers:
                 mapped_file_size_consume_queue=CONSUME_QUEUE_FILE_SIZE,
             ),
             ReplicationConfig(broker_role="SLAVE" if broker_id else "ASYNC_MASTER"),
+            AccessConfig(protected_mode=not plan.open_to_all),
             shared_tables=plan.root / SHARED_TABLES if plan.brokers > 1 else None,
         )
         await broker.start()

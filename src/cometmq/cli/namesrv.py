@@ -12,6 +12,7 @@ from cometmq.cli.serving import (
     LogFormat,
     LogLevel,
     LogPath,
+    Open,
     PrintConfig,
 )
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
@@ -21,6 +22,7 @@ def namesrv(
     config_file: ConfigFile = None,
     print_config: PrintConfig = False,
     lenient: Lenient = False,
+    open_to_all: Open = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,
     log_format: LogFormat = None,
@@ -40,6 +42,7 @@ def namesrv(
     config, access = namesrv_configs(
         properties, source=str(config_file), file=config_file, lenient=lenient
     )
+    access.protected_mode = access.protected_mode and not open_to_all
     config.log_level = log_level or config.log_level
     if config_file is not None:
         # UPDATE_NAMESRV_CONFIG writes its changes back to the file that the settings came from.

@@ -136,10 +136,9 @@ def run_supervisor(
     log_options: LogOptions,
     config_file: Path | None,
     namesrv_addr: str | None,
-    *,
-    lenient: bool,
+    flags: list[str],
 ) -> NoReturn:
-    """Become the supervisor of a process for each member."""
+    """Become the supervisor of a process for each member; each gets the `flags`."""
     from cometmq.runtime.log_levels import parse_levels
     from cometmq.runtime.supervision.plan import Member, Plan, become_supervisor
 
@@ -151,8 +150,7 @@ def run_supervisor(
         options += ["-c", str(config_file)]
     if namesrv_addr is not None:
         options += ["-n", namesrv_addr]
-    if lenient:
-        options.append("--lenient")
+    options += flags
     command = [sys.executable, "-P", "-m", "cometmq", *options]
     command += ["--log-format", "json" if as_json else "text", "--log-level", log_options.level]
     plan = Plan(

@@ -42,6 +42,13 @@ Lenient = Annotated[
     bool,
     typer.Option("--lenient", help="Start with misspelt keys, too, and log them as warnings."),
 ]
+Open = Annotated[
+    bool,
+    typer.Option(
+        "--open",
+        help="Serve other machines, too, though there is no access control (protectedMode=false).",
+    ),
+]
 LogLevel = Annotated[
     str | None,
     typer.Option(

@@ -58,6 +58,9 @@ FORBIDDEN_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT_TOPIC,
     }
 )
+# To these no client sends: Java's broker also refuses sends to the topic of its timer, and the notes
+# are ours.
+CLOSED_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {TIMER_TOPIC, DELIVERY_NOTE_TOPIC}
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 # Every broker creates these groups at start (Java: SubscriptionGroupManager.init).

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from cometmq.errors import CometMQError
-from cometmq.namesrv.config import CONFIG_CLASSES, NAMESRV_PROMISES, NamesrvConfig
+from cometmq.namesrv.config import CHANGEABLE_KEYS, CONFIG_CLASSES, NAMESRV_PROMISES, NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
@@ -23,8 +23,8 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.config import Configuration, from_properties, to_properties
-from cometmq.runtime.config_check import check_update, decode_update
+from cometmq.runtime.config import Configuration, format_properties, from_properties, to_properties
+from cometmq.runtime.config_check import check_changeable, check_update, decode_update
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.logging import change_log_level, check_log_is_ours
 from cometmq.runtime.state_writer import StateWriter
@@ -232,6 +232,13 @@ class AdminHandlers:
             promises=NAMESRV_PROMISES,
             given=self._configuration.properties(),
         )
+        changes = check_changeable(
+            changes,
+            self._configuration.shown(),
+            CHANGEABLE_KEYS,
+            server="name server",
+            source=source,
+        )
         # The values of the class may have to fit together, so they are checked together.
         from_properties(NamesrvConfig, {**to_properties(self._config), **changes}, source)
         if changes.get("logLevel", self._config.log_level).strip() != self._config.log_level:
@@ -247,7 +254,7 @@ class AdminHandlers:
         return success()
 
     def _get_config(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
-        return success(self._configuration.text().encode())
+        return success(format_properties(self._configuration.shown()).encode())
 
 
 def _not_saved(path: object, error: OSError) -> CometMQError:

@@ -26,6 +26,22 @@ FIXED_KEYS = frozenset(
     {"adminFrom", "configBlackList", "configStorePath", "kvConfigPath", *keys_of(AccessConfig)}
 )
 
+# The keys that requests may change; they are read each time they matter. None of them may name a
+# file, an address, a command, code or a credential.
+CHANGEABLE_KEYS: Final = frozenset(
+    {
+        "deleteTopicWithBrokerRegistration",
+        "enableAllTopicList",
+        "enableTopicList",
+        "logLevel",
+        "needWaitForService",
+        "orderMessageEnable",
+        "returnOrderTopicConfigToBroker",
+        "supportActingMaster",
+        "waitSecondsForService",
+    }
+)
+
 
 def _home(name: str) -> Path:
     return Path.home() / "namesrv" / name

@@ -14,6 +14,7 @@ import structlog
 from cometmq.access.choice import choose_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
+from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
 from cometmq.access.rules import Identity
 from cometmq.errors import ConfigError
 from cometmq.namesrv.admin_handlers import AdminHandlers
@@ -110,6 +111,7 @@ class NameServer:
             backlog=self.config.server_socket_backlog,
             on_disconnect=self._disconnected,
             tls=self._tls,
+            protection=requests_protection(self.access, "name server"),
             network=network,
             monotonic=clock.monotonic,
         )
@@ -150,6 +152,7 @@ class NameServer:
         period_s = self.config.scan_not_active_broker_interval / 1000
         self._tasks.every(period_s, self.scan, "scan")
         self._tasks.spawn(asyncio.to_thread(json_dialect.prepare), "prepare-json-dialect")
+        tell_who_is_served(self.access, "name server", self.config.bind_address, self.port)
         log.info("name server listens", address=self.config.bind_address, port=self.port)
 
     async def close(self) -> None:
@@ -183,6 +186,7 @@ class NameServer:
             handlers=self.handlers,
             holdings=self._holdings,
             connection_count=lambda: self._server.open_count,
+            protection=pages_protection(self.access),
             network=self._network,
         )
         waits_until_s = self._clock.monotonic() + (

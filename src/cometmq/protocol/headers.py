@@ -376,6 +376,15 @@ class GetKVListByNamespaceRequestHeader(Header):
     namespace: str
 
 
+class AdmitSlaveRequestHeader(Header):
+    broker_name: str
+
+
+class AdmitSlaveResponseHeader(Header):
+    # In hexadecimal.
+    token: str
+
+
 class BrokerHeartbeatRequestHeader(Header):
     """Code 904, in acting-master mode. It lacks the fields for the controller."""
 

@@ -1,7 +1,14 @@
 """Read and write what a master and its slave tell each other (Java: DefaultHAConnection,
 DefaultHAClient).
 
-Layout, big-endian. A slave sends reports only:
+Layout, big-endian. A slave of ours whose master wants a proof begins with a token that the master
+gave it over another connection:
+
+    offset  size  field
+    0       8     the mark ff 63 6d 71 74 6f 6b 6e, as an offset negative
+    8       16    token
+
+A slave sends nothing else but reports:
 
     offset  size  field
     0       8     offset behind the last byte that its commit log has
@@ -14,7 +21,7 @@ A master answers the first report by frames, which carry its commit log as it li
     12      n     body: any part of one commit-log file; records may begin and end anywhere
 
 There is no handshake, no version and no checksum, so every field is checked here. This module does
-no I/O: the readers take the bytes of reads, in parts of any size, and hold 11 of them at most.
+no I/O: the readers take the bytes of reads, in parts of any size, and hold 23 of them at most.
 """
 
 from __future__ import annotations
@@ -36,8 +43,18 @@ assert _HEAD.size == HEAD_SIZE
 MAX_BODY_SIZE: Final = 4 * 1024 * 1024 - HEAD_SIZE
 _MAX_OFFSET: Final = 2**63 - 1
 
+TOKEN_SIZE: Final = 16
+_TOKEN_MARK: Final = b"\xffcmqtokn"
+_TOKEN_END: Final = len(_TOKEN_MARK) + TOKEN_SIZE
+
 encode_report = _REPORT.pack
 encode_head = _HEAD.pack
+
+
+def encode_token(token: bytes) -> bytes:
+    """Return what a slave sends in front of its first report."""
+    assert len(token) == TOKEN_SIZE, "a token has its size"
+    return _TOKEN_MARK + token
 
 
 class Piece(NamedTuple):
@@ -51,12 +68,14 @@ class Piece(NamedTuple):
 
 
 class ReportReader:
-    """Reads the reports of one slave."""
+    """Reads the token, if there is one, and the reports of one slave."""
 
-    __slots__ = ("_pending",)
+    __slots__ = ("_begins", "_pending", "token")
 
     def __init__(self) -> None:
         self._pending = b""
+        self._begins = True
+        self.token: bytes | None = None
 
     def feed(self, data: bytes | bytearray | memoryview) -> int | None:
         """Return the offset of the last report that `data` completes, None if it completes none.
@@ -66,6 +85,14 @@ class ReportReader:
         """
         if self._pending:
             data = self._pending + bytes(data)
+        if self._begins and len(data) >= REPORT_SIZE:
+            if bytes(data[:REPORT_SIZE]) == _TOKEN_MARK:
+                if len(data) < _TOKEN_END:
+                    self._pending = bytes(data)
+                    return None
+                self.token = bytes(data[REPORT_SIZE:_TOKEN_END])
+                data = data[_TOKEN_END:]
+            self._begins = False
         whole = len(data) - len(data) % REPORT_SIZE
         self._pending = bytes(data[whole:])
         offset: int | None = None

@@ -328,6 +328,11 @@ GET_ALL_CONSUMER_FILTERS: Final = RequestType(
 # For slaves. There are no pop consumers here, so the table is empty.
 GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
     Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
+# A slave proves to its master who it is, and gets a token for its HA connection. Java has no such
+# request: its port for slaves serves everybody. Served only with access control.
+ADMIT_SLAVE: Final = RequestType(
+    OwnRequestCode.ADMIT_SLAVE, h.AdmitSlaveRequestHeader, NO_BODY, h.AdmitSlaveResponseHeader, NO_BODY,
+    Right.BROKER, CLUSTER)
 CLEAN_EXPIRED_CONSUMEQUEUE: Final = RequestType(
     Code.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 CLEAN_UNUSED_TOPIC: Final = RequestType(

@@ -15,7 +15,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind, Right
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handler
-from cometmq.runtime.address_list import AddressList, is_loopback
+from cometmq.runtime.address_list import AddressList, is_own_machine
 
 KEY: Final = "adminFrom"
 
@@ -74,7 +74,7 @@ class AdminAccess:
     def admits(self, connection: Connection) -> bool:
         """Return whether the peer is this machine, by any of its addresses, or is in the list."""
         ip = connection.peer_ip
-        return is_loopback(ip) or ip == connection.local_ip or ip in self._networks
+        return is_own_machine(ip, connection.local_ip) or ip in self._networks
 
     def guarded(self, request_type: AnyRequestType, handler: Handler[Any]) -> Handler[Any]:
         """Return a handler that checks the sender if only administrators may send the request.

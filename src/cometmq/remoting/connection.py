@@ -59,6 +59,7 @@ from cometmq.remoting.turns import (
     TASK_COST,
     ServingTurns,
 )
+from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
@@ -197,6 +198,8 @@ class Connection(asyncio.Protocol):
         self._frames = FrameDecoder(limits.max_frame_length)
         self._calls: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._next_opaque = 0
+        # What answers all requests of a peer that is not served; see `shut_out`.
+        self._shut_out: Callable[[Connection, RemotingCommand], None] | None = None
         self._out: list[Buffer] = []
         self._out_bytes = 0  # in `_out`
         self._written = 0  # bytes that `holding` has not been told of yet
@@ -571,6 +574,17 @@ class Connection(asyncio.Protocol):
             self.refuse(command.opaque, ResponseCode.SYSTEM_BUSY, reason)
         self.close()
 
+    def shut_out(
+        self, refuse: Callable[[Connection, RemotingCommand], None], max_frame_length: int
+    ) -> None:
+        """Serve nothing from now on: `refuse` is called with each request instead.
+
+        Call this before anything has been read.
+        """
+        self._shut_out = refuse
+        self._handler_of = _nothing
+        self._frames = FrameDecoder(max_frame_length)
+
     # Inside
 
     def _count_received(self, *, new_frame: bool) -> None:
@@ -721,7 +735,8 @@ class Connection(asyncio.Protocol):
 
     def _end(self, error: ProtocolError) -> None:
         """Close the connection because of bytes that are no request, or are beyond a limit."""
-        log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
+        if self._shut_out is None:
+            log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
         self.limit_hits.note(error)
         if error.limit and self._server_side:
             # The number of the request is not known, or stands in what must not be read.
@@ -731,6 +746,9 @@ class Connection(asyncio.Protocol):
     def _on_unregistered(self, command: RemotingCommand) -> None:
         if command.is_response:
             self._on_response(command)
+        elif self._shut_out is not None:
+            self._count_refused(UNSERVED, ResponseCode.NO_PERMISSION)
+            self._shut_out(self, command)
         elif not command.is_oneway:
             log.warning("request code not supported", peer=self.peer, code=command.code)
             self._count_refused(UNSERVED, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
@@ -849,7 +867,8 @@ async def close_all(connections: Iterable[Connection], grace_s: float = 0.5) -> 
 
 
 def _endpoint(name: Any) -> tuple[str, int]:
-    if not name:
-        return "", 0
-    # A socket bound to `::` names IPv4 peers with this prefix; Java shows their IPv4 address.
-    return str(name[0]).removeprefix("::ffff:"), int(name[1])
+    return (plain_ip(str(name[0])), int(name[1])) if name else ("", 0)
+
+
+def _nothing(_code: int) -> None:
+    """Find no handler for any code."""

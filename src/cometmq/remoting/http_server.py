@@ -23,6 +23,8 @@ import h11
 import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.remoting.protected import ProtectedMode
+from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner
@@ -85,7 +87,8 @@ class HttpServer:
     """Serves pages on `host:port`; port 0 takes a free one. For the loop's thread only.
 
     `port_key` is the configuration key that an error names if the port is taken. A page whose path
-    ends with a slash also serves all paths below it.
+    ends with a slash also serves all paths below it. With `protection` the pages are for the peers
+    that it admits, but for those that were added for all.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class HttpServer:
         port: int,
         *,
         port_key: str,
+        protection: ProtectedMode | None = None,
         network: Network = TCP_NETWORK,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
@@ -109,6 +113,8 @@ class HttpServer:
         self.idle_timeout_s = idle_timeout_s
         self._max_connections = max_connections
         self._pages: dict[str, Page] = {}
+        self._protection = protection
+        self._for_all: set[Page] = set()
         self._listener: Listener | None = None
         self.tasks = TaskOwner("http-server")
         # In the order in which they began to rest; a busy one stands anywhere.
@@ -128,9 +134,19 @@ class HttpServer:
     def address(self) -> str:
         return join_address(self._host, self.port)
 
-    def add(self, path: str, page: Page) -> None:
-        """Serve `page` at a path."""
+    def add(self, path: str, page: Page, *, for_all: bool = False) -> None:
+        """Serve `page` at a path, `for_all` also to peers that the protection does not admit."""
         self._pages[path] = page
+        if for_all:
+            self._for_all.add(page)
+
+    def check(self, page: Page, peer_ip: str, local_ip: str) -> None:
+        """Raise HttpRefusal if a page is not for the peer of a connection."""
+        protection = self._protection
+        if protection is None or page in self._for_all or protection.admits(peer_ip, local_ip):
+            return
+        protection.note_refusal(peer_ip)
+        raise HttpRefusal(HTTPStatus.FORBIDDEN, protection.reason(peer_ip))
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address is taken or not this machine's."""
@@ -226,6 +242,7 @@ class _HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._request: h11.Request | None = None
+        self._peer_ip = self._local_ip = ""
         # Whether it has answered at least one request and no byte of the next has come.
         self.rests = False
         # Whether the peer has closed its side.
@@ -242,6 +259,8 @@ class _HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=0)
+        self._peer_ip = _ip(transport.get_extra_info("peername"))
+        self._local_ip = _ip(transport.get_extra_info("sockname"))
         if not self._server.admit(self):
             if self._server.turn_away(self):
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, self._server.too_many)
@@ -393,6 +412,7 @@ class _HttpConnection(asyncio.Protocol):
                 HTTPStatus.BAD_REQUEST, f"the path cannot be read: {error}"
             ) from error
         page, rest = self._server.find(path)
+        self._server.check(page, self._peer_ip, self._local_ip)
         wanted = HttpRequest(path, rest, {name: values[-1] for name, values in fields.items()})
         return await page(wanted)
 
@@ -467,3 +487,7 @@ class _HttpConnection(asyncio.Protocol):
             self._transport.close()
             # A peer that does not read the rest must not keep the connection.
             self._expect(self._server.request_timeout_s, self.abort)
+
+
+def _ip(name: Any) -> str:
+    return plain_ip(str(name[0])) if name else ""

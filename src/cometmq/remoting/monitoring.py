@@ -24,6 +24,7 @@ from cometmq.remoting import connection
 from cometmq.remoting.dispatch import UNSERVED, Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.http_server import HttpAnswer, HttpRequest, HttpServer, text
+from cometmq.remoting.protected import ProtectedMode
 from cometmq.runtime import metric_catalogue as m
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.exposition import CONTENT_TYPE, Exposition
@@ -52,7 +53,7 @@ class Monitoring:
     """Serves the pages of one server. For the loop's thread only.
 
     `base` has the values of BASE_LABELS. `state` says why the server is not ready, "" if it is; it
-    may be replaced. Functions in `machine` are called in a thread before each scrape, and those in
+    may be replaced. `protection` decides who may read more than `/health` and `/ready`. Functions in `machine` are called in a thread before each scrape, and those in
     `collectors` on the loop afterwards.
     """
 
@@ -66,6 +67,7 @@ class Monitoring:
         handlers: Handlers,
         holdings: Holdings,
         connection_count: Callable[[], int],
+        protection: ProtectedMode | None = None,
         network: Network = TCP_NETWORK,
     ) -> None:
         self.base = dict(base)
@@ -73,11 +75,13 @@ class Monitoring:
         self.state: Callable[[], str] = lambda: "the server is starting"
         self.machine: list[Callable[[], None]] = [self._look_at_process]
         self.collectors: list[Collector] = [self._collect]
-        self.http = HttpServer(host, port, port_key=PORT_KEY, network=network)
+        self.http = HttpServer(
+            host, port, port_key=PORT_KEY, protection=protection, network=network
+        )
         self.http.on_limit = handlers.limit_hits.hit
         self.http.add("/metrics", self._metrics)
-        self.http.add("/health", self._health)
-        self.http.add("/ready", self._ready)
+        self.http.add("/health", self._health, for_all=True)
+        self.http.add("/ready", self._ready, for_all=True)
         self._monotonic = clock.monotonic
         self._handlers = handlers
         self._holdings = holdings

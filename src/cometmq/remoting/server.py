@@ -21,6 +21,7 @@ from cometmq.remoting.connection import (
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.handshakes import Door
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
+from cometmq.remoting.protected import ProtectedMode, Strangers
 from cometmq.remoting.turns import ServingTurns
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.arrivals import Arrival
@@ -87,7 +88,8 @@ class RemotingServer:
     place of the one that has been silent for longest, or is told the reason and closed. `holdings`
     bounds what all connections hold; several listeners may share it, and `places`. With `tls`, whose
     certificates are loaded, it serves TLS as its mode says, and connections have a place from the
-    moment when they are accepted. The port is taken from
+    moment when they are accepted. With
+    `protection` peers that it does not admit get a refusal of each request. The port is taken from
     `network`, and `monotonic` tells how long requests take.
     """
 
@@ -107,6 +109,7 @@ class RemotingServer:
         tls: ServerTls | None = None,
         on_connect: Callable[[Connection], None] | None = None,
         on_disconnect: Callable[[Connection], None] | None = None,
+        protection: ProtectedMode | None = None,
         network: Network = TCP_NETWORK,
         monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic,
     ) -> None:
@@ -129,6 +132,8 @@ class RemotingServer:
         self._owner = TaskOwner("remoting-server")
         self._turn = WriteTurn()
         self._turns = ServingTurns(monotonic)
+        self._protection = protection
+        self._strangers = None if protection is None else Strangers(protection)
         self._network = network
         self._listener: Listener | None = None
         self._closing = False
@@ -205,6 +210,8 @@ class RemotingServer:
             self._door.close()
         await self._owner.close()
         await close_all(self.connections)
+        if self._strangers is not None:
+            await close_all(self._strangers.connections)
         if self._listener is not None:
             await self._listener.wait_closed()
 
@@ -224,6 +231,9 @@ class RemotingServer:
     def _connected(self, connection: Connection) -> None:
         if self._closing:  # accepted in the same turn of the loop that began to close
             connection.abort()
+            return
+        if self._strangers is not None and not self._is_admitted(connection):
+            self._strangers.take(connection)
             return
         if not self._admits(connection):
             return
@@ -250,6 +260,10 @@ class RemotingServer:
     def _leaves_door(self, arrival: Arrival) -> None:
         """Free a place: the connection is closed, or takes one as any that is served."""
         self._places.free(arrival.peer_ip)
+
+    def _is_admitted(self, connection: Connection) -> bool:
+        assert self._protection is not None, "without it nobody asks"
+        return self._protection.admits(connection.peer_ip, connection.local_ip)
 
     def _disconnected(self, connection: Connection) -> None:
         self._places.free(connection.peer_ip)
@@ -349,6 +363,8 @@ class RemotingServer:
         self._swept_at = now
         if late:  # this process stood still and has not read yet what peers sent meanwhile
             return
+        if self._strangers is not None:
+            self._strangers.sweep(now)
         for connection in list(self.connections):
             if connection.is_overdue(now):
                 self._cut_overdue(connection)

@@ -7,6 +7,7 @@ from typing import Final
 
 from cometmq.errors import ConfigError
 from cometmq.protocol.replication import MAX_BODY_SIZE
+from cometmq.runtime.address_list import AddressList
 
 MASTER_ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")
 ROLES: Final = (*MASTER_ROLES, "SLAVE")
@@ -54,6 +55,8 @@ class ReplicationConfig:
     )
     # CometMQ's own: how many slaves may be connected.
     max_ha_connections: int = field(default=32, metadata={"min": 1})
+    # CometMQ's own: the addresses and networks of slaves; see `replication.admission`.
+    slaves_from: str = ""
     ha_max_gap_not_in_sync: int = field(default=_MAX_GAP, metadata={"min": 0})
     # What Java 4.9 calls haMaxGapNotInSync; that one counts where both are given.
     ha_slave_fallbehind_max: int | None = field(default=None, metadata={"min": 0})
@@ -73,6 +76,7 @@ class ReplicationConfig:
     ha_tls_enable: bool | None = None
 
     def __post_init__(self) -> None:
+        AddressList("slavesFrom", self.slaves_from)
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole={self.broker_role}: must be one of {', '.join(ROLES)}")
         if self.ha_tls_mode not in _TLS_MODES:

@@ -18,6 +18,7 @@ import structlog
 from cometmq.errors import ConfigError
 from cometmq.remoting.handshakes import Door
 from cometmq.remoting.server_tls import ServerTls
+from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.slave_connection import SlaveConnection
 from cometmq.runtime.arrivals import Arrival
@@ -38,7 +39,7 @@ _BACKLOG: Final = 16
 class ReplicationMaster:
     """Serves the slaves of one broker at `host`. For the loop's thread only.
 
-    `on_acknowledged` are called after slaves have reported that they have more of the log, and when
+    Whoever connects is served, unless `admission` says who is. `on_acknowledged` are called after slaves have reported that they have more of the log, and when
     a slave has gone.
     """
 
@@ -52,10 +53,12 @@ class ReplicationMaster:
         workers: Workers,
         disk: Disk,
         tls: ServerTls | None = None,
+        admission: SlaveAdmission | None = None,
     ) -> None:
         self.store = store
         self.config = config
         self.disk = disk
+        self.admission = admission
         self.reader = workers.worker("read-for-slaves")
         # Called with the name of the limit that refuses or closes a connection.
         self.on_limit: Callable[[str], None] = lambda _limit: None
@@ -70,6 +73,8 @@ class ReplicationMaster:
         self._listener: Listener | None = None
         # A dict, because it has an order.
         self._connections: dict[SlaveConnection, None] = {}
+        # Those that have yet to prove that they are slaves.
+        self._unknown: dict[SlaveConnection, None] = {}
         self._loop = asyncio.get_running_loop()
         self._awaits_append = False
         self._closing = False
@@ -164,6 +169,8 @@ class ReplicationMaster:
         if self._door is not None:
             self._door.close()
         await self._owner.close()
+        for connection in list(self._unknown):
+            connection.abort()
         if self._connections:
             self._all_gone = self._loop.create_future()
             for connection in list(self._connections):
@@ -205,8 +212,25 @@ class ReplicationMaster:
 
     # -- for the connections --
 
-    def admit(self, connection: SlaveConnection) -> bool:
-        """Take a new connection; return False when there is no place for it."""
+    def admit(self, connection: SlaveConnection, peer_ip: str, local_ip: str) -> bool:
+        """Take a new connection; return False when there is no place for it, or it is not for its
+        peer.
+        """
+        admission = self.admission
+        if admission is None or admission.knows(peer_ip, local_ip):
+            connection.is_proved = True
+            return self.welcome(connection)
+        if not admission.needs_proof or self._closing:
+            admission.note_refusal(connection.peer, admission.refusal(peer_ip))
+            return False
+        if len(self._unknown) >= MOST_UNKNOWN:
+            next(iter(self._unknown)).refuse()
+        self._unknown[connection] = None
+        return True
+
+    def welcome(self, connection: SlaveConnection) -> bool:
+        """Take a connection of a slave; return False when there is no place for it."""
+        self._unknown.pop(connection, None)
         if not self._has_place(connection.peer):
             return False
         self._connections[connection] = None
@@ -230,6 +254,7 @@ class ReplicationMaster:
 
     def forget(self, connection: SlaveConnection) -> None:
         """Note that a connection is gone."""
+        self._unknown.pop(connection, None)
         if connection not in self._connections:
             return
         del self._connections[connection]

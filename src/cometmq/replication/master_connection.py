@@ -14,7 +14,7 @@ from cometmq.errors import (
     StoreError,
     StoreFullError,
 )
-from cometmq.protocol.replication import FrameReader, Piece, encode_report
+from cometmq.protocol.replication import FrameReader, Piece, encode_report, encode_token
 
 if TYPE_CHECKING:
     from cometmq.replication.slave import ReplicationSlave
@@ -90,8 +90,11 @@ class MasterConnection(asyncio.Protocol):
 
     # -- for the slave --
 
-    def begin(self) -> None:
-        """Report where the own log ends: the master sends nothing before."""
+    def begin(self, token: bytes | None = None) -> None:
+        """Report where the own log ends: the master sends nothing before.
+
+        A `token` goes in front, for a master that wants one.
+        """
         if self.closed:
             return
         log.info(
@@ -100,6 +103,8 @@ class MasterConnection(asyncio.Protocol):
             own_end=self._store.commit_log.end,
         )
         self._last_read_s = self._loop.time()
+        if token is not None and self._transport is not None:
+            self._transport.write(encode_token(token))
         self._report()
         self._keep_alive()
         self._look_for_silence()

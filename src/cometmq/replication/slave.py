@@ -43,7 +43,8 @@ class ReplicationSlave:
 
     `compare` is called before each connection with the address that is about to be asked. What it
     returns is kept as `divergence`: nothing is copied then, and the master is asked again later. What
-    it raises as CometMQError is the reason not to connect now. With `tls`, which returns the context
+    it raises as CometMQError is the reason not to connect now. `prove` is called next; the token that
+    it returns, if any, shows the master that this is a slave. With `tls`, which returns the context
     for the next connection, connections to the master are encrypted.
     """
 
@@ -56,6 +57,7 @@ class ReplicationSlave:
         network: Network,
         compare: Callable[[str], Awaitable[Divergence | None]] | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        prove: Callable[[], Awaitable[bytes | None]] | None = None,
     ) -> None:
         self.store = store
         self.config = config
@@ -63,6 +65,7 @@ class ReplicationSlave:
         self._network = network
         self._tls = tls
         self._compare = compare
+        self._prove = prove
         self._loop = asyncio.get_running_loop()
         self._owner = TaskOwner("replication-slave")
         self._address: str | None = None
@@ -153,6 +156,9 @@ class ReplicationSlave:
             self.divergence = divergence
             if divergence is not None:
                 return str(divergence)
+        token = None if self._prove is None else await self._prove()
+        if address != self._address:
+            return _ANOTHER_MASTER
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 # A name of several addresses may make several connections, of which one is taken.
@@ -171,7 +177,7 @@ class ReplicationSlave:
         try:
             if address != self._address:
                 return _ANOTHER_MASTER
-            connection.begin()
+            connection.begin(token)
             return await connection.ended
         finally:
             self._connection = None

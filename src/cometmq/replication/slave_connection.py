@@ -14,7 +14,9 @@ from cometmq.errors import ProtocolError, StoreError
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from cometmq.protocol.record_layout import HEAD, record_struct
 from cometmq.protocol.replication import ReportReader, encode_head
+from cometmq.replication.admission import UNKNOWN_S
 from cometmq.replication.pace import Allowance, Speed
+from cometmq.runtime.address_list import plain_ip
 
 if TYPE_CHECKING:
     from cometmq.replication.master import ReplicationMaster
@@ -50,6 +52,9 @@ class SlaveConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.made_s = self._loop.time()
         self.peer = "?"
+        self._peer_ip = ""
+        # Whether it may have the log, and its reports count: by its address, or by a token.
+        self.is_proved = False
         self.acknowledged = self.position = self.start = self._reported = -1
         self.speed = Speed(self.made_s)
         self._allowance = Allowance(self.made_s)
@@ -81,12 +86,17 @@ class SlaveConnection(asyncio.Protocol):
         if not peer:  # the peer reset the connection before it was accepted
             self.abort()
             return
-        self.peer = f"{peer[0]}:{peer[1]}"
+        self._peer_ip = plain_ip(str(peer[0]))
+        self.peer = f"{self._peer_ip}:{peer[1]}"
+        local = transport.get_extra_info("sockname")
+        local_ip = plain_ip(str(local[0])) if local else ""
         self._transport.set_write_buffer_limits(high=_STEP_BYTES)
-        self._admitted = self._master.admit(self)
+        self._admitted = self._master.admit(self, self._peer_ip, local_ip)
         if not self._admitted:
             self.abort()
             return
+        if not self.is_proved:
+            self._timers["proof"] = self._loop.call_later(UNKNOWN_S, self.refuse)
         self._look_for_silence()
 
     def data_received(self, data: bytes) -> None:
@@ -96,7 +106,12 @@ class SlaveConnection(asyncio.Protocol):
         try:
             offset = self._reports.feed(data)
         except ProtocolError as error:
-            self.close(str(error))
+            if self.is_proved:
+                self.close(str(error))
+            else:
+                self.refuse()
+            return
+        if not self.is_proved and not self._is_proved_now(offset):
             return
         if offset is None:
             return
@@ -142,6 +157,17 @@ class SlaveConnection(asyncio.Protocol):
         else:
             self._transport.close()
 
+    def refuse(self) -> None:
+        """Close the connection of a peer that has not proved to be a slave."""
+        if self._closed or self.is_proved:
+            return
+        self._stop_timers()
+        admission = self._master.admission
+        assert admission is not None, "without it nobody has to prove anything"
+        admission.note_refusal(self.peer, admission.refusal(self._peer_ip))
+        self.abort()
+        self._master.forget(self)
+
     def abort(self) -> None:
         """Close the connection at once; what was not read is lost."""
         self._closed = True
@@ -178,6 +204,26 @@ class SlaveConnection(asyncio.Protocol):
             sent += size
 
     # -- inside --
+
+    def _is_proved_now(self, offset: int | None) -> bool:
+        """Judge the token; without one a report ends the connection."""
+        token, admission = self._reports.token, self._master.admission
+        if token is None and offset is None:
+            return False
+        if token is None or admission is None or not admission.redeem(token):
+            self.refuse()
+            return False
+        self.is_proved = True
+        self._timers.pop("proof").cancel()
+        if not self._master.welcome(self):
+            self._stop_timers()
+            self.abort()
+            return False
+        return True
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
 
     def _begin(self, offset: int) -> None:
         """Take the first report: where the slave's log ends."""
@@ -337,8 +383,7 @@ class SlaveConnection(asyncio.Protocol):
         if self._closed:
             return
         self._closed = True
-        for timer in self._timers.values():
-            timer.cancel()
+        self._stop_timers()
         say = log.debug if quietly else log.warning
         say("slave disconnected", peer=self.peer, reason=reason, acknowledged=self.acknowledged)
 

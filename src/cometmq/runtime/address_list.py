@@ -33,16 +33,40 @@ class AddressList:
         parsed = _parsed(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 
+    def __bool__(self) -> bool:
+        """Return whether the text names anything."""
+        return bool(self._networks)
+
 
 def is_loopback(address: str) -> bool:
     parsed = _parsed(address)
     return parsed is not None and parsed.is_loopback
 
 
+def is_own_machine(peer_ip: str, local_ip: str) -> bool:
+    """Return whether the peer of a connection is a process of this machine.
+
+    It is, if its address is a loopback address, or the one under which this side was connected to.
+    `local_ip` is this side's address.
+    """
+    peer = _parsed(peer_ip)
+    return peer is not None and (peer.is_loopback or peer == _parsed(local_ip))
+
+
+def plain_ip(address: str) -> str:
+    """Return the address of a socket as records and lists have it.
+
+    A socket bound to `::` names IPv4 peers as `::ffff:10.0.0.7`; Java shows their IPv4 address.
+    """
+    return address.removeprefix("::ffff:")
+
+
 @lru_cache(maxsize=256)
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         # A scope (`%eth0` in `fe80::1%eth0`) names an interface of this host, not another address.
-        return ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return None
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return mapped or parsed

@@ -196,6 +196,12 @@ def unknown_keys(properties: Mapping[str, str], *classes: type) -> list[str]:
     return sorted(set(properties) - known)
 
 
+# Stands for a secret where a configuration is shown.
+HIDDEN: Final = "******"
+# Names of secrets among the keys that no config class has.
+_SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|credential", re.IGNORECASE)
+
+
 class Configuration:
     """Holds config objects and the keys that they do not know: all that a process was given.
 
@@ -224,12 +230,19 @@ class Configuration:
             merged.update(to_properties(config, secrets=secrets))
         return merged
 
+    def shown(self) -> dict[str, str]:
+        """Return what requests may see of it: every key in force, with the secrets hidden."""
+        return {
+            key: HIDDEN if text and _SECRET.search(key) else text
+            for key, text in self.properties().items()
+        }
+
     def text_to_save(self) -> str:
         """Return all that the configuration file has to hold, secrets included."""
         return format_properties(self.properties(secrets=True))
 
     def text(self) -> str:
-        """Return what `-p` prints and GET_BROKER_CONFIG or GET_NAMESRV_CONFIG answer."""
+        """Return what `-p` prints: every key in force but the secrets."""
         return format_properties(self.properties())
 
     def update(self, changes: Mapping[str, str], source: str | None = None) -> dict[str, str]:

@@ -7,7 +7,7 @@ not give. A key that Java knows and that has no effect here is otherwise no mist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -183,6 +183,31 @@ def check_update(
     mistakes += misspelt_keys(changes, *classes, server=server, also=(*promises, *given))
     if mistakes:
         raise ConfigError(_told(mistakes, source, None))
+
+
+def check_changeable(
+    changes: Mapping[str, str],
+    shown: Mapping[str, str],
+    changeable: Container[str],
+    *,
+    server: str,
+    source: str,
+) -> dict[str, str]:
+    """Return the entries of an update that change something.
+
+    `shown` is what is in force, without secrets: a tool may send all of it back with one line
+    changed. Raises ConfigError if a key outside `changeable` would change. That list has no key that
+    names a file, an address, a command, code or a credential, so that nobody who can send the
+    request can reach further than the server's own settings (CVE-2023-33246, CVE-2023-37582).
+    """
+    wanted = {key: text for key, text in changes.items() if shown.get(key) != text}
+    if fixed := sorted(key for key in wanted if key not in changeable):
+        raise ConfigError(
+            f"{source}: {', '.join(fixed)} cannot be changed while the {server} runs: set it in the "
+            f"configuration file and restart the {server}. docs/reference/configuration.md marks the "
+            "keys that requests may change as live"
+        )
+    return wanted
 
 
 def decode_update(body: bytes | memoryview, source: str) -> dict[str, str]:

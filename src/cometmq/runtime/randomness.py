@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import uuid
 from typing import Final
 
@@ -38,3 +39,8 @@ class _SystemRandomness(Randomness):
 
 SYSTEM_RANDOMNESS: Final[Randomness] = _SystemRandomness()
 os.register_at_fork(after_in_child=SYSTEM_RANDOMNESS.seed)
+
+
+def secret_bytes(count: int) -> bytes:
+    """Return bytes that nobody can predict, for tokens. They differ in virtual time, too."""
+    return secrets.token_bytes(count)

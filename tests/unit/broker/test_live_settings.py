@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,10 @@ from typing import Any
 import pytest
 from tests.integration.raw_client import properties, pull_ext, send_ext
 from tests.unit.broker.broker_box import GROUP, HOST, Client, running
-from tests.waits import WAIT_S, until
+from tests.waits import until
 
 from cometmq.broker.server import Broker
-from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.headers import GetRouteInfoRequestHeader
-from cometmq.remoting.client import RemotingClient
-from cometmq.testing import Cluster
 
 PULL, QUERY, QUERY_OFFSET, UPDATE, SEND = 11, 12, 14, 25, 310
 HALF = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "a"}
@@ -98,17 +93,3 @@ async def test_when_and_how_often_producers_are_asked(broker: Broker, operator: 
     assert (await send(operator, 1, **HALF))[0] == 0
     await until(lambda: broker.transactions.unresolved_count == 0)
     assert broker.store.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1
-
-
-async def test_new_name_servers_are_told_of_the_broker(operator: Client) -> None:
-    client = RemotingClient()
-    async with Cluster(brokers=0) as other:
-        address = f"127.0.0.1:{other.name_servers[0].port}"
-        question = requests.GET_ROUTEINFO_BY_TOPIC.command(GetRouteInfoRequestHeader("orders"))
-        assert (await client.call(address, question, WAIT_S)).code == ResponseCode.TOPIC_NOT_EXIST
-        await change(operator, namesrvAddr=address)
-        codes = []
-        async with asyncio.timeout(WAIT_S):
-            while 0 not in codes:
-                codes.append((await client.call(address, question, WAIT_S)).code)
-    await client.close()

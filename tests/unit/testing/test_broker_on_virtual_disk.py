@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.integration.raw_client import send_ext
 
+from cometmq.access.config import AccessConfig
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import Broker
 from cometmq.namesrv.config import NamesrvConfig
@@ -39,6 +40,7 @@ async def started(node: Node, **properties: Any) -> Broker:
         "storePathRootDir": str(STORE),
         "listenPort": "10911",
         "vipChannelEnable": "false",
+        "protectedMode": "false",
         "mappedFileSizeCommitLog": str(1 << 16),
         "mappedFileSizeConsumeQueue": "2000",
         "maxHashSlotNum": "100",
@@ -181,7 +183,7 @@ def test_a_name_servers_table_lies_on_its_nodes_disk(tmp_path: Path) -> None:
     )
 
     async def start() -> NameServer:
-        server = NameServer(config)
+        server = NameServer(config, AccessConfig(protected_mode=False))
         await server.start()
         return server
 

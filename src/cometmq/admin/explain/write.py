@@ -13,7 +13,7 @@ from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, 
 from cometmq.admin.explain.records import Cause, Evidence, Reason, Unasked, WriteExplanation
 from cometmq.admin.servers import Servers
 from cometmq.model.finding import Severity
-from cometmq.model.names import AUTO_CREATE_TOPIC, FORBIDDEN_SEND_TOPICS, TIMER_TOPIC
+from cometmq.model.names import AUTO_CREATE_TOPIC, CLOSED_TOPICS
 from cometmq.model.route import QueueData, TopicRouteData
 from cometmq.model.sysflag import PERM_INHERIT, PERM_WRITE
 from cometmq.model.topic import TopicConfig
@@ -226,7 +226,7 @@ def _counts(broker: BrokerFacts) -> list[Evidence]:
 
 def _of_topic(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
     topic, name = facts.topic, broker.place.name
-    if topic in FORBIDDEN_SEND_TOPICS or topic == TIMER_TOPIC:
+    if topic in CLOSED_TOPICS:
         yield Reason(
             Cause.TOPIC_RESERVED,
             Severity.ERROR,

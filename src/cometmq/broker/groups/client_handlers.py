@@ -164,14 +164,17 @@ class ClientHandlers:
         return known is not None and known != data.heartbeat_fingerprint
 
     def unregister(
-        self, _connection: Connection, call: Request[UnregisterClientRequestHeader]
+        self, connection: Connection, call: Request[UnregisterClientRequestHeader]
     ) -> RemotingCommand:
-        """Remove a client that stops from its groups."""
+        """Remove a client that stops from its groups.
+
+        Whoever else sends its id over another connection changes nothing, as in Java.
+        """
         header = call.header
         if header.producer_group is not None:
-            self._clients.unregister_producer(header.producer_group, header.client_id)
+            self._clients.unregister_producer(header.producer_group, header.client_id, connection)
         if header.consumer_group is not None:
-            self._clients.unregister_consumer(header.consumer_group, header.client_id)
+            self._clients.unregister_consumer(header.consumer_group, header.client_id, connection)
         return response(ResponseCode.SUCCESS)
 
     def consumer_list(

@@ -218,18 +218,24 @@ class ClientManager:
         memberships.pop(group, None)
         memberships[group] = member
 
-    def unregister_consumer(self, group: str, client_id: str) -> None:
+    def unregister_consumer(self, group: str, client_id: str, by: Connection | None = None) -> None:
+        """Remove a member of a group; of one that is connected in another way than `by`, nothing."""
         info = self._consumers.get(group)
-        member = None if info is None else info.members.pop(client_id, None)
-        if info is not None and member is not None:
+        if info is None or _is_anothers(info.members.get(client_id), by):
+            return
+        member = info.members.pop(client_id, None)
+        if member is not None:
             self._left(member)
             log.info("consumer left", group=group, client_id=client_id)
             self._members_changed(info)
 
-    def unregister_producer(self, group: str, client_id: str) -> None:
+    def unregister_producer(self, group: str, client_id: str, by: Connection | None = None) -> None:
+        """Do the same for a producer."""
         members = self._producers.get(group)
-        member = None if members is None else members.pop(client_id, None)
-        if members is None or member is None:
+        if members is None or _is_anothers(members.get(client_id), by):
+            return
+        member = members.pop(client_id, None)
+        if member is None:
             return
         self._left(member)
         if not members:
@@ -347,3 +353,10 @@ class ClientManager:
 def _check(what: str, value: int, limit: str, most: int, remedy: str) -> None:
     if value > most:
         raise LimitError(what, value, limit, most, remedy, code=ResponseCode.SYSTEM_BUSY)
+
+
+def _is_anothers(member: Member | None, by: Connection | None) -> bool:
+    """Say whether a member is connected, and not by the connection that speaks for it."""
+    if member is None or by is None or member.connection is by:
+        return False
+    return not member.connection.closed

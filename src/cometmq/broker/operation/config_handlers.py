@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.broker.config import BROKER_PROMISES, BrokerConfig, check_name_servers
+from cometmq.broker.config import BROKER_PROMISES, CONFIG_CLASSES
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
-from cometmq.errors import CometMQError, ConfigError
+from cometmq.errors import CometMQError
 from cometmq.model.topic import DataVersion
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -32,9 +32,8 @@ from cometmq.runtime.config import (
     format_properties,
     from_properties,
     to_properties,
-    unknown_keys,
 )
-from cometmq.runtime.config_check import check_update, decode_update
+from cometmq.runtime.config_check import check_changeable, check_update, decode_update
 from cometmq.runtime.files import SYSTEM_FILES
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.logging import change_log_level, check_log_is_ours
@@ -73,7 +72,6 @@ LIVE_KEYS: Final = frozenset(
         "metricsMaxPairs",
         "metricsMaxQueues",
         "metricsMaxTopics",
-        "namesrvAddr",
         "notifyConsumerIdsChangedEnable",
         "recallMessageEnable",
         "registerBrokerTimeoutMills",
@@ -93,8 +91,9 @@ LIVE_KEYS: Final = frozenset(
     }
 )
 # Keys after whose change name servers are told all topics again.
-_REGISTERED_ANEW: Final = frozenset({"brokerPermission", "namesrvAddr"})
-_ALL_LIVE: Final = LIVE_KEYS | store_config.LIVE_KEYS | replication_config.LIVE_KEYS
+_REGISTERED_ANEW: Final = frozenset({"brokerPermission"})
+# Of these none may name a file, an address, a command, code or a credential.
+CHANGEABLE_KEYS: Final = LIVE_KEYS | store_config.LIVE_KEYS | replication_config.LIVE_KEYS
 # Shown unless the file has them, because mqadmin reads them: without the former ones that of 4.9
 # exports no configuration, and the last one it exports as the number of processors.
 _FIXED: Final = {
@@ -155,8 +154,8 @@ class ConfigHandlers:
         handlers.register(requests.GET_BROKER_CONFIG, self.show)
 
     def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
-        """Return every key in force, as properties text."""
-        shown = {**self._fixed, **self._configuration.properties()}
+        """Return every key in force, as properties text, with the secrets hidden."""
+        shown = {**self._fixed, **self._configuration.shown()}
         return response(
             ResponseCode.SUCCESS,
             ext={"version": encode_body(self._version).decode()},
@@ -173,7 +172,7 @@ class ConfigHandlers:
         changes = {key: value for key, value in changes.items() if self._fixed.get(key) != value}
         if self._black_list & changes.keys():
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        self._check(changes, source)
+        changes = self._check(changes, source)
         changed = self._configuration.update(changes, source)
         self._store.settings_changed()
         if "logLevel" in changed:
@@ -185,36 +184,31 @@ class ConfigHandlers:
         await self._save(changed)
         return response(ResponseCode.SUCCESS)
 
-    def _check(self, changes: Mapping[str, str], source: str) -> None:
-        """Raise ConfigError unless every change can be made now."""
+    def _check(self, changes: Mapping[str, str], source: str) -> dict[str, str]:
+        """Return what changes. Raise ConfigError unless every change can be made now."""
         configs = (self._config, self._store.config, self._replication, self._access)
-        given = self._configuration.properties().keys()
-        classes = tuple(map(type, configs))
         check_update(
             changes,
-            classes,
+            CONFIG_CLASSES,
             server="broker",
             source=source,
             promises=BROKER_PROMISES,
-            given=given,
+            given=self._configuration.properties().keys(),
         )
-        if unknown := sorted(set(unknown_keys(changes, *classes)) - given):
-            raise ConfigError(f"{source}: this broker knows no {', '.join(unknown)}")
         for config in configs:
             current = to_properties(config)
             # The values of a class may have to fit together, so they are checked together.
-            changed = from_properties(type(config), {**current, **changes}, source)
-            if isinstance(changed, BrokerConfig):
-                check_name_servers(changed, source)
-            wanted = to_properties(changed)
-            fixed = sorted(key for key in wanted if wanted[key] != current.get(key))
-            if wanted.get("logLevel") != current.get("logLevel"):
-                check_log_is_ours()
-            if fixed := [key for key in fixed if key not in _ALL_LIVE]:
-                raise ConfigError(
-                    f"{source}: {', '.join(fixed)} cannot be changed while the broker runs: "
-                    "set it in the configuration file and restart the broker"
-                )
+            from_properties(type(config), {**current, **changes}, source)
+        wanted = check_changeable(
+            changes,
+            self._configuration.shown(),
+            CHANGEABLE_KEYS,
+            server="broker",
+            source=source,
+        )
+        if "logLevel" in wanted:
+            check_log_is_ours()
+        return wanted
 
     async def _save(self, changed: Mapping[str, str]) -> None:
         if self._file is None:

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import structlog
 
+from cometmq.access.config import AccessConfig
 from cometmq.access.users.store import UserStore
 from cometmq.broker.delays.state import DelayState
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.known_master import KnownMaster
+from cometmq.broker.replication.proof import ProofHandlers, ask_for_token
 from cometmq.broker.replication.role import bar_writes, serve_reads_while
 from cometmq.broker.replication.status import StatusHandlers
 from cometmq.broker.replication.tables import MasterTables
@@ -23,9 +25,11 @@ from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.server_tls import ServerTls
+from cometmq.replication.admission import SlaveAdmission
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
+from cometmq.runtime.addresses import is_loopback, join_address
 from cometmq.runtime.network import Network
 
 log = structlog.get_logger(__name__)
@@ -42,8 +46,9 @@ class Replication(Service):
     `master` is None on a slave, and on an ASYNC_MASTER that could not have the port; `slave`,
     `known_master` and `tables` are None on masters. Before each connection a slave finds out who the
     master is, and compares the end of its log with that master's. `broker_tables` get what the
-    master's tables say, and `users` what its access control says. Requests to other brokers are
-    signed with `credentials`. Open this before services register handlers: see `bar_writes`.
+    master's tables say, and `users` what its access control says; `access` says who may be a slave.
+    Requests to other brokers are signed with `credentials`. Open this before services register
+    handlers: see `bar_writes`.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Replication(Service):
         parts: Parts,
         network: Network,
         broker_tables: BrokerTables,
+        access: AccessConfig,
         users: UserStore | None = None,
         credentials: Credentials | None = None,
         tls: ServerTls | None = None,
@@ -60,6 +66,13 @@ class Replication(Service):
         own_tls = None if tls is None else tls.own
         if parts.replication.ha_tls_enable and own_tls is None:
             raise ConfigError("haTlsEnable=true needs tls.enable=true, and has its certificates")
+        # The broker's port of the master that is about to be followed.
+        self._master_broker: str | None = None
+        self._admission = SlaveAdmission(
+            parts.replication.slaves_from,
+            protected=access.protected_mode,
+            needs_proof=access.is_on,
+        )
         self._client = RemotingClient(credentials=credentials, tls=own_tls, network=network)
         self.master: ReplicationMaster | None = None
         self.slave: ReplicationSlave | None = None
@@ -83,6 +96,7 @@ class Replication(Service):
                 network=network,
                 compare=self._compare,
                 tls=own_tls if parts.replication.ha_tls_enable is not False else None,
+                prove=self._prove,
             )
         else:
             self.master = ReplicationMaster(
@@ -93,6 +107,7 @@ class Replication(Service):
                 workers=parts.workers,
                 disk=parts.disk,
                 tls=tls,
+                admission=self._admission,
             )
             self.master.on_limit = parts.handlers.limit_hits.hit
 
@@ -144,6 +159,8 @@ class Replication(Service):
             serve_reads_while(parts.handlers, lambda: self.divergence)
             self.tables.open()
         StatusHandlers(parts, self).register(parts.handlers)
+        if self.master is not None:
+            ProofHandlers(parts.config, self._admission).register(parts.handlers)
 
     async def _pass_on(self, request: Request[Any]) -> RemotingCommand:
         """Have the master make a change of users, signed as it is by whoever asked this slave.
@@ -175,6 +192,12 @@ class Replication(Service):
     async def listen(self) -> None:
         """Begin to serve slaves, or to copy from the master."""
         if self.master is not None:
+            if self._admission.is_open and not is_loopback(self._parts.config.bind_address):
+                log.warning(
+                    "whoever reaches the port for slaves can copy all messages",
+                    address=join_address(self._parts.config.bind_address, self.master.port),
+                    remedy="name the addresses of the slaves in slavesFrom",
+                )
             await self.master.start()
         if self.slave is not None and self.known_master is not None:
             if not self.known_master.candidates() and not self._parts.config.name_servers():
@@ -200,11 +223,19 @@ class Replication(Service):
         is not the right one, or does not answer.
         """
         assert self.tables is not None, "a slave has them"
+        self._master_broker = None
         address = await self.tables.check()
         difference = await self._difference(address)
         if difference is None:
             self.tables.trust(address)
+            self._master_broker = address
         return difference
+
+    async def _prove(self) -> bytes | None:
+        """Return what shows the master that this is a slave, None where it asks for nothing."""
+        assert self._master_broker is not None, "the logs were compared before"
+        name = self._parts.config.broker_name
+        return await ask_for_token(self._client, self._master_broker, name)
 
     async def _difference(self, address: str) -> Divergence | None:
         return await find_divergence(self._parts.store, MasterLog(self._client, address))

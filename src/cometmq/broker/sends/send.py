@@ -433,7 +433,7 @@ class SendHandler:
         name = header.topic
         if fault := names.topic_fault(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-        if name in names.FORBIDDEN_SEND_TOPICS or name == names.TIMER_TOPIC:
+        if name in names.CLOSED_TOPICS:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )

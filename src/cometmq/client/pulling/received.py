@@ -22,6 +22,11 @@ from cometmq.protocol.record import NoRecord, StoredRecord, body_is_intact, read
 log = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+# When the bodies of an answer have grown by so much, those behind them may only grow to what a
+# broker's maxMessageSize allows a message by default. So an answer of bombs, of which a megabyte holds
+# gigabytes, takes little more than this, and an honest message among them is read nevertheless.
+MAX_GROWTH_BYTES: Final = 128 * 1024 * 1024
+_ORDINARY_BODY_BYTES: Final = 4 * 1024 * 1024
 # Records in queues of topics with these prefixes may name other topics.
 _OTHER_TOPICS: Final = (LMQ_PREFIX, RETRY_PREFIX)
 
@@ -86,7 +91,7 @@ def decode_messages(answer: PullAnswer, queue: MessageQueue, asked: int, group: 
     end = max(header.next_begin_offset, header.max_offset)
     messages: list[MessageExt] = []
     damaged: list[tuple[int, DamagedRecord]] = []
-    position = 0
+    position = grown = 0
     for found in read_records(answer.records):
         if isinstance(found, NoRecord):
             data = answer.records[found.start : found.end]
@@ -109,7 +114,9 @@ def decode_messages(answer: PullAnswer, queue: MessageQueue, asked: int, group: 
             position += found.total_size
             continue
         position += found.total_size
-        message = received_message(found, queue.broker_name, group)
+        limit = MAX_BODY_BYTES if grown < MAX_GROWTH_BYTES else _ORDINARY_BODY_BYTES
+        message = received_message(found, queue.broker_name, group, limit)
+        grown += max(0, len(message.body) - len(found.body))
         message.properties[p.MIN_OFFSET] = min_offset
         message.properties[p.MAX_OFFSET] = max_offset
         messages.append(message)
@@ -151,22 +158,27 @@ def _place(
         free = max(free, damage.queue_offset + 1)
 
 
-def received_message(record: StoredRecord, broker_name: str, group: str) -> MessageExt:
-    """Make the message that listeners see: decompressed, and under its first topic if retried."""
+def received_message(
+    record: StoredRecord, broker_name: str, group: str, max_body_bytes: int = MAX_BODY_BYTES
+) -> MessageExt:
+    """Make the message that listeners see: decompressed, and under its first topic if retried.
+
+    A body that would be longer than `max_body_bytes` stays compressed.
+    """
     message = record.to_message(broker_name)
     if message.sys_flag & COMPRESSED:
-        decompress_body(message)
+        decompress_body(message, max_body_bytes)
     origin = message.properties.get(p.RETRY_TOPIC)
     if origin is not None and message.topic == f"%RETRY%{group}":
         message.topic = origin
     return message
 
 
-def decompress_body(message: MessageExt) -> None:
+def decompress_body(message: MessageExt, max_body_bytes: int = MAX_BODY_BYTES) -> None:
     """Decompress the body in place. One that does not decompress stays; see `decode_messages`."""
     try:
         message.body = decompress(
-            message.body, message.sys_flag, max_length=MAX_BODY_BYTES, limit="MAX_BODY_BYTES"
+            message.body, message.sys_flag, max_length=max_body_bytes, limit="MAX_BODY_BYTES"
         )
     except ProtocolError as error:
         log.warning("a body is delivered compressed", msg_id=message.msg_id, reason=str(error))

@@ -23,6 +23,7 @@ from cometmq.store.offline.store import Damage, OfflineStore, Progress
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
 from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.queues.queue_ledger import QueueLedger
+from cometmq.store.queues.queue_table import is_directory_name
 
 # Tags codes below this one are addresses of ConsumeQueueExt units.
 _LEAST_TAGS_CODE: Final = -(2**31)
@@ -282,6 +283,8 @@ class Checker:
             if self._topics is not None and record.topic not in self._topics:
                 self._deleted_count += 1
                 return
+            if not is_directory_name(record.topic):
+                return  # a broker makes no queue of it either
             directory = self._store.config.consume_queue_path / record.topic / str(record.queue_id)
             queue = self._queues[record.topic, record.queue_id] = self._queue(directory, [])
         # When a delayed message is due depends on settings of the broker that stored it.

@@ -89,7 +89,7 @@ class QueueTable:
         """
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            if not _is_directory_name(topic):
+            if not is_directory_name(topic):
                 raise MessageIllegalError(
                     f"topic {topic[:80]!r} of {len(topic.encode())} bytes: a topic has 1 to "
                     f"{MAX_TOPIC_BYTES} bytes and no '/'"
@@ -235,7 +235,7 @@ class QueueTable:
     def remove_directories(self, topics: Iterable[str]) -> None:
         """Delete the files of topics whose queues were let go. Blocks; for any thread."""
         for topic in topics:
-            if _is_directory_name(topic):
+            if is_directory_name(topic):
                 self._remove_directory(topic)
 
     def _remove_directory(self, topic: str) -> None:
@@ -268,6 +268,7 @@ class QueueTable:
         )
 
 
-def _is_directory_name(topic: str) -> bool:
+def is_directory_name(topic: str) -> bool:
+    """Return whether a topic can have a directory; one with '/' or '..' would lead elsewhere."""
     is_short = 0 < len(topic.encode()) <= MAX_TOPIC_BYTES
     return is_short and "/" not in topic and "\0" not in topic and topic not in (".", "..")

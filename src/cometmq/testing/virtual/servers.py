@@ -137,6 +137,8 @@ class VirtualServers:
             "listenPort": str(_NAME_SERVER_PORT),
             "bindAddress": node.host,
             "adminFrom": _ALL_NODES,
+            # Each node is a host of its own.
+            "protectedMode": "false",
             "kvConfigPath": str(directory / "kvConfig.json"),
             "configStorePath": str(directory / "namesrv.properties"),
             **self._plan.namesrv_properties,
@@ -159,6 +161,8 @@ class VirtualServers:
             "bindAddress": node.host,
             "namesrvAddr": self.namesrv,
             "vipChannelEnable": "false",
+            # Each node is a host of its own.
+            "protectedMode": "false",
             "storePathRootDir": str(self.directory / name),
             "haListenPort": str(_BROKER_PORT + HA_PORT_DISTANCE),
         }
