@@ -376,7 +376,7 @@ def run_compression(_: Random, data: bytes) -> object:
 PROPERTIES: Final = encode_properties({"TAGS": "TagA", "KEYS": "k1 k2", "K": "v"}).encode()
 _OFFSET_ID: Final = encode_offset_id(pack_host("10.0.0.1", 10911), 4096).encode()
 _UNIQUE_ID: Final = (
-    UniqueIdGenerator(bytes([10, 0, 0, 1]), now_ms=lambda: 1_700_000_000_000, randbytes=bytes)
+    UniqueIdGenerator(bytes([10, 0, 0, 1]), 7, now_ms=lambda: 1_700_000_000_000, randbytes=bytes)
     .next()
     .encode()
 )

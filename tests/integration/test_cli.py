@@ -225,13 +225,13 @@ def test_a_wrong_setting_is_one_sentence_and_status_2(
 def test_every_mistake_of_a_file_is_said_with_its_line(broker_conf: Path) -> None:
     lines = broker_conf.read_text().count("\n")
     with broker_conf.open("a") as file:
-        file.write("listenPrt=1\naclEnable=true\nflushDiskType=SYNC\n")
+        file.write("listenPrt=1\nenableControllerMode=true\nflushDiskType=SYNC\n")
     result = ended("broker", "-c", str(broker_conf))
     assert result.returncode == 2
     first, *rest = result.stderr.splitlines()
     assert first == f"cometmq: {broker_conf} has 3 mistakes:"
     for number, (line, said) in enumerate(
-        zip(rest, ("did you mean listenPort?", "access control", "SYNC_FLUSH"), strict=True), 1
+        zip(rest, ("did you mean listenPort?", "asks for copies", "SYNC_FLUSH"), strict=True), 1
     ):
         assert line.startswith(f"  line {lines + number}: ")
         assert said in line

@@ -72,9 +72,18 @@ def _options() -> argparse.Namespace:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep servers and clients from telling of the faults that they meet."""
+    disabled = logging.root.manager.disable
+    before = structlog.get_config() if structlog.is_configured() else None
     logging.disable(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        if before is None:
+            structlog.reset_defaults()
+        else:
+            structlog.configure(**before)
 
 
 def command(seed: int, hours: float, store: str | None) -> str:

@@ -455,8 +455,8 @@ def serve_a_write_on_a_slave(rng: Random) -> Any:
 def deliver_altered(rng: Random) -> Any:
     original = received.received_message
 
-    def altered(record: Any, broker_name: str, group: str) -> MessageExt:
-        message = original(record, broker_name, group)
+    def altered(*args: Any, **named: Any) -> MessageExt:
+        message = original(*args, **named)
         if rng.random() < 0.1:
             message.properties["TAGS"] = message.properties.get("TAGS", "") + "x"
         return message

@@ -24,7 +24,7 @@ from cometmq.errors import FrameTooLargeError, ProtocolError
 MAX_FRAME_LENGTH: Final = 16 * 1024 * 1024
 # The longest headers carry a message's properties: 32,767 bytes, six times as many if a client
 # escapes each of them.
-MAX_HEADER_LENGTH: Final = 512 * 1024
+MAX_HEADER_LENGTH: Final = 1024 * 1024
 _PREFIX: Final = struct.Struct(">II")
 _LENGTH_BITS: Final = 0xFF_FFFF
 assert _PREFIX.size == 8

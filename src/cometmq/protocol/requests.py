@@ -332,7 +332,7 @@ GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
 # request: its port for slaves serves everybody. Served only with access control.
 ADMIT_SLAVE: Final = RequestType(
     OwnRequestCode.ADMIT_SLAVE, h.AdmitSlaveRequestHeader, NO_BODY, h.AdmitSlaveResponseHeader, NO_BODY,
-    Right.BROKER, CLUSTER)
+    Right.BROKER, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
 CLEAN_EXPIRED_CONSUMEQUEUE: Final = RequestType(
     Code.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 CLEAN_UNUSED_TOPIC: Final = RequestType(

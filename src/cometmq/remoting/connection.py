@@ -738,7 +738,7 @@ class Connection(asyncio.Protocol):
         if self._shut_out is None:
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
         self.limit_hits.note(error)
-        if error.limit and self._server_side:
+        if error.limit and self._server_side and self._shut_out is None:
             # The number of the request is not known, or stands in what must not be read.
             self.refuse(UNASKED, ResponseCode.SYSTEM_ERROR, str(error))
         self.close()

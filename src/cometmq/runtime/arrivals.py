@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-import structlog
-
 from cometmq.runtime.addresses import join_address
+from cometmq.runtime.loggers import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # So many are accepted before others get their turn.
 _ACCEPTED_AT_ONCE: Final = 8

@@ -236,8 +236,7 @@ async def test_secrets_are_not_shown_and_stay_in_the_file(
     desk = new_desk(appended(conf, lines))
     shown = await desk.shown()
     assert not {"s3cret" in value for value in shown.values()} & {True}
-    assert shown["tls.server.keyPassword"] == "******"
-    assert "innerClientAuthenticationCredentials" not in shown
+    assert not secrets.keys() & shown.keys()
     # Whoever guesses it learns nothing, and what was shown may be sent back.
     for key, value in secrets.items():
         assert (await desk.update(**{key: value})).code == ERROR

@@ -35,7 +35,6 @@ def test_good_settings_have_no_faults() -> None:
     ("key", "value", "severity"),
     [
         ("listenPort", "99999", Severity.ERROR),
-        ("aclEnable", "true", Severity.ERROR),
         ("messageDelayLevel", "1s 5x", Severity.ERROR),
         ("namesrvAddr", "10.0.0.1", Severity.ERROR),
         ("namesrvAddr", "", Severity.WARNING),

@@ -226,7 +226,6 @@ async def test_clients_cannot_choose_by_what_codes_refused_requests_are_counted(
         encode_frame(b"\0\x0a", serialize_type=1),
         struct.pack(">II", 3, 0),
         struct.pack(">II", 8, 200),
-        b"GET / HTTP/1.1\r\n\r\n",
     ],
 )
 async def test_what_is_no_command_ends_the_connection(data: bytes) -> None:
@@ -237,6 +236,17 @@ async def test_what_is_no_command_ends_the_connection(data: bytes) -> None:
     assert [entry["log_level"] for entry in lines] == ["warning"]
     assert lines[0]["peer"] == "10.0.0.9:4711"
     assert line.received() == []
+
+
+async def test_another_protocol_looks_like_too_long_a_frame_and_is_told_so() -> None:
+    line = serving()
+    with structlog.testing.capture_logs() as lines:
+        line.feed(b"GET / HTTP/1.1\r\n\r\n")
+    assert line.transport.ended == "closed"
+    assert [entry["log_level"] for entry in lines] == ["warning"]
+    [told] = line.received()
+    assert told.opaque == -1
+    assert "the limit com.rocketmq.remoting.frameMaxLength is" in str(told.remark)
 
 
 async def test_what_came_before_the_nonsense_is_still_answered() -> None:

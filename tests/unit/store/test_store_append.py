@@ -163,7 +163,7 @@ def test_a_batch_that_fits_no_file_is_refused_whole(box: Box) -> None:
 def test_limits_are_named(box: Box) -> None:
     store = box.open()
     queue = store.queue("orders", 0)
-    with pytest.raises(MessageIllegalError, match="maxMessageSize=4194304") as caught:
+    with pytest.raises(MessageIllegalError, match="maxMessageSize is 4194304") as caught:
         store.append(queue, bytes(4194305), b"", 0, 1, CLIENT)
     assert caught.value.code == 13
     with pytest.raises(MessageIllegalError, match="32767"):
