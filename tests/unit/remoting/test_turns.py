@@ -201,3 +201,17 @@ async def test_one_way_requests_that_wait_are_served_before_the_end_of_the_strea
         await asyncio.sleep(0)
     assert reads(line)
     assert len(served.order) == 1_000
+
+
+async def test_many_with_little_to_do_do_not_starve_one_with_much() -> None:
+    served = Served(cost_s=SLICE_S / 2)
+    busy = served.line("10.0.0.1")
+    busy.feed(echoes(400))
+    modest = [served.line(f"10.0.1.{number}") for number in range(200)]
+    for _ in range(1_000):
+        for line in modest:
+            if reads(line):
+                line.feed(echoes(2))
+        await asyncio.sleep(0)
+    # In 200 connections' company it is due one request of 200, which were 40.
+    assert served.order.count("10.0.0.1") >= len(served.order) / 201
