@@ -207,6 +207,7 @@ class Connection(asyncio.Protocol):
         self._deferred: deque[Frame] = deque()
         self._deferred_bytes = 0
         self._is_reading = True
+        self._paused_at = 0.0
         self._in_rotation = False
         self._slice_left = 0  # of SLICE_COST
         # Whether it reads no more of a large frame until it is its turn.
@@ -243,6 +244,9 @@ class Connection(asyncio.Protocol):
             self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
+        # TLS brings what came before the end of its own farewell.
+        if self.closed:
+            return
         self.last_active = self._last_read = self._loop.time()
         self.heard = True
         self._flush_due = True  # the answers given below wait for the flush at the end
@@ -264,9 +268,9 @@ class Connection(asyncio.Protocol):
             if self._frames.buffered > _LARGE_BYTES and self._turns is not None:
                 self._rests = self._turns.is_spent()
                 self._take_turns()
-            self._frames.check()
+            if not self._deferred:  # requests before bytes that are none are served
+                self._frames.check()
         except ProtocolError as error:
-            self._fault = error
             self._end(error)
         if self._turn is None or not self._turn.take(self):
             self.flush()
@@ -286,6 +290,14 @@ class Connection(asyncio.Protocol):
         if self._deferred and self._turns is None:
             self.serve_slice()
         self._take_turns()
+
+    def eof_received(self) -> None:
+        """Serve what waits at once: over TLS the end of the stream is read with the last requests,
+        however much of them waits, and the transport closes when this returns.
+        """
+        while self.has_work:
+            self.serve_slice()
+        self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -655,8 +667,13 @@ class Connection(asyncio.Protocol):
         self._flush_due = True  # below
         try:
             self._serve_deferred()
+            if not self._deferred:
+                self._frames.check()
         except ProtocolError as error:
             self._end(error)
+        except Exception:  # as a loop does for `data_received`; the rotation must go on
+            log.exception("connection closed: it cannot be served", peer=self.peer)
+            self.abort()
         self.flush()
         self._count_received(new_frame=False)
         self._in_rotation = self.has_work
@@ -728,13 +745,15 @@ class Connection(asyncio.Protocol):
         self._is_reading = reads
         if reads:
             if self.holding.frame_began:  # the rest of the frame could not arrive meanwhile
-                self.holding.frame_began = self._loop.time()
+                self.holding.frame_began += self._loop.time() - self._paused_at
             self._transport.resume_reading()
         else:
+            self._paused_at = self._loop.time()
             self._transport.pause_reading()
 
     def _end(self, error: ProtocolError) -> None:
         """Close the connection because of bytes that are no request, or are beyond a limit."""
+        self._fault = error
         if self._shut_out is None:
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
         self.limit_hits.note(error)

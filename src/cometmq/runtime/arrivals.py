@@ -217,12 +217,13 @@ class TlsTransport(asyncio.Transport):
 class _Entry(asyncio.Protocol):
     """Stands for the protocol object until the handshake is done.
 
-    The first requests may come with the last bytes of the handshake, before `start_tls` returns.
+    The first requests may come with the last bytes of the handshake, before `start_tls` returns, and
+    those of a peer that asks for no answer may be followed by the end of the stream at once.
     """
 
     def __init__(self) -> None:
         self._received: list[bytes] = []
-        self._lost = False
+        self._ended = self._lost = False
         self._failure: Exception | None = None
 
     @property
@@ -232,6 +233,9 @@ class _Entry(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received.append(data)
 
+    def eof_received(self) -> None:
+        self._ended = True
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._failure = exc
@@ -240,7 +244,7 @@ class _Entry(asyncio.Protocol):
         self, transport: TlsTransport, new_protocol: Callable[[], asyncio.Protocol]
     ) -> None:
         """Let a protocol object have the connection, and what came for it. Raises OSError."""
-        if self._lost:
+        if self._lost and not self._received:
             raise ConnectionResetError("the peer closed when the handshake was done") from (
                 self._failure
             )
@@ -248,8 +252,11 @@ class _Entry(asyncio.Protocol):
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         for data in self._received:
-            if not transport.is_closing():
-                protocol.data_received(data)
+            protocol.data_received(data)
+        if self._ended:
+            protocol.eof_received()
+        if self._lost:
+            protocol.connection_lost(self._failure)
 
 
 class ArrivalListener:
