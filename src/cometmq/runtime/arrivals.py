@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import structlog
 
+from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
 
 log = structlog.get_logger(__name__)
@@ -32,6 +33,9 @@ _ACCEPTED_AT_ONCE: Final = 8
 _ACCEPT_PAUSE_S: Final = 1.0
 # Where the low-water mark has no effect, an incomplete beginning is looked at again after this time.
 _LOOK_AGAIN_S: Final = 0.05
+_HELLO_BYTES: Final = 64 * 1024
+# A record of TLS 1.2 with a fatal alert: access_denied (RFC 8446, 6.2).
+_ACCESS_DENIED: Final = bytes((21, 3, 3, 0, 2, 2, 49))
 # More than a peer may send before it has an answer: a ClientHello has 16 KiB at most.
 _HOLD_BACK_BYTES: Final = 1024 * 1024
 # A TLS connection that is closed waits so long for the peer to take what is unsent, and to close.
@@ -58,6 +62,19 @@ class Arrival:
     def descriptor(self) -> int:
         """Return the file descriptor, -1 once the arrival is closed or connected."""
         return -1 if self._socket is None else self._socket.fileno()
+
+    @property
+    def local_ip(self) -> str:
+        """Return the address that the peer connected to, "" once the arrival is closed."""
+        return "" if self._socket is None else plain_ip(str(self._socket.getsockname()[0]))
+
+    def refuse_tls(self) -> None:
+        """Answer the beginning of a handshake by an alert that says that access is denied."""
+        assert self._socket is not None, "the arrival is closed"
+        with suppress(OSError):
+            # What is unread when a socket is closed resets the connection, and the alert is lost.
+            self._socket.recv(_HELLO_BYTES)
+            self._socket.send(_ACCESS_DENIED)
 
     def when_sent(self, count: int, then: Callable[[], None]) -> None:
         """Call `then` once `count` bytes have come, or the peer has closed."""

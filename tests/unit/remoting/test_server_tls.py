@@ -20,6 +20,7 @@ from tests.waits import WAIT_S, until
 
 from cometmq.broker.operation.settings_check import check_settings
 from cometmq.errors import ConfigError, RemotingError
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import (
     FLAG_ONEWAY,
     RemotingCommand,
@@ -32,6 +33,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handler, Handlers
 from cometmq.remoting.handshakes import Handshakes
+from cometmq.remoting.protected import ProtectedMode
 from cometmq.remoting.server import Places, RemotingServer
 from cometmq.remoting.server_tls import ServerTls, server_tls
 from cometmq.remoting.tls import Tls
@@ -410,6 +412,25 @@ async def test_addresses_take_turns() -> None:
     await until(lambda: len(began) == 24)
     # Both addresses of one /64 share their turn.
     assert began[1:6] == ["10.0.0.1", "10.0.0.2", "2001:db8::1", "10.0.0.1", "2001:db8::2"]
+
+
+class OthersOnly(ProtectedMode):
+    """Takes every peer for another machine."""
+
+    def admits(self, peer_ip: str, local_ip: str) -> bool:
+        assert (peer_ip, local_ip) == ("127.0.0.1", "127.0.0.1")
+        return False
+
+
+async def test_no_handshake_is_spent_on_a_stranger(files: Files) -> None:
+    protection = OthersOnly("this broker", "remedy")
+    places = Places()
+    async with serving(config_of(files.server), protection=protection, places=places) as served:
+        with pytest.raises(RemotingError, match="protectedMode"):
+            await answer_of(served.address, Tls(ca_file=files.trusted))
+        assert served.outcomes["completed"] == 0
+        assert await answer_of(served.address, None) == ResponseCode.NO_PERMISSION
+        await until(lambda: places.taken == 0)
 
 
 # -- flow --
