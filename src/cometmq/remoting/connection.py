@@ -686,11 +686,10 @@ class Connection(asyncio.Protocol):
         Raises ProtocolError for a header that is none.
         """
         waits = bool(self._deferred)
-        for frame in frames:
-            self._deferred.append(frame)
-            self._deferred_bytes += len(frame.header) + len(frame.body)
+        self._deferred.extend(frames)
         if self._turns is None:
             self._serve_deferred()
+            self._count_deferred(frames, waits)
             return
         began_s = self._turns.monotonic()
         earned_s = (began_s - self._credited_s) * EARNED_PART
@@ -700,7 +699,14 @@ class Connection(asyncio.Protocol):
             ended_s = self._turns.monotonic()
             self.credit_s = max(self.credit_s - (ended_s - began_s), -MOST_DEBT_S)
         self._credited_s = began_s
+        self._count_deferred(frames, waits)
         self._take_turns()
+
+    def _count_deferred(self, frames: list[Frame], waits: bool) -> None:
+        """Count the bytes of those that wait now, not of those that were served at once."""
+        left = len(frames) if waits else len(self._deferred)
+        for frame in frames[len(frames) - left :]:
+            self._deferred_bytes += len(frame.header) + len(frame.body)
 
     def _drop_deferred(self) -> None:
         self._deferred.clear()
@@ -711,19 +717,20 @@ class Connection(asyncio.Protocol):
 
         Raises ProtocolError for a header that is none.
         """
-        deferred = self._deferred
+        deferred, turns = self._deferred, self._turns
         self._slice_left = SLICE_COST
-        until_s = 0.0 if self._turns is None else self._turns.monotonic() + SLICE_S
+        until_s = 0.0 if turns is None else turns.monotonic() + SLICE_S
         while deferred and self._writable is None and not self.closed:
             frame = deferred.popleft()
-            self._deferred_bytes -= len(frame.header) + len(frame.body)
+            if self._deferred_bytes:
+                self._deferred_bytes -= len(frame.header) + len(frame.body)
             self._on_frame(frame)
-            if self._turns is not None and deferred:
+            if turns is not None and deferred:
                 self._slice_left -= 1
                 if (
                     self._slice_left <= 0
                     or self._out_bytes >= SLICE_BYTES
-                    or self._turns.monotonic() >= until_s
+                    or turns.monotonic() >= until_s
                 ):
                     break
 
