@@ -96,7 +96,7 @@ class FrameDecoder:
             total, type_and_length = _PREFIX.unpack_from(data, position)
             header_length = type_and_length & _LENGTH_BITS
             if total > self._max or header_length > MAX_HEADER_LENGTH or header_length + 4 > total:
-                self._fault = self._refusal(total, header_length)
+                self._fault = self._refusal(total, header_length, type_and_length >> 24)
                 break
             frame_end = position + 4 + total
             if frame_end > end:
@@ -135,10 +135,12 @@ class FrameDecoder:
         # A header whose length is not there yet counts as empty: the total alone may be too large.
         header_length = int.from_bytes(pending[5:8], "big") if len(pending) >= 8 else 0
         if total > self._max or header_length > MAX_HEADER_LENGTH or header_length + 4 > total:
-            self._fault = self._refusal(total, header_length)
+            self._fault = self._refusal(total, header_length, pending[4] if len(pending) > 4 else 0)
         return 4 + total if len(pending) >= 8 else 8
 
-    def _refusal(self, total: int, header_length: int) -> ProtocolError:
+    def _refusal(self, total: int, header_length: int, serialize_type: int) -> ProtocolError:
+        if serialize_type > SerializeType.ROCKETMQ:  # a request of HTTP, say: it meets no limit
+            return ProtocolError(f"a frame declares a header of type {serialize_type}")
         if total > self._max:
             return FrameTooLargeError(
                 f"a frame declares {total} bytes, the limit com.rocketmq.remoting.frameMaxLength is "

@@ -207,6 +207,7 @@ class Connection(asyncio.Protocol):
         self._deferred: deque[Frame] = deque()
         self._deferred_bytes = 0
         self._is_reading = True
+        self._paused_at = 0.0
         self._in_rotation = False
         self._slice_left = 0  # of SLICE_COST
         # Whether it reads no more of a large frame until it is its turn.
@@ -243,6 +244,9 @@ class Connection(asyncio.Protocol):
             self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
+        # TLS brings what came before the end of its own farewell.
+        if self.closed:
+            return
         self.last_active = self._last_read = self._loop.time()
         self.heard = True
         self._flush_due = True  # the answers given below wait for the flush at the end
@@ -264,9 +268,9 @@ class Connection(asyncio.Protocol):
             if self._frames.buffered > _LARGE_BYTES and self._turns is not None:
                 self._rests = self._turns.is_spent()
                 self._take_turns()
-            self._frames.check()
+            if not self._deferred:  # requests before bytes that are none are served
+                self._frames.check()
         except ProtocolError as error:
-            self._fault = error
             self._end(error)
         if self._turn is None or not self._turn.take(self):
             self.flush()
@@ -286,6 +290,14 @@ class Connection(asyncio.Protocol):
         if self._deferred and self._turns is None:
             self.serve_slice()
         self._take_turns()
+
+    def eof_received(self) -> None:
+        """Serve what waits at once: over TLS the end of the stream is read with the last requests,
+        however much of them waits, and the transport closes when this returns.
+        """
+        while self.has_work:
+            self.serve_slice()
+        self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -655,8 +667,13 @@ class Connection(asyncio.Protocol):
         self._flush_due = True  # below
         try:
             self._serve_deferred()
+            if not self._deferred:
+                self._frames.check()
         except ProtocolError as error:
             self._end(error)
+        except Exception:  # as a loop does for `data_received`; the rotation must go on
+            log.exception("connection closed: it cannot be served", peer=self.peer)
+            self.abort()
         self.flush()
         self._count_received(new_frame=False)
         self._in_rotation = self.has_work
@@ -669,11 +686,10 @@ class Connection(asyncio.Protocol):
         Raises ProtocolError for a header that is none.
         """
         waits = bool(self._deferred)
-        for frame in frames:
-            self._deferred.append(frame)
-            self._deferred_bytes += len(frame.header) + len(frame.body)
+        self._deferred.extend(frames)
         if self._turns is None:
             self._serve_deferred()
+            self._count_deferred(frames, waits)
             return
         began_s = self._turns.monotonic()
         earned_s = (began_s - self._credited_s) * EARNED_PART
@@ -683,7 +699,14 @@ class Connection(asyncio.Protocol):
             ended_s = self._turns.monotonic()
             self.credit_s = max(self.credit_s - (ended_s - began_s), -MOST_DEBT_S)
         self._credited_s = began_s
+        self._count_deferred(frames, waits)
         self._take_turns()
+
+    def _count_deferred(self, frames: list[Frame], waits: bool) -> None:
+        """Count the bytes of those that wait now, not of those that were served at once."""
+        left = len(frames) if waits else len(self._deferred)
+        for frame in frames[len(frames) - left :]:
+            self._deferred_bytes += len(frame.header) + len(frame.body)
 
     def _drop_deferred(self) -> None:
         self._deferred.clear()
@@ -694,19 +717,20 @@ class Connection(asyncio.Protocol):
 
         Raises ProtocolError for a header that is none.
         """
-        deferred = self._deferred
+        deferred, turns = self._deferred, self._turns
         self._slice_left = SLICE_COST
-        until_s = 0.0 if self._turns is None else self._turns.monotonic() + SLICE_S
+        until_s = 0.0 if turns is None else turns.monotonic() + SLICE_S
         while deferred and self._writable is None and not self.closed:
             frame = deferred.popleft()
-            self._deferred_bytes -= len(frame.header) + len(frame.body)
+            if self._deferred_bytes:
+                self._deferred_bytes -= len(frame.header) + len(frame.body)
             self._on_frame(frame)
-            if self._turns is not None and deferred:
+            if turns is not None and deferred:
                 self._slice_left -= 1
                 if (
                     self._slice_left <= 0
                     or self._out_bytes >= SLICE_BYTES
-                    or self._turns.monotonic() >= until_s
+                    or turns.monotonic() >= until_s
                 ):
                     break
 
@@ -728,13 +752,15 @@ class Connection(asyncio.Protocol):
         self._is_reading = reads
         if reads:
             if self.holding.frame_began:  # the rest of the frame could not arrive meanwhile
-                self.holding.frame_began = self._loop.time()
+                self.holding.frame_began += self._loop.time() - self._paused_at
             self._transport.resume_reading()
         else:
+            self._paused_at = self._loop.time()
             self._transport.pause_reading()
 
     def _end(self, error: ProtocolError) -> None:
         """Close the connection because of bytes that are no request, or are beyond a limit."""
+        self._fault = error
         if self._shut_out is None:
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
         self.limit_hits.note(error)

@@ -160,7 +160,8 @@ class Door:
     """Lets connections in at one port.
 
     `admit` says whether there is room for a connection that was just accepted, `on_leave` that it is
-    closed, or served from now on; `new_protocol` makes its protocol object then. `on_limit` gets the
+    closed, or served from now on; `refuses` whether no handshake is worth while, because its peer is
+    not served; `new_protocol` makes its protocol object then. `on_limit` gets the
     name of a limit that closed one. A guest that has sent
     nothing for `silent_timeout_s` is closed. For the loop's thread only.
     """
@@ -173,6 +174,7 @@ class Door:
         admit: Callable[[Arrival], bool],
         on_leave: Callable[[Arrival], None] = lambda _: None,
         on_limit: Callable[[str], None] = lambda _: None,
+        refuses: Callable[[Arrival], bool] = lambda _: False,
         new_protocol: Callable[[], asyncio.Protocol],
         silent_timeout_s: float,
         owner: TaskOwner,
@@ -186,6 +188,7 @@ class Door:
         self.guests: dict[_Guest, None] = {}
         self.on_leave = on_leave
         self.on_limit = on_limit
+        self.refuses = refuses
         self._admit = admit
         timeout_s = self.handshakes.timeout_s
         self.silent_timeout_s = (
@@ -333,6 +336,9 @@ class _Guest:
 
     def _wait_for_turn(self) -> None:
         if self.arrival.has_left:
+            self.close()
+        elif self._door.refuses(self.arrival):
+            self.arrival.refuse_tls()
             self.close()
         else:
             self._door.handshakes.wait(self)

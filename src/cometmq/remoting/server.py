@@ -172,6 +172,7 @@ class RemotingServer:
             mode=tls.mode,
             admit=self._admit,
             on_leave=self._leaves_door,
+            refuses=self._refuses,
             on_limit=self._handlers.limit_hits.hit,
             new_protocol=self._new_connection,
             silent_timeout_s=self._silent_timeout_s,
@@ -260,6 +261,14 @@ class RemotingServer:
     def _leaves_door(self, arrival: Arrival) -> None:
         """Free a place: the connection is closed, or takes one as any that is served."""
         self._places.free(arrival.peer_ip)
+
+    def _refuses(self, arrival: Arrival) -> bool:
+        """Return whether the peer of a handshake is a stranger, who would only be refused after it."""
+        protection = self._protection
+        if protection is None or protection.admits(arrival.peer_ip, arrival.local_ip):
+            return False
+        protection.note_refusal(arrival.peer)
+        return True
 
     def _is_admitted(self, connection: Connection) -> bool:
         assert self._protection is not None, "without it nobody asks"

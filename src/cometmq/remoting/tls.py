@@ -142,6 +142,10 @@ def handshake_fault(error: OSError) -> str:
             return f"{fault}; give the server one with that name, or pass Tls(check_hostname=False)"
         return f"{fault}; pass Tls(ca_file=…) with the certificate that signed the server's"
     if isinstance(error, ssl.SSLError):
+        if "ACCESS_DENIED" in (error.reason or ""):
+            return (
+                "it serves only its own machine (protectedMode); its log says what to change there"
+            )
         return f"the TLS handshake failed: {_reason(error)}; does that server talk TLS?"
     if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
         return "it was closed during the TLS handshake; does that server talk TLS?"

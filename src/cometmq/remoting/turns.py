@@ -52,7 +52,8 @@ class ServingTurns:
     """The rotation of one server. For the loop's thread only.
 
     Each round gives a connection a slice's time. Who has used more, because a request took long, is
-    passed over until it has been given as much; who has used less is served before the others.
+    passed over until it has been given as much; who has used less is served before the others. If
+    those take the whole turn, one of the others is served nevertheless, so that nobody starves.
     """
 
     def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
@@ -97,20 +98,29 @@ class ServingTurns:
         now_s = self.monotonic()
         until_s = now_s + TURN_S
         left = TURN_COST
-        while left > 0 and now_s < until_s and (self._first or self._waiting):
-            if self._first:
-                connection = self._first.popleft()
-            else:
-                connection = self._waiting.popleft()
-                connection.credit_s = min(connection.credit_s + SLICE_S, SLICE_S)
-                if connection.credit_s <= 0:
-                    self._waiting.append(connection)
-                    left -= 1
-                    continue
-            left -= connection.serve_slice()
-            began_s, now_s = now_s, self.monotonic()
-            connection.credit_s = max(connection.credit_s - (now_s - began_s), -MOST_DEBT_S)
-            if connection.has_work:
+        while self._first and left > 0 and now_s < until_s:
+            cost, now_s = self._serve_one(self._first.popleft(), now_s)
+            left -= cost
+        if left <= 0 or now_s >= until_s:
+            left, until_s = 1, now_s + TURN_S
+        passed_over = 0
+        while self._waiting and left > 0 and now_s < until_s and passed_over < TURN_COST:
+            connection = self._waiting.popleft()
+            connection.credit_s = min(connection.credit_s + SLICE_S, SLICE_S)
+            if connection.credit_s <= 0:
                 self._waiting.append(connection)
+                passed_over += 1
+                continue
+            cost, now_s = self._serve_one(connection, now_s)
+            left -= cost
         if self._first or self._waiting:
             self._arm()
+
+    def _serve_one(self, connection: Waiting, began_s: float) -> tuple[int, float]:
+        """Serve a slice, and charge its time; return its cost, and what time it is then."""
+        cost = connection.serve_slice()
+        now_s = self.monotonic()
+        connection.credit_s = max(connection.credit_s - (now_s - began_s), -MOST_DEBT_S)
+        if connection.has_work:
+            self._waiting.append(connection)
+        return cost, now_s

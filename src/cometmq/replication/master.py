@@ -237,18 +237,33 @@ class ReplicationMaster:
         return True
 
     def _admit_arrival(self, arrival: Arrival) -> bool:
-        """Return whether there is a place for a connection that was just accepted."""
-        return self._has_place(arrival.peer)
+        """Return whether a connection that was just accepted may go on to a handshake.
+
+        Who may be a slave shares places with others of its kind, and takes none of the slaves'.
+        """
+        admission, door = self.admission, self._door
+        assert door is not None, "it asks this"
+        if self._closing:
+            return False
+        if admission is None or admission.knows(arrival.peer_ip, arrival.local_ip):
+            if not self._has_place(arrival.peer):
+                return False
+        elif not admission.needs_proof:
+            admission.note_refusal(arrival.peer, admission.refusal(arrival.peer_ip))
+            return False
+        if len(door.guests) < MOST_UNKNOWN or door.drop_silent(self._loop.time()):
+            return True
+        self._refuse(arrival.peer, f"MOST_UNKNOWN={MOST_UNKNOWN}")
+        return False
 
     def _has_place(self, peer: str) -> bool:
         limit = self.config.max_ha_connections
         if self._closing:
             return False
-        guests = 0 if self._door is None else len(self._door.guests)
-        if len(self._connections) + guests >= limit:
+        if len(self._connections) >= limit:
             self.on_limit("maxHaConnections")
             if not self._drop_silent():
-                self._refuse(peer, limit)
+                self._refuse(peer, f"maxHaConnections={limit}")
                 return False
         return True
 
@@ -285,8 +300,6 @@ class ReplicationMaster:
 
     def _drop_silent(self) -> bool:
         now_s = self._loop.time()
-        if self._door is not None and self._door.drop_silent(now_s - _SILENT_AT_LEAST_S):
-            return True
         for connection in self._connections:
             if connection.start < 0 and now_s - connection.made_s >= _SILENT_AT_LEAST_S:
                 connection.close("it has never reported an offset, and others need its place")
@@ -294,7 +307,7 @@ class ReplicationMaster:
                 return True
         return False
 
-    def _refuse(self, peer: str, limit: int) -> None:
+    def _refuse(self, peer: str, limit: str) -> None:
         self._refused += 1
         now_s = self._loop.time()
         if now_s - self._refusal_told_s < _REFUSALS_TOLD_EVERY_S:
@@ -303,7 +316,7 @@ class ReplicationMaster:
             "connections of slaves refused: too many",
             peer=peer,
             refused=self._refused,
-            limit=f"maxHaConnections={limit}",
+            limit=limit,
             open=_names(self._connections),
             remedy="let only slaves reach the port, or raise the limit",
         )

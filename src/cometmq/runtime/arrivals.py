@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 
@@ -31,6 +32,9 @@ _ACCEPTED_AT_ONCE: Final = 8
 _ACCEPT_PAUSE_S: Final = 1.0
 # Where the low-water mark has no effect, an incomplete beginning is looked at again after this time.
 _LOOK_AGAIN_S: Final = 0.05
+_HELLO_BYTES: Final = 64 * 1024
+# A record of TLS 1.2 with a fatal alert: access_denied (RFC 8446, 6.2).
+_ACCESS_DENIED: Final = bytes((21, 3, 3, 0, 2, 2, 49))
 # More than a peer may send before it has an answer: a ClientHello has 16 KiB at most.
 _HOLD_BACK_BYTES: Final = 1024 * 1024
 # A TLS connection that is closed waits so long for the peer to take what is unsent, and to close.
@@ -57,6 +61,19 @@ class Arrival:
     def descriptor(self) -> int:
         """Return the file descriptor, -1 once the arrival is closed or connected."""
         return -1 if self._socket is None else self._socket.fileno()
+
+    @property
+    def local_ip(self) -> str:
+        """Return the address that the peer connected to, "" once the arrival is closed."""
+        return "" if self._socket is None else plain_ip(str(self._socket.getsockname()[0]))
+
+    def refuse_tls(self) -> None:
+        """Answer the beginning of a handshake by an alert that says that access is denied."""
+        assert self._socket is not None, "the arrival is closed"
+        with suppress(OSError):
+            # What is unread when a socket is closed resets the connection, and the alert is lost.
+            self._socket.recv(_HELLO_BYTES)
+            self._socket.send(_ACCESS_DENIED)
 
     def when_sent(self, count: int, then: Callable[[], None]) -> None:
         """Call `then` once `count` bytes have come, or the peer has closed."""
@@ -216,12 +233,13 @@ class TlsTransport(asyncio.Transport):
 class _Entry(asyncio.Protocol):
     """Stands for the protocol object until the handshake is done.
 
-    The first requests may come with the last bytes of the handshake, before `start_tls` returns.
+    The first requests may come with the last bytes of the handshake, before `start_tls` returns, and
+    those of a peer that asks for no answer may be followed by the end of the stream at once.
     """
 
     def __init__(self) -> None:
         self._received: list[bytes] = []
-        self._lost = False
+        self._ended = self._lost = False
         self._failure: Exception | None = None
 
     @property
@@ -231,6 +249,9 @@ class _Entry(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received.append(data)
 
+    def eof_received(self) -> None:
+        self._ended = True
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._failure = exc
@@ -239,7 +260,7 @@ class _Entry(asyncio.Protocol):
         self, transport: TlsTransport, new_protocol: Callable[[], asyncio.Protocol]
     ) -> None:
         """Let a protocol object have the connection, and what came for it. Raises OSError."""
-        if self._lost:
+        if self._lost and not self._received:
             raise ConnectionResetError("the peer closed when the handshake was done") from (
                 self._failure
             )
@@ -247,8 +268,11 @@ class _Entry(asyncio.Protocol):
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         for data in self._received:
-            if not transport.is_closing():
-                protocol.data_received(data)
+            protocol.data_received(data)
+        if self._ended:
+            protocol.eof_received()
+        if self._lost:
+            protocol.connection_lost(self._failure)
 
 
 class ArrivalListener:

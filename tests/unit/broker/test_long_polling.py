@@ -179,9 +179,12 @@ async def test_a_pull_waits_while_its_peer_does_not_take_other_answers() -> None
     assert await it.woken() == ["other"]
     it.polling.sweep(0.0)
     assert await it.woken() == []
+    # It still counts, or a peer could have ever more pulls that wait so.
+    assert slow.held_pulls == 1
     slow.resume_writing()
     it.polling.sweep(0.0)
     assert await it.woken() == ["slow"]
+    assert slow.held_pulls == 0
     it.polling.sweep(1000.0)
     assert await it.woken() == []
 

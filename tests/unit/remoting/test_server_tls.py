@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 from tests.certificates import PASSWORD, Authority, Pair
-from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader
+from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, echo
 from tests.unit.remoting.test_client import call
 from tests.waits import WAIT_S, until
 
 from cometmq.broker.operation.settings_check import check_settings
 from cometmq.errors import ConfigError, RemotingError
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import (
+    FLAG_ONEWAY,
     RemotingCommand,
     Request,
     encode_answer,
@@ -29,8 +31,9 @@ from cometmq.protocol.command import (
 from cometmq.protocol.frame import SerializeType
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.dispatch import Handler, Handlers
 from cometmq.remoting.handshakes import Handshakes
+from cometmq.remoting.protected import ProtectedMode
 from cometmq.remoting.server import Places, RemotingServer
 from cometmq.remoting.server_tls import ServerTls, server_tls
 from cometmq.remoting.tls import Tls
@@ -78,14 +81,14 @@ def config_of(pair: Pair, **keys: Any) -> TlsConfig:
 
 @asynccontextmanager
 async def serving(
-    config: TlsConfig, host: str = "127.0.0.1", **options: Any
+    config: TlsConfig, host: str = "127.0.0.1", echo: Handler[Any] | None = None, **options: Any
 ) -> AsyncIterator[Served]:
     def serve(connection: Connection, asked: Request[EchoHeader]) -> None:
         head = encode_answer(asked.opaque, b"", body_length=len(asked.body))
         connection.reply_encoded(asked, head, [memoryview(asked.body)])
 
     handlers = Handlers()
-    handlers.register(ECHO_REQUEST, serve)
+    handlers.register(ECHO_REQUEST, echo or serve)
     tls = server_tls(config, SYSTEM_CLOCK)
     assert tls is not None
     await tls.load()
@@ -411,6 +414,25 @@ async def test_addresses_take_turns() -> None:
     assert began[1:6] == ["10.0.0.1", "10.0.0.2", "2001:db8::1", "10.0.0.1", "2001:db8::2"]
 
 
+class OthersOnly(ProtectedMode):
+    """Takes every peer for another machine."""
+
+    def admits(self, peer_ip: str, local_ip: str) -> bool:
+        assert (peer_ip, local_ip) == ("127.0.0.1", "127.0.0.1")
+        return False
+
+
+async def test_no_handshake_is_spent_on_a_stranger(files: Files) -> None:
+    protection = OthersOnly("this broker", "remedy")
+    places = Places()
+    async with serving(config_of(files.server), protection=protection, places=places) as served:
+        with pytest.raises(RemotingError, match="protectedMode"):
+            await answer_of(served.address, Tls(ca_file=files.trusted))
+        assert served.outcomes["completed"] == 0
+        assert await answer_of(served.address, None) == ResponseCode.NO_PERMISSION
+        await until(lambda: places.taken == 0)
+
+
 # -- flow --
 
 
@@ -439,6 +461,24 @@ async def test_a_reader_that_sleeps_is_seen_behind_tls(files: Files) -> None:
         await until(lambda: not served.server.connections)
         writer.transport.abort()
         del reader
+
+
+async def test_one_way_requests_are_served_before_the_farewell_of_tls(files: Files) -> None:
+    count = 0
+
+    def serve(_connection: Connection, _: Request[EchoHeader]) -> None:
+        nonlocal count
+        count += 1
+
+    async with serving(config_of(files.server), echo=serve) as served:
+        context = ssl.create_default_context(cafile=files.trusted)
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", served.server.port, ssl=context, limit=1024
+        )
+        writer.write(echo(flag=FLAG_ONEWAY) * 2_000)
+        writer.close()
+        await until(lambda: served.outcomes["completed"] == 1 and not served.server.open_count)
+        assert count == 2_000
 
 
 def asked_bytes(command: RemotingCommand) -> bytes:

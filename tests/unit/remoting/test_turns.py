@@ -7,7 +7,7 @@ import asyncio
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
 
 from cometmq.protocol.command import FLAG_ONEWAY, RemotingCommand, Request, response
-from cometmq.remoting.connection import Connection
+from cometmq.remoting.connection import UNASKED, Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.turns import SLICE_COST, SLICE_S, TASK_COST, TURN_COST, TURN_S, ServingTurns
 
@@ -200,4 +200,76 @@ async def test_one_way_requests_that_wait_are_served_before_the_end_of_the_strea
     for _ in range(20):
         await asyncio.sleep(0)
     assert reads(line)
+    assert len(served.order) == 1_000
+
+
+async def test_many_with_little_to_do_do_not_starve_one_with_much() -> None:
+    served = Served(cost_s=SLICE_S / 2)
+    busy = served.line("10.0.0.1")
+    busy.feed(echoes(400))
+    modest = [served.line(f"10.0.1.{number}") for number in range(200)]
+    for _ in range(1_000):
+        for line in modest:
+            if reads(line):
+                line.feed(echoes(2))
+        await asyncio.sleep(0)
+    # In 200 connections' company it is due one request of 200, which were 40.
+    assert served.order.count("10.0.0.1") >= len(served.order) / 201
+
+
+async def test_requests_before_a_frame_that_is_refused_are_served_first() -> None:
+    served = Served()
+    line = served.line("10.0.0.1")
+    line.feed(echoes(1_000) + bytes.fromhex("7fffffff 00000000"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    answers = await line.flushed()
+    assert [answer.opaque for answer in answers] == [*range(1_000), UNASKED]
+    assert line.transport.ended == "closed"
+
+
+async def test_what_comes_after_the_end_is_not_served() -> None:
+    served = Served()
+    line = served.line("10.0.0.1")
+    line.feed(echo()[:-1])
+    line.connection.cut("a limit", limit="maxBytesInFlight")
+    line.feed(echoes(3))
+    assert served.order == []
+
+
+async def test_a_frame_that_rests_has_no_more_time_for_all_the_rests() -> None:
+    served = Served(cost_s=TURN_S)
+    line, busy = served.line("10.0.0.1"), served.line("10.0.0.2")
+    line.feed(echo(body=bytes(1 << 20))[: 1 << 19])
+    began = line.connection.holding.frame_began
+    for _ in range(5):
+        busy.feed(echoes(2))
+        await asyncio.sleep(0.01)
+        line.feed(b"x")
+    rested_s = line.connection.holding.frame_began - began
+    assert 0 <= rested_s < 0.04
+
+
+async def test_a_fault_in_one_connection_does_not_stop_the_rotation() -> None:
+    served = Served()
+    line, other = served.line("10.0.0.1"), served.line("10.0.0.2")
+    line.feed(echoes(1_000))
+    other.feed(echoes(1_000))
+
+    def fail() -> None:
+        raise RuntimeError("a fault of ours")
+
+    line.connection._serve_deferred = fail  # type: ignore[method-assign]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert line.transport.ended == "aborted"
+    assert served.order.count("10.0.0.2") == 1_000
+
+
+async def test_all_that_waits_is_served_before_the_end_of_the_stream() -> None:
+    """Over TLS the end comes with the last requests, while reading is paused already."""
+    served = Served()
+    line = served.line("10.0.0.1")
+    line.feed(echoes(1_000, flag=FLAG_ONEWAY))
+    line.connection.eof_received()
     assert len(served.order) == 1_000

@@ -14,6 +14,7 @@ from tests.unit.store.store_box import Box, put
 from tests.waits import until
 
 from cometmq.protocol.replication import encode_report
+from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.master import ReplicationMaster
 from cometmq.store.store import MessageStore
 
@@ -307,3 +308,42 @@ def test_a_silent_slave_is_given_up_and_one_that_only_reports_is_not(tmp_path: P
         assert set(lively.frames) == {(end, 0)}, "only heartbeats"
 
     scene(tmp_path, play, ha_housekeeping_interval=700, ha_send_heartbeat_interval=30)
+
+
+class Guests:
+    """A door with so many connections that have not proved to be slaves."""
+
+    def __init__(self, count: int) -> None:
+        self.guests = dict.fromkeys(range(count))
+
+    def drop_silent(self, _before: float) -> bool:
+        return False
+
+
+class Arrived:
+    local_ip = "10.0.0.1"
+
+    def __init__(self, peer_ip: str) -> None:
+        self.peer_ip = peer_ip
+        self.peer = f"{peer_ip}:4711"
+
+
+def admits(master: ReplicationMaster, peer_ip: str) -> bool:
+    return master._admit_arrival(Arrived(peer_ip))  # type: ignore[arg-type]  # it has what is used
+
+
+def test_who_is_no_slave_gets_no_handshake_and_no_place(tmp_path: Path, logged: list[Any]) -> None:
+    async def play(master: ReplicationMaster, _store: MessageStore) -> None:
+        master._door = Guests(2)  # type: ignore[assignment]  # it has what is used
+        master.admission = SlaveAdmission("10.0.0.2", protected=True)
+        assert not admits(master, "10.0.0.9")
+        # Those at the door are no slaves, so the places of slaves are free.
+        assert admits(master, "10.0.0.2")
+        master.admission = SlaveAdmission(needs_proof=True)
+        assert admits(master, "10.0.0.9")
+        master._door = Guests(MOST_UNKNOWN)  # type: ignore[assignment]  # the same
+        assert not admits(master, "10.0.0.9")
+        master._door = None
+
+    scene(tmp_path, play, max_ha_connections=2)
+    assert "connections for slaves refused" in str(logged)

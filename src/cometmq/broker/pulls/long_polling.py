@@ -172,7 +172,7 @@ class LongPolling:
         """
         postponed, self._postponed = self._postponed, []
         if postponed:
-            self._wake(postponed)
+            self._let_go(postponed)
         if not self._to_sweep:
             self._to_sweep = list(self._held)
             self._sweep_on(now)
@@ -230,11 +230,8 @@ class LongPolling:
             del self._held[topic]
 
     def _let_go(self, pulls: list[HeldPull]) -> None:
-        for pull in pulls:
-            pull.connection.held_pulls -= 1
-        self._wake(pulls)
-
-    def _wake(self, pulls: list[HeldPull]) -> None:
+        # They count for their connection until they are answered: who does not read its answers
+        # could have ever more that wait for that.
         self._woken.extend(pulls)
         if not self._answering:
             self._answering = True
@@ -249,6 +246,7 @@ class LongPolling:
             if pull.connection.congested:
                 self._postponed.append(pull)
             else:
+                pull.connection.held_pulls -= 1
                 pull.answer()
         self._answering = bool(self._woken) or self._ready_count > 0
         if self._answering:
