@@ -11,10 +11,11 @@ from typing import Any, Final
 import pytest
 import structlog.testing
 
-from cometmq import Message
+from cometmq import ConsumeResult, Message
 from cometmq.access.config import AccessConfig
-from cometmq.aio import Producer
-from cometmq.errors import CometMQError, RemoteError
+from cometmq.admin.checkup import ClusterCheckup, probe
+from cometmq.aio import Producer, PushConsumer
+from cometmq.errors import AccessDeniedError, RemoteError
 from cometmq.model.results import SendStatus
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
@@ -23,6 +24,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.replication import FrameReader, encode_report, encode_token
 from cometmq.remoting.client import RemotingClient
 from cometmq.replication.admission import UNKNOWN_S
+from cometmq.runtime.surroundings import current
 from cometmq.testing import Account, Cluster, run
 from cometmq.testing.accounts import ADMINISTRATOR
 
@@ -103,13 +105,32 @@ def test_a_name_server_without_access_control_serves_its_own_machine_only(tmp_pa
             return server
 
         server = await node.run_in(started())
-        producer = Producer("p", namesrv=f"{node.host}:9000")
-        with pytest.raises(CometMQError, match="this name server serves only its own machine"):
+        address = f"{node.host}:9000"
+        producer = Producer("p", namesrv=address)
+        with pytest.raises(AccessDeniedError, match="this name server serves only its own machine"):
             async with producer:
                 await producer.send(Message("orders", b"x"))
+        consumer = PushConsumer("g", lambda _: ConsumeResult.SUCCESS, namesrv=address)
+        consumer.subscribe("orders")
+        with pytest.raises(AccessDeniedError, match="set protectedMode=false"):
+            await consumer.start()  # it began without a word, and consumed nothing
+        async with ClusterCheckup([address], network=current().network) as checkup:
+            finding = (await checkup.check())[0]
+        assert "does not serve this machine" in finding.value
+        assert "set protectedMode=false" in (finding.remedy or "")
         await node.run_in(server.close())
 
     play(scene, properties={})
+
+
+def test_a_probe_of_another_machine_says_that_it_was_refused() -> None:
+    async def scene(cluster: Cluster) -> None:
+        node = cluster.node("elsewhere")
+        broker = f"{cluster.world.node(BROKER).host}:10911"
+        asking = probe("broker", broker, network=node.surroundings.network)
+        assert "this broker serves only its own machine" in await node.run_in(asking)
+
+    play(scene)
 
 
 class Copier(asyncio.Protocol):

@@ -21,7 +21,7 @@ from cometmq.protocol.codes import ResponseCode, version_name
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
 from cometmq.remoting.client import Answer, RemotingClient, split_address
-from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.credentials import Credentials, is_protected
 from cometmq.remoting.tls import Tls, tls_of
 from cometmq.runtime.addresses import Reach, is_loopback, join_address, look_up, reach_of
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
@@ -38,7 +38,11 @@ _AT_ONCE: Final = 8
 
 # The broker tells how long it has run in whole seconds.
 _RESOLUTION_MS: Final = 500
-_SIGN: Final = "give --accessKey and --secretKey, or --credentials, of a user who may ask brokers"
+_SIGN: Final = "give --accessKey and --secretKey, or --credentials, of a user who may ask servers"
+_OPEN: Final = (
+    "there, give it access control or set protectedMode=false (docs/security.md), or run cometmq "
+    "doctor on its own machine"
+)
 _SKEW_WARNING_MS: Final = 1_000
 _SKEW_ERROR_MS: Final = 30_000
 _RUNTIME: Final = re.compile(r"([\d.,]+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
@@ -140,6 +144,8 @@ class ClusterCheckup:
             return error(label, str(fault), "write -n 10.0.0.1:9876;10.0.0.2:9876"), None
         try:
             return await asyncio.wait_for(ask(), self._timeout_s)
+        except AccessDeniedError as refusal:
+            return self._denied(label, refusal), None
         except RemoteError as refusal:
             fault_text = f"answers, but not as a name server: {refusal.remark or refusal}"
             remedy = "-n takes name servers (port 9876 by default), not brokers"
@@ -154,7 +160,7 @@ class ClusterCheckup:
             try:
                 return await self._reached(broker, local)
             except AccessDeniedError as refusal:
-                return [error(broker.label, str(refusal), _SIGN)]
+                return [self._denied(broker.label, refusal)]
             except (CometMQError, TimeoutError) as fault:
                 return [
                     error(
@@ -165,6 +171,12 @@ class ClusterCheckup:
                     ),
                     *await self._advertised(broker, local, bound=""),
                 ]
+
+    @staticmethod
+    def _denied(label: str, refusal: AccessDeniedError) -> Finding:
+        if is_protected(refusal.remark):
+            return error(label, f"does not serve this machine: {refusal.remark}", _OPEN)
+        return error(label, str(refusal), _SIGN)
 
     async def _reached(self, broker: _Broker, local: bool) -> list[Finding]:
         target = await asyncio.wait_for(self._connected(broker.address), self._timeout_s)
@@ -322,8 +334,9 @@ async def probe(
     except RemoteError as refusal:
         if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return f"{address} answers, but is no {kind}"
-        # A server that refuses is alive, but that is not all that `ready` asks.
-        return str(refusal) if ready else ""
+        # A server that refuses who asks is alive, but that is not all that `ready` asks. One that
+        # serves its own machine only does not serve this one.
+        return str(refusal) if ready or is_protected(refusal.remark) else ""
     except CometMQError as fault:
         return str(fault)
     finally:

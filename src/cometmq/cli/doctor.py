@@ -134,6 +134,7 @@ def probe(
     The exit status is 0 if it does, else 1.
     """
     from cometmq.admin.checkup import probe as ask
+    from cometmq.cli.admin.remedies import in_commands
     from cometmq.runtime.loop import run
 
     asked = address or _DEFAULT_ADDRESSES[kind]
@@ -158,7 +159,7 @@ def probe(
         )
     )
     if fault:
-        typer.echo(f"{kind.value} {asked}: {fault}", err=True)
+        typer.echo(f"{kind.value} {asked}: {in_commands(fault)}", err=True)
         raise typer.Exit(1)
     typer.echo(f"{kind.value} {asked}: {'ready' if ready else 'alive'}")
 

@@ -76,6 +76,8 @@ _DENIALS: Final = (
         "servers without access control tell administrators by their address",
     ),
 )
+# How a server that serves its own machine only says so. No credentials help there.
+_PROTECTED: Final = "(protectedMode)"
 _DENYING_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
 
 
@@ -166,12 +168,19 @@ def refused(answer: RemotingCommand, address: str, what: str) -> RemoteError:
     kind = RemoteError
     if (remedy := _remedy(answer)) is not None:
         kind, text = AccessDeniedError, f"{text.rstrip('.')}; {remedy}"
+    elif is_protected(answer.remark):
+        kind = AccessDeniedError  # the server's own words say what to do
     return kind(text, code=answer.code, remark=answer.remark, address=address)
 
 
 def is_denied(answer: RemotingCommand) -> bool:
-    """Say whether a server refused because of who asked."""
+    """Say whether a server refused because of who signed the request, or because nobody did."""
     return _remedy(answer) is not None
+
+
+def is_protected(remark: str | None) -> bool:
+    """Say whether these are the words of a server that serves its own machine only."""
+    return remark is not None and _PROTECTED in remark
 
 
 def _remedy(answer: RemotingCommand) -> str | None:

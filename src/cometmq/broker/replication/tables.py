@@ -53,6 +53,7 @@ from cometmq.protocol.header import Header, NoHeader
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.request_type import RequestType
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import is_protected
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.slices import run_slices
 
@@ -246,7 +247,7 @@ class MasterTables:
         except CometMQError as error:
             if what not in self._failing:
                 self._failing.add(what)
-                denied = isinstance(error, AccessDeniedError)
+                denied = isinstance(error, AccessDeniedError) and not is_protected(error.remark)
                 log.warning(
                     "not copied from the master",
                     what=what,

@@ -21,6 +21,7 @@ _SAID: Final = (
     ("by topics.update(permission=6)", "by updateTopicPerm -p 6"),
     ("brokers.addresses()", "clusterList"),
     (_SIGNED, "give --accessKey and --secretKey, or --credentials"),
+    ("pass Tls(ca_file=…) with", "give --ca-file with"),
     ("give it longer by timeout_ms", "give it longer by --timeoutMillis"),
     ("pass namesrv='host:9876'", "give --namesrvAddr host:9876, or set NAMESRV_ADDR"),
     ("say by cluster or broker which one is meant", "say by --clusterName or --brokerAddr which"),

@@ -29,8 +29,9 @@ from cometmq.client.membership.rebalance import Assignments, Rebalancer, first_o
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.pulling.process_queue import ProcessQueue, process_queue_info
 from cometmq.client.pulling.puller import PullOptions
-from cometmq.errors import CometMQError, RemoteError
+from cometmq.errors import AccessDeniedError, CometMQError, RemoteError
 from cometmq.filtering.tags import build_subscription
+from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, DamagedMessage, MessageModel
 from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
@@ -146,8 +147,8 @@ class Membership:
         """Fetch the routes of `topics` and join the group. If the cluster cannot be reached yet, go
         on joining in the background.
 
-        Raises AccessDeniedError when a broker does not let this client in, and RemoteError when one
-        refuses a subscription, but first calls `on_failure`, which leaves the group again.
+        Raises AccessDeniedError when a name server or broker does not let this client in, and
+        RemoteError when a broker refuses a subscription, but first calls `on_failure`, which leaves the group again.
         """
         self._instance.add_consumer(self, self._host)
         try:
@@ -278,6 +279,8 @@ class Membership:
             try:
                 await self._instance.routes.refresh(topic)
             except CometMQError as error:
+                if isinstance(error, AccessDeniedError) and not is_retry_topic(topic):
+                    raise
                 if self.manual:  # else the rebalance below logs it
                     log.warning("no route yet", group=self._group, topic=topic, reason=str(error))
                 self._instance.routes.refresh_soon(topic)

@@ -11,7 +11,12 @@ import structlog
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.allocation import AllocationStrategy
 from cometmq.client.membership.offset_store import OffsetStore
-from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
+from cometmq.errors import (
+    AccessDeniedError,
+    CometMQError,
+    IllegalArgumentError,
+    RouteNotFoundError,
+)
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere
@@ -147,7 +152,8 @@ class Rebalancer:
         now = loop.time()
         unanswered_s = now - self._unanswered.setdefault(topic, now)
         # A name server that cannot be reached may come up in a moment, so wait before warning.
-        if isinstance(failure, RouteNotFoundError) or unanswered_s >= UNANSWERED_S:
+        told = isinstance(failure, (RouteNotFoundError, AccessDeniedError))
+        if told or unanswered_s >= UNANSWERED_S:
             self._lacking.add(topic)
             log.warning(
                 "the topic has no route yet, nothing is consumed from it",
