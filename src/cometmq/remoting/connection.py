@@ -636,6 +636,9 @@ class Connection(asyncio.Protocol):
             return
         try:
             request = self._decode_request(frame, code)
+            if request.code != code:
+                # One would be judged by access control, and the other one passed on.
+                raise ProtocolError(f"a header names two codes, {code} and {request.code}")
         except ProtocolError as error:
             # `decode_command` raises if the header is no command; that ends the connection.
             self._on_refused(decode_command(frame), error)

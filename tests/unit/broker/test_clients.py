@@ -233,3 +233,30 @@ def test_a_beat_without_subscriptions_leaves_those_of_the_group(clients: Clients
     assert group is not None
     assert (list(group.subscriptions), list(group.members)) == (["t"], ["a", "b"])
     assert clients.told[-1] == ("g", ["a", "b"])
+
+
+def test_groups_that_a_connection_had_left_were_remembered_as_long_as_it_lasted(
+    clients: Clients,
+) -> None:
+    """Who went from group to group, without end, made the broker grow without end."""
+    connection = FakeConnection()
+    member = clients.member("a", connection)
+    clients.manager.register_producer(member, "lasting")
+    for number in range(20):
+        group = f"passing-{number}"
+        clients.manager.register_producer(member, group)
+        clients.manager.unregister_producer(group, "a", member.connection)
+    assert [list(groups) for groups in clients.manager._groups_of.values()] == [["lasting"]]
+    assert clients.manager.producers("lasting") == [member]
+    clients.manager.connection_closed(member.connection)
+    assert clients.manager.producer_groups() == []
+
+
+def test_a_group_of_producers_and_consumers_is_left_twice(clients: Clients) -> None:
+    connection = FakeConnection()
+    member = clients.member("a", connection)
+    clients.beat(member)
+    clients.manager.register_producer(member, "g")
+    clients.manager.unregister_producer("g", "a", member.connection)
+    clients.manager.connection_closed(member.connection)
+    assert clients.manager.consumer_ids("g") == []

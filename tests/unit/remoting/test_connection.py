@@ -31,7 +31,7 @@ from cometmq.protocol.command import (
     response,
 )
 from cometmq.protocol.frame import encode_frame
-from cometmq.remoting.connection import Connection, ConnectionLimits
+from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import UNSERVED, AsyncHandler, Handler, Handlers
 
 EchoRequest = Request[EchoHeader]
@@ -199,6 +199,23 @@ async def test_a_header_that_does_not_fit_is_refused_by_name(
     assert not line.connection.closed
 
 
+async def test_a_second_code_was_passed_on_though_the_first_was_judged() -> None:
+    """Who may ask for a member's running info had the broker send any request to that member."""
+    seen: list[int] = []
+
+    def relay(_connection: Connection, call: EchoRequest) -> RemotingCommand:
+        seen.append(call.code)
+        return response(0)
+
+    line = serving(relay)
+    header = b'{"code":%d,"opaque":8,"extFields":{"number":"1"},"code":%d}'
+    line.feed(encode_frame(header % (ECHO, 220)) + encode_frame(header % (ECHO, ECHO)))
+    refused, served = line.received()
+    assert (refused.opaque, refused.code) == (8, ResponseCode.SYSTEM_ERROR)
+    assert refused.remark == "a header names two codes, 901 and 220"
+    assert (served.code, seen) == (0, [ECHO])
+
+
 async def test_clients_cannot_choose_by_what_codes_refused_requests_are_counted() -> None:
     """A header may have a second code. The counts are labels of metrics and are never dropped."""
     handlers = handlers_with(raising(RemoteError("not today", code=14)))
@@ -235,7 +252,8 @@ async def test_what_is_no_command_ends_the_connection(data: bytes) -> None:
     assert line.transport.ended == "closed"
     assert [entry["log_level"] for entry in lines] == ["warning"]
     assert lines[0]["peer"] == "10.0.0.9:4711"
-    assert line.received() == []
+    # What declares too large a frame is told so; no request is answered.
+    assert all(answer.opaque == UNASKED for answer in line.received())
 
 
 async def test_another_protocol_looks_like_too_long_a_frame_and_is_told_so() -> None:

@@ -18,6 +18,7 @@ from cometmq.errors import StoreBusyError, StoreError, StoreFullError
 from cometmq.protocol.record import decode_record
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk, DiskUsage
+from cometmq.store.offline.repair import check
 from cometmq.store.refusals import RefusalCause
 from cometmq.store.retention import Disks, Fate, LogFile, Plan, Policy, plan, surprises
 from cometmq.store.store import MessageStore
@@ -538,3 +539,27 @@ def test_a_queue_file_that_is_not_full_stays_though_the_next_one_is_made(box: Bo
     store.cleaner.run_now()
     assert store.commit_log.min_offset > 0
     assert bodies(store) == [b"a"]
+
+
+@pytest.mark.parametrize("kept_files", [1, 3])
+def test_a_queue_of_the_smallest_records_is_rebuilt_though_most_of_its_log_is_gone(
+    make_box: Callable[..., Box], kept_files: int
+) -> None:
+    """Its next message has the largest queue offset that a place in the log allows."""
+    box = make_box()
+    store = box.open()
+    for _ in range(2_000):
+        put(store, b"", topic="a")
+    last = store.max_offset("a", 0)
+    store.close()
+    files = sorted((box.root / "commitlog").iterdir())
+    for path in files[:-kept_files]:
+        path.unlink()
+    shutil.rmtree(box.root / "consumequeue")
+    again = box.open()
+    assert again.max_offset("a", 0) == last
+    found = [record.queue_offset for record in records(again, "a")]
+    assert found == list(range(again.min_offset("a", 0), last))
+    assert len(found) >= (kept_files - 1) * (LOG_FILE // 92 - 1)
+    again.close()
+    assert check(box.config)[1].is_sound

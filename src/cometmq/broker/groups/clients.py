@@ -5,6 +5,7 @@ Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -104,9 +105,9 @@ class ClientManager:
         self._producers: dict[str, dict[str, Member]] = {}
         # The same by client id, then group, for replies; the group heard of last stands last.
         self._producing: dict[str, dict[str, Member]] = {}
-        # Groups by connection: with many clients, searching all groups for the members of a lost
-        # connection would take too long.
-        self._groups_of: dict[Connection, set[str]] = {}
+        # Groups by connection, with the number of memberships in each: with many clients, searching
+        # all groups for the members of a lost connection would take too long.
+        self._groups_of: dict[Connection, Counter[str]] = {}
         self._memberships: dict[Connection, int] = {}
         self._membership_count = 0
         # By topic, the consumer groups that subscribe to it; by group, the topics it subscribes to.
@@ -225,7 +226,7 @@ class ClientManager:
             return
         member = info.members.pop(client_id, None)
         if member is not None:
-            self._left(member)
+            self._left(member, group)
             log.info("consumer left", group=group, client_id=client_id)
             self._members_changed(info)
 
@@ -237,7 +238,7 @@ class ClientManager:
         member = members.pop(client_id, None)
         if member is None:
             return
-        self._left(member)
+        self._left(member, group)
         if not members:
             del self._producers[group]
         memberships = self._producing[client_id]
@@ -247,7 +248,7 @@ class ClientManager:
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
-        groups = self._groups_of.pop(connection, set())
+        groups = self._groups_of.pop(connection, ())
         self._remove(groups, lambda member: member.connection is connection, "connection closed")
 
     def remove_expired(self, timeout_ms: int) -> None:
@@ -282,7 +283,7 @@ class ClientManager:
         gone = [member for member in group.members.values() if doomed(member)]
         for member in gone:
             del group.members[member.client_id]
-            self._left(member)
+            self._left(member, group.name)
             log.info("consumer left", group=group.name, client_id=member.client_id, reason=reason)
         if gone:
             self._members_changed(group)
@@ -307,22 +308,31 @@ class ClientManager:
             "stop some clients, or use more brokers",
         )
 
-    def _left(self, member: Member) -> None:
+    def _left(self, member: Member, group: str) -> None:
+        connection = member.connection
         self._membership_count -= 1
-        left = self._memberships[member.connection] - 1
+        left = self._memberships[connection] - 1
         if left:
-            self._memberships[member.connection] = left
+            self._memberships[connection] = left
         else:
-            del self._memberships[member.connection]
+            del self._memberships[connection]
+        groups = self._groups_of.get(connection)
+        if groups is None:  # it is closed
+            return
+        groups[group] -= 1
+        if not groups[group]:
+            del groups[group]
+        if not groups:
+            del self._groups_of[connection]
 
     def _join(self, members: dict[str, Member], member: Member, group: str) -> bool:
         known = members.get(member.client_id)
         if known is not None:
-            self._left(known)
+            self._left(known, group)
         members[member.client_id] = member
         self._membership_count += 1
         self._memberships[member.connection] = self._memberships.get(member.connection, 0) + 1
-        self._groups_of.setdefault(member.connection, set()).add(group)
+        self._groups_of.setdefault(member.connection, Counter())[group] += 1
         if known is None:
             log.info("client joined", group=group, client_id=member.client_id)
             return True

@@ -21,7 +21,7 @@ from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.log.scan import ScannedRecord
 from cometmq.store.offline.store import Damage, OfflineStore, Progress
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
-from cometmq.store.queues.dispatch import tags_code_of
+from cometmq.store.queues.dispatch import cannot_be, tags_code_of
 from cometmq.store.queues.queue_ledger import QueueLedger
 from cometmq.store.queues.queue_table import is_directory_name
 
@@ -87,6 +87,8 @@ class _Queue:
         self._clean_stop = clean_stop
         self.files = files
         self._first = self.expected = _NEVER
+        # Where the queue's last record lies in the log.
+        self._last_place: int | None = None
         self.unit_count = 0
         self.findings: list[Finding] = []
         # Units in a row with the same fault: the fault, the first and the last offset.
@@ -106,9 +108,16 @@ class _Queue:
         physical_offset, size, tags_code = UNIT.unpack_from(file.map, place - file.base)
         return (physical_offset, size, tags_code) if size > 0 else None
 
-    def compare(self, record: ScannedRecord, tags_code: int | None) -> None:
-        """Check the unit of the next record of this queue."""
+    def compare(self, record: ScannedRecord, tags_code: int | None) -> bool:
+        """Check the unit of the next record of this queue.
+
+        Returns False for a record that gets no place in a queue, because its queue offset is
+        impossible.
+        """
         queue_offset = record.queue_offset
+        if queue_offset > self.expected and cannot_be(record, self.expected, self._last_place):
+            return False
+        self._last_place = record.offset
         if self.expected == _NEVER:
             self._first = queue_offset
         elif queue_offset != self.expected:
@@ -125,6 +134,7 @@ class _Queue:
         else:
             self.unit_count += 1
         self._add(fault, queue_offset)
+        return True
 
     def _is_address(self, tags_code: int) -> bool:
         return self._extended and tags_code < _LEAST_TAGS_CODE
@@ -230,6 +240,8 @@ class Checker:
         ledger.load()
         self._deleted = ledger.deleted
         self._deleted_count = 0
+        self._left_out_count = 0
+        self._first_left_out = 0
         self.report = Report(store.is_clean)
 
     def run(self, progress: Progress | None = None) -> Report:
@@ -289,7 +301,10 @@ class Checker:
             queue = self._queues[record.topic, record.queue_id] = self._queue(directory, [])
         # When a delayed message is due depends on settings of the broker that stored it.
         known = record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
-        queue.compare(record, tags_code_of(record, self._delays) if known else None)
+        if not queue.compare(record, tags_code_of(record, self._delays) if known else None):
+            if not self._left_out_count:
+                self._first_left_out = record.offset
+            self._left_out_count += 1
 
     def _queue(self, directory: Path, files: list[MappedFile]) -> _Queue:
         return _Queue(directory, files, clean_stop=self.report.clean_stop, extended=self._extended)
@@ -304,6 +319,11 @@ class Checker:
             report.unit_count += queue.unit_count
         if self._deleted_count:
             report.notes.append(f"{self._deleted_count} records belong to topics that were deleted")
+        if self._left_out_count:
+            report.notes.append(
+                f"{self._left_out_count} records are in no queue, because their queue offsets are "
+                f"impossible; the first of them lies at {self._first_left_out}"
+            )
 
     def _check_checkpoint(self) -> None:
         path = self._store.config.checkpoint_path

@@ -89,7 +89,8 @@ class Dispatcher:
         if record.queue_offset > queue.next_offset:
             if not self._fill_gaps:
                 raise QueueBehindError
-            if _cannot_be(record, queue):
+            last = queue.last_message()
+            if cannot_be(record, queue.next_offset, last.physical_offset if last else None):
                 log.error(
                     "a record is left out of its queue, its queue offset cannot be right",
                     offset=record.offset,
@@ -127,18 +128,19 @@ class Dispatcher:
         return Unit(record.offset, record.size, tags_code_of(record, self._delay_levels_ms))
 
 
-def _cannot_be(record: ScannedRecord, queue: ConsumeQueue) -> bool:
+def cannot_be(record: ScannedRecord, next_offset: int, last_place: int | None) -> bool:
     """Say whether a record's queue offset is impossible: the log has too few bytes for the messages
     that would be missing before the record.
 
-    No CRC covers a queue offset, and filling a queue up to a wrong one would fill the disk.
+    `next_offset` is the one that its queue goes on with, `last_place` where the queue's last message
+    lies in the log, None if that is not known. No CRC covers a queue offset, and filling a queue up
+    to a wrong one would fill the disk.
     """
-    last = queue.last_message()
-    if last is None:
+    if last_place is None:
         # Each earlier message of the queue lay in the log, though retention may have removed it.
-        return record.queue_offset * MIN_RECORD_SIZE > record.offset
-    missing = record.queue_offset - queue.next_offset
-    return missing * MIN_RECORD_SIZE > record.offset - last.physical_offset
+        next_offset = last_place = 0
+    missing = record.queue_offset - next_offset
+    return missing * MIN_RECORD_SIZE > record.offset - last_place
 
 
 def tags_code_of(record: ScannedRecord, delay_levels_ms: Sequence[int]) -> int:
