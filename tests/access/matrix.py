@@ -141,7 +141,7 @@ def stale(
 
     def question(case: str, signed_at: str, nonce: str) -> Question:
         fields = {**sample.ext, SIGNED_AT: signed_at, ACCESS_KEY: actor.credentials.access_key}
-        form = "".join(f"{len(key)},{key},{len(fields[key])};" for key in sorted(fields))
+        form = f"{[len(fields[key]) for key in sorted(fields)]};" + "\0".join(sorted(fields))
         text = f"seal {nonce};{sample.code};{len(sample.body)};{form}".encode()
         seal = hmac.new(actor.credentials.secret_key.encode(), text, hashlib.sha1).hexdigest()[:16]
         more = {SIGNED_AT: signed_at, NONCE: f"{nonce}-{seal}"}

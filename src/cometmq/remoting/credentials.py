@@ -199,14 +199,12 @@ def keyed(secret_key: str) -> Any:
 def seal(mac: Any, number: str, code: int, ext: Mapping[str, str], body: bytes | memoryview) -> str:
     """Return the seal of a request by a fresh keyed HMAC: over its form, which no signature covers.
 
-    A name comes after its own length, so that no two forms have the same text.
+    No field that is signed has a NUL in its name, so no other form has the same text.
     """
-    parts = [
-        f"{len(name)},{name},{len(ext[name])};"
-        for name in sorted(ext)
-        if name not in (SIGNATURE, NONCE)
-    ]
-    mac.update(f"seal {number};{code};{len(body)};{''.join(parts)}".encode())
+    names = [name for name in sorted(ext) if name != SIGNATURE and name != NONCE]  # noqa: PLR1714 - faster
+    lengths = [len(ext[name]) for name in names]
+    form = "\0".join(names)
+    mac.update(f"seal {number};{code};{len(body)};{lengths};{form}".encode())
     digits: str = mac.hexdigest()
     return digits[:SEAL_LENGTH]
 
