@@ -36,7 +36,7 @@ _SEED: Final = "--cometmq-seed"
 _EVENTS_SHOWN: Final = 30
 # What the markers take.
 _OPTIONS: Final = {
-    _CLUSTER: ("seed", "name_servers", "brokers", "properties"),
+    _CLUSTER: ("seed", "name_servers", "brokers", "properties", "accounts"),
     _BROKER: ("properties",),
 }
 _FAILURE: Final = pytest.StashKey[BaseException]()

@@ -18,7 +18,6 @@ from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.request_type import ANY_ACCOUNT, AnyRequestType, ResourceKind, Right
 from cometmq.protocol.requests import REQUESTS
 
-_SENDS: Final = "it sends a message: who replies needs the right to `<cluster>_REPLY_TOPIC`"
 _REPLIES: Final = (
     "it sends a message; replies, to `<cluster>_REPLY_TOPIC`, are free for any account"
 )
@@ -115,6 +114,7 @@ DIFFERENT_1: Final[Mapping[int, str]] = {
     Code.LITE_PULL_MESSAGE: _CONSUMES,
     Code.RECALL_MESSAGE: _NEW,
     OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
+    OwnRequestCode.ADMIT_SLAVE: _NEW,
 }
 # The same of Java 5.3 and users of ACL 2.0.
 DIFFERENT_2: Final[Mapping[int, str]] = {
@@ -127,11 +127,12 @@ DIFFERENT_2: Final[Mapping[int, str]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _CHANGES,
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: _CHANGES,
     Code.CLEAN_UNUSED_TOPIC: _CHANGES,
-    Code.SEND_REPLY_MESSAGE: _SENDS,
-    Code.SEND_REPLY_MESSAGE_V2: _SENDS,
+    Code.SEND_REPLY_MESSAGE: _REPLIES,
+    Code.SEND_REPLY_MESSAGE_V2: _REPLIES,
     Code.DELETE_EXPIRED_COMMITLOG: _CHANGES,
     Code.LITE_PULL_MESSAGE: _CONSUMES,
     OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
+    OwnRequestCode.ADMIT_SLAVE: _NEW,
 }
 DIFFERENT: Final = {1: DIFFERENT_1, 2: DIFFERENT_2}
 

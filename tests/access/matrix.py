@@ -140,7 +140,11 @@ def stale(
     """Yield a request with our clients' fields of freshness, and what somebody makes of it later."""
 
     def question(case: str, signed_at: str, nonce: str) -> Question:
-        more = {SIGNED_AT: signed_at, NONCE: nonce}
+        fields = {**sample.ext, SIGNED_AT: signed_at, ACCESS_KEY: actor.credentials.access_key}
+        form = f"{[len(fields[key]) for key in sorted(fields)]};" + "\0".join(sorted(fields))
+        text = f"seal {nonce};{sample.code};{len(sample.body)};{form}".encode()
+        seal = hmac.new(actor.credentials.secret_key.encode(), text, hashlib.sha1).hexdigest()[:16]
+        more = {SIGNED_AT: signed_at, NONCE: f"{nonce}-{seal}"}
         signing = signed(sample.ext, sample.body, actor.credentials, **more)
         return Question(case, sample.code, signing, sample.body)
 
@@ -157,6 +161,12 @@ def stale(
     yield fresh._replace(case="renewed", ext=renewed), Verdict.FORGED
     bare = {name: text for name, text in fresh.ext.items() if name not in (SIGNED_AT, NONCE)}
     yield fresh._replace(case="made to look like Java's", ext=bare), Verdict.FORGED
+    # The same values in the same order: the signature alone does not tell.
+    ext = fresh.ext
+    renamed = {**bare, "Nonce2": ext[NONCE], "SignedAt2": ext[SIGNED_AT]}
+    yield fresh._replace(case="renamed", ext=renamed), Verdict.FORGED
+    shorter = {**ext, NONCE: ext[NONCE][:-1], "O": ext[NONCE][-1]}
+    yield fresh._replace(case="divided anew", ext=shorter), Verdict.FORGED
 
 
 def _changed(text: str) -> str:

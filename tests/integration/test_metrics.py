@@ -85,8 +85,8 @@ OF_SLAVES = {
 
 def names_of(server: Server) -> set[str]:
     told = {metric.name for metric in METRICS.values() if server in metric.servers} - OF_SLAVES
-    # Only where TLS is served.
-    return {name for name in told if not name.startswith("cometmq_tls_")}
+    # Only where TLS is served, and where access control is on.
+    return {name for name in told if not name.startswith(("cometmq_tls_", "cometmq_access_"))}
 
 
 def check_catalogue(text: str, server: Server) -> None:

@@ -369,6 +369,7 @@ ILLEGAL = (
 LIMITED = (
     "Java 5.3.3 ignores maxMsgBytes; asking for fewer bytes than a broker may send is honoured"
 )
+TOLD = "Java closes the connection; ours says first which limit the frame exceeds"
 NAMELESS = "Java takes it for a request about nothing; ours names the field that is missing"
 
 # How our answer follows from Java's, and why it is another.
@@ -390,6 +391,9 @@ DIFFERENCES: dict[str, tuple[Change, str]] = {
         stored_as_sent,
         "5.3.3 adds the batch's own properties to each message; later releases store it as sent",
     ),
+    "frame of a declared 16 MiB and more": (refused(1), TOLD),
+    "frame longer than any": (refused(1), TOLD),
+    "frame of negative length": (refused(1), TOLD),
     "heartbeat of nothing": (refused(1), NAMELESS),
     "unregister nobody": (refused(1), NAMELESS),
 }

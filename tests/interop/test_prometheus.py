@@ -106,6 +106,11 @@ CASES = {
     "CometMQTransactionsUndecided": one("rocketmq_half_messages", "200000x60", "10x60"),
     "CometMQTimersLate": one("rocketmq_timer_dequeue_latency", "90x60", "1x60"),
     "CometMQMessagesDamaged": one("cometmq_messages_found_lost_total", "0+1x60", "3x60"),
+    "CometMQLimitHit": Case(
+        {'cometmq_limit_hits_total{limit="maxHeldPulls"}': "0+1x60"},
+        {'cometmq_limit_hits_total{limit="maxHeldPulls"}': "3x60",
+         'cometmq_limit_hits_total{limit="SILENT_TIMEOUT_S"}': "0+1x60"},
+    ),
     "CometMQQueuesRepaired": one("cometmq_queue_units_repaired_total", "0+1x60", "3x60"),
 }  # fmt: skip
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.model import names
+from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import Ext, Request, ext_of
 from cometmq.protocol.header import Header
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 
+if TYPE_CHECKING:
+    from cometmq.access.rules import Identity
+
 _NOT_DECODED: Final = object()
+_REPLIES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class Asked:
@@ -45,6 +51,15 @@ class Asked:
         if self._body is _NOT_DECODED:
             self._body = self.row.body.decode(self.body) if self.body else None
         return self._body
+
+    def is_reply(self, topic: str, identity: Callable[[], Identity]) -> bool:
+        """Say whether this is a reply, which any known account may send: only the asker gets it.
+
+        Other topics than that of this server's cluster are topics like all others, whatever their names.
+        """
+        return self.row.code in _REPLIES and (
+            topic == f"{identity().cluster}_{names.REPLY_TOPIC_POSTFIX}"
+        )
 
     def resources(self) -> Iterator[tuple[ResourceKind, str]]:
         """Yield kind and name of each resource that the request names, as its row says.

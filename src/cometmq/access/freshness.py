@@ -5,7 +5,7 @@ long as the key lives. Our clients sign two more ext fields:
 
     SignedAt    when, in ms since 1970, by the client's clock
     Nonce       16 hexadecimal digits that a signer draws when it is made, `-`, a number that grows
-                by one with each request
+                by one with each request, `-`, a seal, which `SecretKey.form_fault` checks before
 
 A server remembers for each signer the highest number and which of the WINDOW numbers below it have
 come, as IPsec does. So it needs memory for each signer, not for each request, and requests may
@@ -25,7 +25,7 @@ from cometmq.runtime.clock import Clock
 
 WINDOW: Final = 8_192
 _MASK: Final = (1 << WINDOW) - 1
-_NONCE: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,15})")
+_NONCE: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,15})-[0-9a-f]{16}")
 _SIGNED_AT: Final = re.compile(r"[0-9]{1,15}")
 # One account may use up this part of `maxRememberedSigners`.
 _SHARE: Final = 4

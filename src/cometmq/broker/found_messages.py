@@ -5,11 +5,12 @@ Java does not: whoever may send any request reads every message by its offset.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from cometmq.errors import AccessRefusedError
 from cometmq.model import names
 from cometmq.model import properties as p
+from cometmq.protocol import requests
 from cometmq.protocol.command import Request
 from cometmq.protocol.properties import find_property
 from cometmq.protocol.record import StoredRecord, decode_record
@@ -17,20 +18,10 @@ from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
-# What lies in these topics belongs to the topic that the property REAL_TOPIC names.
-_WAITING: Final = frozenset(
-    {
-        names.SCHEDULE_TOPIC,
-        names.TIMER_TOPIC,
-        names.TRANS_HALF_TOPIC,
-        names.TRANS_CHECK_MAX_TIME_TOPIC,
-    }
-)
-
 
 def topic_of(record: StoredRecord) -> str:
     """Return the topic that a message was sent to, also while it waits in one of the broker's."""
-    if record.topic not in _WAITING:
+    if record.topic not in names.WAITING_TOPICS:
         return record.topic
     return find_property(record.properties, p.REAL_TOPIC) or record.topic
 
@@ -63,6 +54,16 @@ def may_see(
     """Say whether `check_found` lets a message pass."""
     try:
         check_found(handlers, row, connection, request, record)
+    except AccessRefusedError:
+        return False
+    return True
+
+
+def may_send(handlers: Handlers, connection: Connection, request: Request[Any], topic: str) -> bool:
+    """Say whether who asks for something else may send to a topic that a stored message names."""
+    row, kind = requests.SEND_MESSAGE, ResourceKind.TOPIC
+    try:
+        handlers.check_resource(row, connection, request, kind, topic)
     except AccessRefusedError:
         return False
     return True

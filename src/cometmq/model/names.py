@@ -62,6 +62,11 @@ FORBIDDEN_SEND_TOPICS: Final = frozenset(
 # are ours.
 CLOSED_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {TIMER_TOPIC, DELIVERY_NOTE_TOPIC}
 
+# Messages of all topics wait in these; the property REAL_TOPIC names the topic of each.
+WAITING_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC}
+)
+
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 # Every broker creates these groups at start (Java: SubscriptionGroupManager.init).
 BUILT_IN_GROUPS: Final = (

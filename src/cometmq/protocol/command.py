@@ -271,6 +271,8 @@ def decode_command(frame: Frame) -> RemotingCommand:
 
 def ext_of(request: Request[Any]) -> Ext:
     """Return all ext fields of a request as texts, including those that its typed header lacks."""
+    if request.texts is not None:
+        return request.texts
     frame = request.frame
     if frame.serialize_type == _JSON:
         try:
@@ -313,6 +315,7 @@ class RequestDecoder:
                 decoded = self._decoders[code].decode(frame.header)
             except _JSON_FAULTS as error:
                 raise ProtocolError(f"{self._types[code].__name__}: {error}") from error
+            decoded.texts = None
         else:
             decoded = self._decode_binary(frame, code)
         if decoded.header is None:
@@ -330,6 +333,7 @@ class RequestDecoder:
             opaque=command.opaque,
             version=command.version,
             remark=command.remark,
+            texts=command.ext,
         )
 
 

@@ -66,6 +66,9 @@ class Request(msgspec.Struct, Generic[HeaderT], kw_only=True, gc=False):
     remark: str | None = None
     # Not part of the JSON: the empty name keeps it out, and `RequestDecoder` always sets it.
     frame: Frame = msgspec.field(name="", default=Frame(0, b"", b""))
+    # The ext fields as texts where they were decoded as such: those of a ROCKETMQ header. Not part of
+    # the JSON either, by a name that `RequestDecoder` overwrites.
+    texts: Ext | None = msgspec.field(name=" ", default=None)
 
     @property
     def body(self) -> bytes:

@@ -6,9 +6,13 @@ Java: SessionCredentials, AclSigner, AclClientRPCHook. A signed request has thes
     SecurityToken  the token, with temporary credentials only
     SignedAt       when it was signed, in ms since 1970 (ours)
     Nonce          16 hexadecimal digits of the signer, `-`, a number that grows by one with each
-                   request (ours)
+                   request, `-`, a seal of 16 hexadecimal digits (ours)
     Signature      Base64(HMAC-SHA1(secret key, all other ext values in the order of their names,
                    then the body)), texts in UTF-8
+
+The signature covers values and neither code, names nor lengths: whoever records a request could move
+bytes from one field to the next, rename fields, or send it with another code. The seal is an HMAC
+with the same key over all of these.
 
 Servers of Java sign and check SignedAt and Nonce as they do all fields, and make nothing of them.
 Ours tell by them old requests, and those that somebody sends again (`cometmq.access.freshness`).
@@ -38,7 +42,10 @@ SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the field's name
 SIGNATURE: Final = "Signature"
 SIGNED_AT: Final = "SignedAt"
 NONCE: Final = "Nonce"
+# What says who sent a request, and proves it: for the server that is asked, and for nobody else.
+SIGNING_FIELDS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT, NONCE})
 _SIGNER_BYTES: Final = 8
+SEAL_LENGTH: Final = 16
 
 # The texts by which servers deny access, and what the user can do about each. Servers of 4.x give
 # these refusals the code SYSTEM_ERROR, servers of 5.x NO_PERMISSION.
@@ -135,8 +142,9 @@ class Signer:
         if token is not None:
             ext[SECURITY_TOKEN] = token
         self._count = count = self._count + 1
-        ext[NONCE] = f"{self._prefix}{count}"
         ext[SIGNED_AT] = str(self._now_ms())
+        number = f"{self._prefix}{count}"
+        ext[NONCE] = f"{number}-{seal(self._keyed.copy(), number, command.code, ext, command.body)}"
         ext[SIGNATURE] = digest(self._keyed.copy(), ext, command.body)
 
 
@@ -195,6 +203,19 @@ def _remedy(answer: RemotingCommand) -> str | None:
 def keyed(secret_key: str) -> Any:
     """Return an HMAC of nothing yet; `digest` takes a copy."""
     return hmac.new(secret_key.encode(), digestmod="sha1")
+
+
+def seal(mac: Any, number: str, code: int, ext: Mapping[str, str], body: bytes | memoryview) -> str:
+    """Return the seal of a request by a fresh keyed HMAC: over its form, which no signature covers.
+
+    No field that is signed has a NUL in its name, so no other form has the same text.
+    """
+    names = [name for name in sorted(ext) if name != SIGNATURE and name != NONCE]  # noqa: PLR1714 - faster
+    lengths = [len(ext[name]) for name in names]
+    form = "\0".join(names)
+    mac.update(f"seal {number};{code};{len(body)};{lengths};{form}".encode())
+    digits: str = mac.hexdigest()
+    return digits[:SEAL_LENGTH]
 
 
 def digest(mac: Any, ext: Mapping[str, str], body: bytes | memoryview) -> str:

@@ -7,6 +7,7 @@ import pytest
 from cometmq.access.config import AccessConfig
 from cometmq.access.freshness import WINDOW, Freshness
 
+SEAL = "0123456789abcdef"
 SESSION = "0123456789abcdef"
 NOW_MS = 1_700_000_000_000
 
@@ -23,7 +24,7 @@ class Clock:
 
 
 def ext(number: int, session: str = SESSION, ms: int = NOW_MS) -> dict[str, str]:
-    return {"SignedAt": str(ms), "Nonce": f"{session}-{number}"}
+    return {"SignedAt": str(ms), "Nonce": f"{session}-{number}-{SEAL}"}
 
 
 def test_each_number_is_taken_once_in_any_order() -> None:
@@ -61,12 +62,12 @@ def test_who_does_not_say_when_is_taken_unless_that_is_required() -> None:
     "fields",
     [
         {"SignedAt": str(NOW_MS)},
-        {"Nonce": f"{SESSION}-1"},
-        {"SignedAt": "now", "Nonce": f"{SESSION}-1"},
-        {"SignedAt": "9" * 400, "Nonce": f"{SESSION}-1"},
+        {"Nonce": f"{SESSION}-1-{SEAL}"},
+        {"SignedAt": "now", "Nonce": f"{SESSION}-1-{SEAL}"},
+        {"SignedAt": "9" * 400, "Nonce": f"{SESSION}-1-{SEAL}"},
         {"SignedAt": str(NOW_MS), "Nonce": "1"},
-        {"SignedAt": str(NOW_MS), "Nonce": f"{SESSION}-{'9' * 400}"},
-        {"SignedAt": "9" * 15, "Nonce": f"{SESSION}-1"},
+        {"SignedAt": str(NOW_MS), "Nonce": f"{SESSION}-{'9' * 400}-{SEAL}"},
+        {"SignedAt": "9" * 15, "Nonce": f"{SESSION}-1-{SEAL}"},
     ],
 )
 def test_fields_of_another_form_are_refused(fields: dict[str, str]) -> None:

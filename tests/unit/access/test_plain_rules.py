@@ -10,7 +10,8 @@ import pytest
 
 from cometmq.access.asked import Asked
 from cometmq.access.config import AccessConfig
-from cometmq.access.plain.rules import PlainRules
+from cometmq.access.plain.accounts import SUB, Account, PlainAccount
+from cometmq.access.plain.rules import PlainRules, _check_permission
 from cometmq.access.rules import Identity
 from cometmq.errors import AccessRefusedError, ConfigError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
@@ -52,7 +53,7 @@ async def rules(tmp_path: Path) -> AsyncIterator[PlainRules]:
         clock=SYSTEM_CLOCK,
         files=SYSTEM_FILES,
         workers=THREADS,
-        identity=lambda: Identity("", "", ""),
+        identity=lambda: Identity("C", "", ""),
     )
     await rules.open()
     yield rules
@@ -198,6 +199,63 @@ async def test_what_only_tells_of_a_topic_is_for_whoever_may_use_it(rules: Plain
             rules.check(route(topic))
 
 
+async def test_replies_are_free_to_the_topic_of_the_own_cluster_only(rules: PlainRules) -> None:
+    def reply(topic: str) -> Asked:
+        header = h.SendMessageRequestHeaderV2("shop", topic, "TBW102", 4, 0, 0, 1, 0)
+        return asked_for(requests.SEND_REPLY_MESSAGE_V2, header, b"tea")
+
+    rules.check(reply("C_REPLY_TOPIC"))
+    with pytest.raises(AccessRefusedError):
+        rules.check(reply("orders_REPLY_TOPIC"))
+    with pytest.raises(AccessRefusedError):
+        rules.check(send("C_REPLY_TOPIC"))
+
+
+@pytest.mark.parametrize(
+    "topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"]
+)
+async def test_a_default_does_not_open_the_topics_where_others_messages_wait(topic: str) -> None:
+    def account(**more: Any) -> Account:
+        plain = PlainAccount("RocketMQ", SECRET, default_topic_perm="SUB", **more)
+        return Account(plain)
+
+    row = requests.PULL_MESSAGE
+    _check_permission(account(), row, SUB, ResourceKind.TOPIC, "orders")
+    with pytest.raises(AccessRefusedError, match="No default permission"):
+        _check_permission(account(), row, SUB, ResourceKind.TOPIC, topic)
+    listed = account(topic_perms=(f"{topic}=SUB",))
+    _check_permission(listed, row, SUB, ResourceKind.TOPIC, topic)
+
+
+async def test_a_signature_fits_no_other_form_of_the_request(rules: PlainRules) -> None:
+    """The signed text is the values alone, without their names, lengths, or the code."""
+    asked = send("both")
+    ext = asked.ext
+    nonce = ext["Nonce"]
+    bare = {name: text for name, text in ext.items() if name not in ("Nonce", "SignedAt")}
+    body = "".join(ext[name] for name in sorted(ext) if name not in ("AccessKey", "Signature"))
+    only = {name: ext[name] for name in ("AccessKey", "Signature")}
+    settings = requests.UPDATE_BROKER_CONFIG
+    for row, form, data in (
+        (asked.row, {**bare, "N": nonce, "SignedAu": ext["SignedAt"]}, asked.body),
+        (asked.row, {**ext, "Nonce": nonce[:-1], "O": nonce[-1]}, asked.body),
+        (asked.row, {**ext, "a": ext["a"] + ext["b"][:1], "b": ext["b"][1:]}, asked.body),
+        (asked.row, {**ext, "empty": ""}, asked.body),
+        (asked.row, {**ext, "o": "t"}, asked.body[1:]),
+        (settings, only, body.encode() + asked.body),
+    ):
+        command = RemotingCommand(row.code, ext=form, body=data)
+        assert signature(form, data, SECRET) == ext["Signature"], "the same signature fits"
+        with pytest.raises(AccessRefusedError, match="Check signature failed") as raised:
+            rules.check(asked_of(row, command))
+        assert raised.value.reason == "signature"
+    batch = requests.SEND_BATCH_MESSAGE
+    other = RemotingCommand(batch.code, ext=dict(ext), body=asked.body)
+    with pytest.raises(AccessRefusedError, match="its code"):
+        rules.check(asked_of(batch, other))
+    rules.check(asked)
+
+
 async def test_white_addresses_need_no_signature(rules: PlainRules) -> None:
     rules.check(send("denied", account=None, ip="10.9.1.1"))
     rules.check(send("denied", account="nobody-here", ip="10.9.1.1"))
@@ -270,7 +328,8 @@ async def test_old_clients_add_a_field_after_they_have_signed(rules: PlainRules)
         command = requests.QUERY_MESSAGE.command(header)
         if account_signs_it:  # as clients since 4.9.4
             command.ext["_UNIQUE_KEY_QUERY"] = "true"
-        Signer(Credentials("RocketMQ", SECRET)).sign(command)
+        command.ext["AccessKey"] = "RocketMQ"
+        command.ext["Signature"] = signature(command.ext, command.body, SECRET)
         command.ext["_UNIQUE_KEY_QUERY"] = "true"
         rules.check(asked_of(requests.QUERY_MESSAGE, command))
 

@@ -13,6 +13,7 @@ from tests.integration.raw_client import heartbeat_body, send_ext
 from tests.unit.broker.broker_box import GROUP, Client, running
 
 from cometmq.broker.server import Broker
+from cometmq.errors import AccessRefusedError
 from cometmq.protocol.codes import ResponseCode
 
 SEND, COMMIT, HEARTBEAT, ALL, RESET, CORRECTION, CLONE = 310, 15, 34, 43, 222, 308, 314
@@ -259,3 +260,22 @@ async def test_the_loop_does_other_work_while_many_topics_are_cloned(crowded: Br
         turns_with_some += bool(crowded.offsets.topics_of(GROUP))
     assert turns_with_some > 2, "in one piece it is one"
     assert (await client.answer(under_way)).code == 0
+
+
+async def test_offsets_are_cloned_of_topics_that_the_sender_may_consume(
+    filled: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a topic the request names none, and one with white space is another one."""
+    checked: list[str] = []
+
+    def check(*about: Any) -> None:
+        checked.append(about[-1])
+        raise AccessRefusedError("no", code=16, reason="permission", account="a")
+
+    await commit(client, "fast", {0: 1})
+    monkeypatch.setattr(filled.handlers, "check_resource", check)
+    for topic in (" orders ", ""):
+        code, _ = await clone(client, "fast", "other", topic=topic)
+        assert code == 16
+    assert checked == ["orders", "orders"]
+    assert filled.offsets.query("other", "orders", 0) == -1

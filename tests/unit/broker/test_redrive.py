@@ -225,6 +225,30 @@ async def test_a_letter_whose_topic_is_gone_is_counted(letters: Letters) -> None
     assert (state.sent_count, state.skipped_count) == (0, 6)
 
 
+async def test_a_letter_does_not_choose_a_topic_that_its_group_may_not_send_to(
+    letters: Letters,
+) -> None:
+    """Who may send to a group's retry topic writes what its dead letters say of their origin."""
+    letters.delays.topics.put(TopicConfig(topic_name="SCHEDULE_TOPIC_XXXX"))
+    letters.delays.put(
+        {"UNIQ_KEY": "U9", "RETRY_TOPIC": "SCHEDULE_TOPIC_XXXX"},
+        topic="%DLQ%audit",
+        queue_id=0,
+        body=b"9",
+    )
+    asked: list[str] = []
+    state = await letters.redrives.redrive("all", "audit", ALL)
+    assert (state.sent_count, state.skipped_count) == (6, 1)
+    assert letters.sent("SCHEDULE_TOPIC_XXXX") == []
+
+    def may_send(topic: str) -> bool:
+        asked.append(topic)
+        return False
+
+    state = await letters.redrives.redrive("mine", "audit", ALL, may_send=may_send)
+    assert (state.sent_count, state.skipped_count, set(asked)) == (0, 7, {"orders"})
+
+
 def test_a_broker_without_redrives_writes_no_file(letters: Letters, tmp_path: Path) -> None:
     assert not (letters.delays.box.root / "config" / "redrives.json").exists()
     assert letters.redrives.get("r1") is None

@@ -50,7 +50,13 @@ class HeldRedrives:
             raise Refused(INVALID, f"redrive {redrive_id} has sent other letters")
 
     async def redrive(
-        self, redrive_id: str, group: str, selection: LetterSelection, *, only_group: bool
+        self,
+        redrive_id: str,
+        group: str,
+        selection: LetterSelection,
+        *,
+        only_group: bool,
+        may_send: Callable[[str], bool],
     ) -> RedriveState:
         self.begun.append((redrive_id, group, selection, only_group))
         state = self.states.setdefault(

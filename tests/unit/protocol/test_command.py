@@ -27,6 +27,7 @@ from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType
 from cometmq.protocol.header import Header, header_from_ext, header_to_ext
 from cometmq.protocol.headers import (
     GetMaxOffsetRequestHeader,
+    GetRouteInfoRequestHeader,
     PullMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
@@ -302,3 +303,12 @@ def test_any_bytes_are_a_command_or_a_protocol_error(header: bytes, form: int) -
 def test_pull_header_needs_its_nine_fields() -> None:
     with pytest.raises(ProtocolError, match="PullMessageRequestHeader"):
         header_from_ext({}, PullMessageRequestHeader)
+
+
+def test_no_json_stands_for_fields_that_were_not_decoded() -> None:
+    """Access control judges `ext_of`, handlers the typed header: both come from the ext fields."""
+    header = b'{"code":105,"extFields":{"topic":"a"}," ":{"topic":"b","AccessKey":"admin"}}'
+    decoder = RequestDecoder()
+    decoder.register(105, GetRouteInfoRequestHeader)
+    decoded = decoder.decode(Frame(SerializeType.JSON, header, b""), 105)
+    assert ext_of(decoded) == {"topic": decoded.header.topic} == {"topic": "a"}

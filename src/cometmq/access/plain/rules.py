@@ -16,12 +16,12 @@ import structlog
 from cometmq.access.asked import Asked
 from cometmq.access.config import AccessConfig
 from cometmq.access.freshness import Freshness
-from cometmq.access.plain.accounts import ANY, PUB, SUB, Account, permits
+from cometmq.access.plain.accounts import ANY, DENY, PUB, SUB, Account, permits
 from cometmq.access.plain.files import AccountFiles, Table
 from cometmq.access.rules import Identity
 from cometmq.errors import AccessRefusedError, ConfigError
-from cometmq.model.names import RETRY_PREFIX
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.model.names import RETRY_PREFIX, WAITING_TOPICS
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind, Right
 from cometmq.remoting.credentials import ACCESS_KEY
 from cometmq.remoting.dispatch import Handlers
@@ -45,7 +45,6 @@ _TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _ROUTED_FOR_ALL: Final = frozenset({"TBW102", _TRACE_TOPIC})
 # Who answers a request sends to a topic of the cluster, and only the asker gets it (MixAll).
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"
-_REPLIES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class PlainRules:
@@ -115,6 +114,10 @@ class PlainRules:
         access_key = account.access_key
         if not account.secret.signed(asked.ext, asked.body):
             raise _refused(f"Check signature failed for accessKey={access_key}", "signature")
+        if fault := account.secret.form_fault(asked.row.code, asked.ext, asked.body):
+            raise _refused(
+                f"Check signature failed for accessKey={access_key}: {fault}", "signature"
+            )
         if fault := self._freshness.fault(access_key, asked.ext):
             raise _refused(f"not fresh: {fault} (accessKey={access_key})", "stale", access_key)
         row = asked.row
@@ -129,6 +132,8 @@ class PlainRules:
                 access_key,
             )
         for kind, name in asked.resources():
+            if asked.is_reply(name, self.identity):
+                continue
             _check_permission(account, row, needed, kind, name)
 
     def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
@@ -219,13 +224,13 @@ def _check_permission(
         # Who consumes for a group also sends to its retry topic.
         kind, name, needed = ResourceKind.GROUP, name[len(RETRY_PREFIX) :], SUB
     if kind is ResourceKind.TOPIC:
-        owned = account.topics.get(name, account.default_topic)
+        # What waits in these is everybody's: a default means the topics of users.
+        hidden = needed == SUB and name in WAITING_TOPICS
+        owned = account.topics.get(name, DENY if hidden else account.default_topic)
         listed = name in account.topics
         if needed == PUB and name == _TRACE_TOPIC:
             return
         if needed == ANY and (name in _ROUTED_FOR_ALL or name.endswith(_REPLY_SUFFIX)):
-            return
-        if row.code in _REPLIES and name.endswith(_REPLY_SUFFIX):
             return
     else:
         owned = account.groups.get(name, account.default_group)

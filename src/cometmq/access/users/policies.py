@@ -76,8 +76,10 @@ class _Policy:
                 lengths.setdefault(kind, set()).add(len(name) - 1)
         self._prefix_lengths = {kind: sorted(each, reverse=True) for kind, each in lengths.items()}
 
-    def decide(self, kind: str, name: str, actions: Iterable[Action], ip: str) -> Verdict | None:
-        for resource in self._keys(kind, name):
+    def decide(
+        self, kind: str, name: str, actions: Iterable[Action], ip: str, *, by_name: bool
+    ) -> Verdict | None:
+        for resource in (f"{kind}:{name}",) if by_name else self._keys(kind, name):
             entry = self._by_resource.get(resource)
             if entry is not None and entry.matches(actions, ip):
                 return entry.verdict
@@ -108,13 +110,15 @@ class Policies:
             _Policy(by_type[type_]) for type_ in (CUSTOM, DEFAULT) if type_ in by_type
         ]
 
-    def decide(self, kind: str, name: str, actions: Iterable[Action], ip: str) -> Verdict:
+    def decide(
+        self, kind: str, name: str, actions: Iterable[Action], ip: str, *, by_name: bool = False
+    ) -> Verdict:
         """Judge a request that does one of `actions` with the resource, from the address `ip`.
 
-        `kind` is Topic, Group or Cluster.
+        `kind` is Topic, Group or Cluster. With `by_name` only entries count that name the resource.
         """
         for policy in self._policies:
-            if (verdict := policy.decide(kind, name, actions, ip)) is not None:
+            if (verdict := policy.decide(kind, name, actions, ip, by_name=by_name)) is not None:
                 return verdict
         return _UNMATCHED
 

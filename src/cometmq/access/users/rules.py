@@ -26,7 +26,14 @@ from cometmq.access.credentials import INIT_KEY, INNER_KEY, init_user, inner_cre
 from cometmq.access.freshness import Freshness
 from cometmq.access.rules import Identity
 from cometmq.access.signed import SecretKey
-from cometmq.access.users.book import DISABLE, SUBJECT_PREFIX, SUPER, Book, changes_between
+from cometmq.access.users.book import (
+    DISABLE,
+    MAX_RESOURCE_LENGTH,
+    SUBJECT_PREFIX,
+    SUPER,
+    Book,
+    changes_between,
+)
 from cometmq.access.users.handlers import UserHandlers
 from cometmq.access.users.policies import Policies, Verdict
 from cometmq.access.users.store import UserStore
@@ -186,6 +193,8 @@ class UserRules:
         is_named = False
         for kind, resource in asked.resources():
             is_named = True
+            if asked.is_reply(resource, self._identity) or _is_reply_route(row, resource):
+                continue
             self._check(name, account, asked, kind, resource)
         if not is_named and (row.right in _ADMINISTRATION or _is_of_cluster(row)):
             self._check(name, account, asked, ResourceKind.CLUSTER, self._identity().cluster)
@@ -212,6 +221,8 @@ class UserRules:
             raise _refused(f"User:{name} is disabled.", "unknown")
         if not account.key.signed(asked.ext, asked.body):
             raise _refused(f"check signature failed. (User:{name})", "signature")
+        if fault := account.key.form_fault(asked.row.code, asked.ext, asked.body):
+            raise _refused(f"check signature failed. (User:{name}): {fault}", "signature")
         if fault := self._freshness.fault(name, asked.ext):
             raise _refused(f"not fresh: {fault} (User:{name})", "stale", name)
         return name, account
@@ -231,21 +242,39 @@ class UserRules:
         self, user: str, account: _Account, asked: Asked, kind: ResourceKind, name: str
     ) -> None:
         kind_name, name, actions = _what(asked, kind, name)
-        key = (user, kind_name, name, actions, asked.peer_ip)
+        ip = asked.peer_ip
+        if name in names.WAITING_TOPICS and asked.row.right is Right.SUB:
+            # What waits in these is everybody's: Topic:* means the topics of users.
+            verdict = account.policies.decide(kind_name, name, actions, ip, by_name=True)
+            _refuse_unless(verdict, user, kind_name, name, ip)
+            return
+        key = (user, kind_name, name, actions, ip)
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = account.policies.decide(kind_name, name, actions, asked.peer_ip)
-            if len(self._verdicts) >= MAX_VERDICTS:
-                # Making one anew takes microseconds.
-                self._verdicts.clear()
-            self._verdicts[key] = verdict
-        if not verdict.is_allowed:
-            raise _refused(
-                f"{SUBJECT_PREFIX}{user} has no permission to access {kind_name}:{name} from "
-                f"{asked.peer_ip}, {verdict.why}",
-                "permission",
-                user,
-            )
+            verdict = account.policies.decide(kind_name, name, actions, ip)
+            if len(name) <= MAX_RESOURCE_LENGTH:  # a request may name anything
+                if len(self._verdicts) >= MAX_VERDICTS:
+                    # Making one anew takes microseconds.
+                    self._verdicts.clear()
+                self._verdicts[key] = verdict
+        _refuse_unless(verdict, user, kind_name, name, ip)
+
+
+def _refuse_unless(verdict: Verdict, user: str, kind: str, name: str, ip: str) -> None:
+    if not verdict.is_allowed:
+        raise _refused(
+            f"{SUBJECT_PREFIX}{user} has no permission to access "
+            f"{kind}:{name:.{MAX_RESOURCE_LENGTH}} from {ip}, {verdict.why}",
+            "permission",
+            user,
+        )
+
+
+def _is_reply_route(row: AnyRequestType, topic: str) -> bool:
+    """Say whether who will reply asks for his way; a name server does not know its clusters."""
+    return row.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and topic.endswith(
+        f"_{names.REPLY_TOPIC_POSTFIX}"
+    )
 
 
 def _refused(text: str, reason: str, account: str = "") -> AccessRefusedError:

@@ -7,7 +7,7 @@ the client.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -35,6 +35,7 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.limits import MAX_STATUS_LENGTH, check_limit
 from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table, queue_table
 from cometmq.remoting.connection import Connection
+from cometmq.remoting.credentials import SIGNING_FIELDS
 from cometmq.remoting.dispatch import Handlers
 
 log = structlog.get_logger(__name__)
@@ -224,7 +225,7 @@ class ClientRelay:
         """Return what one member says of itself."""
         header = call.header
         return await self._relay(
-            call.code, ext_of(call), b"", header.consumer_group, header.client_id
+            call.code, _relayed(call), b"", header.consumer_group, header.client_id
         )
 
     async def consume_directly(
@@ -232,7 +233,7 @@ class ClientRelay:
     ) -> RemotingCommand:
         """Have one member's listener consume a stored message, given by its offset id."""
         header = call.header
-        ext = {**ext_of(call), "brokerName": self._config.broker_name}
+        ext = {**_relayed(call), "brokerName": self._config.broker_name}
         topic = self._topics.get(header.topic) if header.topic else None
         if topic is not None:
             ext["topicSysFlag"] = str(topic.topic_sys_flag)
@@ -282,6 +283,15 @@ class ClientRelay:
                 f"invoke consumer <{group}> <{client_id}> Exception: {error}",
             ) from error
         return response(answer.code, answer.remark, ext=answer.ext, body=answer.body)
+
+
+def _relayed(call: Request[Any]) -> dict[str, str]:
+    """Return the ext fields for the client that is asked, without what proves who asks (Java: with it).
+
+    The client may be anybody's. Signatures cover values and neither names nor the code, and the
+    client has chosen its own id: it could make another request of them.
+    """
+    return {name: text for name, text in ext_of(call).items() if name not in SIGNING_FIELDS}
 
 
 async def _status(

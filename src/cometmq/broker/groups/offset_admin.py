@@ -24,6 +24,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.overview_bodies import QueryCorrectionOffsetBody
+from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.slices import run_slices
@@ -47,6 +48,7 @@ class OffsetAdmin:
         self._offsets = parts.offsets
         self._clients = parts.clients
         self._long_answers = parts.long_answers
+        self._handlers = parts.handlers
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
@@ -105,6 +107,11 @@ class OffsetAdmin:
         # In turn like a long answer, because a client may ask for a thousand clones at once.
         async with self._long_answers.turn(connection):
             topics = self._topics_to_clone(header)
+            for topic in topics:
+                # The request may name none, and the one that it names may have white space around it.
+                self._handlers.check_resource(
+                    requests.CLONE_GROUP_OFFSET, connection, call, ResourceKind.TOPIC, topic
+                )
             await run_slices(self._clone(header, topics))
         log.info(
             "offsets cloned on request",

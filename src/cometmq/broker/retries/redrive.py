@@ -78,7 +78,7 @@ class RedriveState(msgspec.Struct, rename="camel"):
     """Holds the state of one redrive. Letters at queue offsets below `next_offset` are dealt with;
     those from `end_offset` on came too late for it. All records that the redrive has put into the
     log below `commit_log_offset` are counted here. `skipped_count` letters of the last run name no
-    topic that exists.
+    topic that exists, or one to which who asked for it may not send.
     """
 
     redrive_id: str
@@ -151,11 +151,14 @@ class Redrives:
         selection: LetterSelection,
         *,
         only_group: bool = False,
+        may_send: Callable[[str], bool] = lambda _topic: True,
     ) -> RedriveState:
         """Send the selected letters of `group` once more; return when they are on disk.
 
         Each letter goes to the topic that it came from, to its first queue if that is still known.
         With `only_group` it goes to the group's retry topic, where no other group sees it.
+        Letters of topics to which no client sends, or this one `may_send` nothing, are skipped: a
+        letter's properties are what its sender wrote.
 
         A call with the same id continues an interrupted redrive, and sends nothing if the redrive
         has finished. Raises Refused for an id that is in use for something else, a group without
@@ -174,7 +177,7 @@ class Redrives:
         try:
             await self._save()
             await self._catch_up(working)
-            await self._run(working)
+            await self._run(working, may_send)
             self._states[redrive_id] = working
             await self._save()
         finally:
@@ -230,7 +233,7 @@ class Redrives:
             if gone and redrive_id not in self._running:
                 del self._states[redrive_id]
 
-    async def _run(self, state: RedriveState) -> None:
+    async def _run(self, state: RedriveState, may_send: Callable[[str], bool]) -> None:
         queue = self._store.queue(names.dlq_topic(state.group), 0)
         if state.only_group:
             self._topics.create_for_group(names.retry_topic(state.group), 1)
@@ -243,7 +246,7 @@ class Redrives:
             if unit is not None and unit.size != PLACEHOLDER_SIZE:
                 record = self._store.stored_record(unit.physical_offset)
             if record is not None:
-                self._deal_with(state, record)
+                self._deal_with(state, record, may_send)
             state.next_offset += 1
             left -= _LETTER_COST
             if record is not None:
@@ -271,11 +274,13 @@ class Redrives:
             except StoreBusyError:
                 await asyncio.sleep(_MENDING_PAUSE_S)
 
-    def _deal_with(self, state: RedriveState, letter: StoredRecord) -> None:
+    def _deal_with(
+        self, state: RedriveState, letter: StoredRecord, may_send: Callable[[str], bool]
+    ) -> None:
         properties = decode_properties(letter.properties)
         if not _selects(state.selection, letter, properties):
             return
-        message = self._message(state, letter, properties)
+        message = self._message(state, letter, properties, may_send)
         if message is None:
             state.skipped_count += 1
             return
@@ -283,11 +288,17 @@ class Redrives:
         state.sent_count += 1
 
     def _message(
-        self, state: RedriveState, letter: StoredRecord, properties: dict[str, str]
+        self,
+        state: RedriveState,
+        letter: StoredRecord,
+        properties: dict[str, str],
+        may_send: Callable[[str], bool],
     ) -> IncomingMessage | None:
         topic = properties.get(p.RETRY_TOPIC)
         config = self._topics.get(topic) if topic is not None else None
         if topic is None or config is None or config.write_queue_nums < 1:
+            return None
+        if not state.only_group and (topic in names.CLOSED_TOPICS or not may_send(topic)):
             return None
         first_queue_id = self._first_queue_id(properties, topic)
         for name in _LEFT_OUT:

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.broker.found_messages import may_send
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.redrive import Redrives, RedriveState
 from cometmq.errors import StoreError
@@ -45,10 +46,12 @@ class RedriveHandlers:
 
     def __init__(self, redrives: Redrives, tasks: TaskOwner) -> None:
         self._redrives = redrives
+        self._handlers = Handlers()
         self._tasks = tasks
         self._runs: dict[str, asyncio.Task[RedriveState]] = {}
 
     def register(self, handlers: Handlers) -> None:
+        self._handlers = handlers
         handlers.register(requests.REDRIVE_DEAD_LETTERS, self.redrive)
 
     async def redrive(
@@ -59,7 +62,7 @@ class RedriveHandlers:
         selection = _selection(bytes(request.frame.body))
         if fault := names.group_fault(header.group):
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-        run = self._run(connection.peer, header, selection)
+        run = self._run(connection, request, selection)
         await asyncio.wait([run], timeout=_ANSWER_AFTER_S)
         state = run.result() if run.done() else self._redrives.get(header.redrive_id)
         assert state is not None, "a redrive that runs has a state"
@@ -75,16 +78,36 @@ class RedriveHandlers:
         return response(ResponseCode.SUCCESS, body=encode_body(report))
 
     def _run(
-        self, peer: str, header: RedriveDeadLettersRequestHeader, selection: LetterSelection
+        self,
+        connection: Connection,
+        request: Request[RedriveDeadLettersRequestHeader],
+        selection: LetterSelection,
     ) -> asyncio.Task[RedriveState]:
+        header = request.header
         redrive_id, group = header.redrive_id, header.group
         run = self._runs.get(redrive_id)
         if run is not None:
             self._redrives.check(redrive_id, group, selection, only_group=header.only_group)
             return run
-        log.info("redrive of dead letters asked for", peer=peer, redrive_id=redrive_id, group=group)
+        log.info(
+            "redrive of dead letters asked for",
+            peer=connection.peer,
+            redrive_id=redrive_id,
+            group=group,
+        )
+
+        @functools.cache
+        def may_send_to(topic: str) -> bool:
+            return may_send(self._handlers, connection, request, topic)
+
         run = self._tasks.spawn(
-            self._redrives.redrive(redrive_id, group, selection, only_group=header.only_group),
+            self._redrives.redrive(
+                redrive_id,
+                group,
+                selection,
+                only_group=header.only_group,
+                may_send=may_send_to,
+            ),
             "redrive",
             log_failure=False,
         )

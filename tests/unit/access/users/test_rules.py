@@ -108,6 +108,12 @@ def send(topic: str = "orders", producer_group: str = "shop", **more: Any) -> As
     return asked(requests.SEND_MESSAGE_V2, requests.SEND_MESSAGE_V2.command(header, b"x"), **more)
 
 
+def reply(topic: str) -> Asked:
+    header = h.SendMessageRequestHeaderV2("shop", topic, "TBW102", 4, 0, 0, 0, 0)
+    row = requests.SEND_REPLY_MESSAGE_V2
+    return asked(row, row.command(header, b"x"))
+
+
 def configuration(**more: Any) -> Asked:
     return asked(
         requests.UPDATE_BROKER_CONFIG,
@@ -140,6 +146,14 @@ async def test_who_sends_is_found_out_first(make: Make) -> None:
         (["Group:billing Sub"], send("%RETRY%other", "billing"), False),
         (["Group:billing Sub"], pull("%RETRY%other"), False),
         (["Topic:* Pub"], send("%RETRY%billing"), False),
+        # What waits for its time is everybody's: only its name opens it.
+        (["* All"], pull("SCHEDULE_TOPIC_XXXX"), False),
+        (["Topic:SCHED* Sub", "Group:* Sub"], pull("SCHEDULE_TOPIC_XXXX"), False),
+        (["Topic:SCHEDULE_TOPIC_XXXX Sub", "Group:* Sub"], pull("SCHEDULE_TOPIC_XXXX"), True),
+        # Whoever is known may answer.
+        ([], reply("c1_REPLY_TOPIC"), True),
+        ([], reply("c2_REPLY_TOPIC"), False),
+        ([], send("c1_REPLY_TOPIC"), False),
         # What changes the server is about its cluster.
         (["Cluster:c1 Update"], configuration(), True),
         (["Cluster:* Update"], configuration(), True),
@@ -191,6 +205,17 @@ async def test_white_lists_open_what_both_have(make: Make) -> None:
     # Nobody knows whose policies to ask.
     assert not is_taken(both, pull(credentials=None))
     assert not is_taken(both, pull())
+
+
+async def test_verdicts_of_names_that_nothing_has_are_not_remembered(make: Make) -> None:
+    rules = await make("Topic:* Pub")
+    assert is_taken(rules, send("a" * 300))
+    assert len(rules._verdicts) == 1
+    assert is_taken(rules, send("a" * 301))
+    assert len(rules._verdicts) == 1
+    with pytest.raises(AccessRefusedError) as raised:
+        rules.check(pull("a" * 100_000))
+    assert len(str(raised.value)) < 1_000
 
 
 async def test_a_verdict_is_remembered_until_something_changes(
