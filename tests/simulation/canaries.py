@@ -52,6 +52,7 @@ from cometmq.model.results import ConsumeResult
 from cometmq.model.sysflag import TRANSACTION_COMMIT
 from cometmq.protocol.replication import FrameReader, encode_report
 from cometmq.replication.master_connection import MasterConnection
+from cometmq.replication.slave_connection import SlaveConnection
 from cometmq.store.index.index_file import IndexFile
 from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
@@ -418,6 +419,8 @@ def go_on_when_diverged(rng: Random) -> Any:
         with (
             patch.object(replication_service, "find_divergence", no_divergence),
             patch.object(ReplicaLog, "_whole", whole),
+            # The master looks, too.
+            patch.object(SlaveConnection, "_begins_record", lambda *_: True),
         ):
             yield
 

@@ -245,8 +245,8 @@ class UserRules:
         ip = asked.peer_ip
         if name in names.WAITING_TOPICS and asked.row.right is Right.SUB:
             # What waits in these is everybody's: Topic:* means the topics of users.
-            verdict = account.policies.decide(kind_name, name, actions, ip, by_name=True)
-            _refuse_unless(verdict, user, kind_name, name, ip)
+            by_name = account.policies.decide(kind_name, name, actions, ip, by_name=True)
+            _refuse_unless(by_name, user, kind_name, name, ip)
             return
         key = (user, kind_name, name, actions, ip)
         verdict = self._verdicts.get(key)
