@@ -259,7 +259,7 @@ async def test_a_fault_in_one_connection_does_not_stop_the_rotation() -> None:
     def fail() -> None:
         raise RuntimeError("a fault of ours")
 
-    line.connection._serve_deferred = fail  # type: ignore[method-assign]
+    line.connection._serve_deferred = fail  # type: ignore[method-assign]  # a fault is what is tested
     for _ in range(20):
         await asyncio.sleep(0)
     assert line.transport.ended == "aborted"
