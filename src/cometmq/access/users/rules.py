@@ -193,7 +193,7 @@ class UserRules:
         is_named = False
         for kind, resource in asked.resources():
             is_named = True
-            if asked.is_reply(resource, self._identity) or _is_reply_route(row, resource):
+            if asked.is_reply(resource, self._identity) or _is_routed_for_all(row, resource):
                 continue
             self._check(name, account, asked, kind, resource)
         if not is_named and (row.right in _ADMINISTRATION or _is_of_cluster(row)):
@@ -245,8 +245,8 @@ class UserRules:
         ip = asked.peer_ip
         if name in names.WAITING_TOPICS and asked.row.right is Right.SUB:
             # What waits in these is everybody's: Topic:* means the topics of users.
-            by_name = account.policies.decide(kind_name, name, actions, ip, by_name=True)
-            _refuse_unless(by_name, user, kind_name, name, ip)
+            named = account.policies.decide(kind_name, name, actions, ip, by_name=True)
+            _refuse_unless(named, user, kind_name, name, ip)
             return
         key = (user, kind_name, name, actions, ip)
         verdict = self._verdicts.get(key)
@@ -270,10 +270,14 @@ def _refuse_unless(verdict: Verdict, user: str, kind: str, name: str, ip: str) -
         )
 
 
-def _is_reply_route(row: AnyRequestType, topic: str) -> bool:
-    """Say whether who will reply asks for his way; a name server does not know its clusters."""
-    return row.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and topic.endswith(
-        f"_{names.REPLY_TOPIC_POSTFIX}"
+def _is_routed_for_all(row: AnyRequestType, topic: str) -> bool:
+    """Say whether a producer asks for a way that every producer may need.
+
+    That is the way of replies (a name server does not know which clusters there are), and of a topic
+    of which it knows none, be it new or without a broker for a moment.
+    """
+    return row.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and (
+        topic == names.AUTO_CREATE_TOPIC or topic.endswith(f"_{names.REPLY_TOPIC_POSTFIX}")
     )
 
 

@@ -114,6 +114,11 @@ def reply(topic: str) -> Asked:
     return asked(row, row.command(header, b"x"))
 
 
+def route(topic: str) -> Asked:
+    row = requests.GET_ROUTEINFO_BY_TOPIC
+    return asked(row, row.command(h.GetRouteInfoRequestHeader(topic)))
+
+
 def configuration(**more: Any) -> Asked:
     return asked(
         requests.UPDATE_BROKER_CONFIG,
@@ -154,6 +159,10 @@ async def test_who_sends_is_found_out_first(make: Make) -> None:
         ([], reply("c1_REPLY_TOPIC"), True),
         ([], reply("c2_REPLY_TOPIC"), False),
         ([], send("c1_REPLY_TOPIC"), False),
+        # A topic without a broker, or to be made, has a producer ask for this one.
+        ([], route("TBW102"), True),
+        ([], route("c9_REPLY_TOPIC"), True),
+        ([], route("orders"), False),
         # What changes the server is about its cluster.
         (["Cluster:c1 Update"], configuration(), True),
         (["Cluster:* Update"], configuration(), True),
