@@ -223,7 +223,7 @@ async def a_long_frame(stage: Stage) -> Answers:
 @case("MAX_HEADER_LENGTH")
 async def a_long_header(stage: Stage) -> Answers:
     peer = await stage.peer()
-    peer.write((2 << 20).to_bytes(4, "big") + ((512 << 10) + 1).to_bytes(4, "big"))
+    peer.write((2 << 20).to_bytes(4, "big") + ((1 << 20) + 1).to_bytes(4, "big"))
     return await refused_by_closing(peer)
 
 

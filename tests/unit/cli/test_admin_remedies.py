@@ -12,7 +12,7 @@ import pytest
 import cometmq.admin
 from cometmq.cli.admin.app import MODULES
 from cometmq.cli.admin.remedies import _SAID, in_commands
-from cometmq.remoting import credentials
+from cometmq.remoting import credentials, tls
 
 ADMIN = Path(cometmq.admin.__file__).parent
 CALL = re.compile(
@@ -45,7 +45,7 @@ def test_no_error_of_a_command_names_a_call(module: Path) -> None:
 
 
 def test_what_is_replaced_is_said_and_names_commands_that_are_there() -> None:
-    modules = (*ADMIN.glob("*.py"), Path(credentials.__file__))
+    modules = (*ADMIN.glob("*.py"), Path(credentials.__file__), Path(tls.__file__))
     said = "\n".join(text for module in modules for text in texts(module))
     known = {name for names in MODULES.values() for name in names}
     for call, command in _SAID:
