@@ -239,6 +239,8 @@ class _HttpConnection(asyncio.Protocol):
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        # Whether the last request that came asks for no body, also if it is refused later.
+        self._is_head = False
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._request: h11.Request | None = None
@@ -364,6 +366,7 @@ class _HttpConnection(asyncio.Protocol):
                         "so ask by GET or HEAD",
                     )
                 request = event
+                self._is_head = event.method == b"HEAD"
             elif isinstance(event, h11.Data):
                 raise HttpRefusal(
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request has a body; send none"
@@ -435,13 +438,12 @@ class _HttpConnection(asyncio.Protocol):
             )
         )
         pieces = [head or b""]
-        # h11 leaves the body out where the request was HEAD.
-        is_head = self._request is not None and self._request.method == b"HEAD"
-        if answer.body and not is_head:
+        # h11 refuses a body where the request was HEAD.
+        if answer.body and not self._is_head:
             # h11 passes on whatever has a length.
             data = h11.Data(data=cast("bytes", answer.body))
             pieces += protocol.send_with_data_passthrough(data) or []
-        if not is_head:
+        if not self._is_head:
             pieces.append(protocol.send(h11.EndOfMessage()) or b"")
         else:
             protocol.send(h11.EndOfMessage())

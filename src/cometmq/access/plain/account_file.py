@@ -125,6 +125,8 @@ def _check_shape(text: str) -> None:
             raise _FaultError(
                 event.start_mark.line + 1, "anchors and aliases are not read; write the value again"
             )
+        if getattr(event, "tag", None):
+            raise _FaultError(event.start_mark.line + 1, "tags are not read; write a plain value")
         if isinstance(event, _OPENING):
             depth += 1
             if depth > _MOST_NESTED:
