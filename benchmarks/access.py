@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import statistics
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             table.add_row(*line)
         console.print(table)
     if not (options.quick or options.no_write):
-        _write(found, settings, tables)
+        report.write_rounds("access", (BEGIN, END), found, settings, tables)
     measurements = [each for row in found.values() for case in row.values() for each in case]
     return 0 if all(each.trustworthy for each in measurements) else 1
 
@@ -262,22 +261,6 @@ def _cpu_us(each: Sequence[Measurement]) -> float:
 def _latency_ms(each: Sequence[Measurement], percentile: str) -> str:
     values: list[float] = [getattr(one.load, f"latency_{percentile}_us") or 0.0 for one in each]
     return f"{statistics.median(values) / 1e3:.2f}"
-
-
-def _write(
-    found: dict[str, dict[str, list[Measurement]]], settings: dict[str, str], tables: list[Cells]
-) -> None:
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    results = HERE / "results" / f"access-{stamp}.json"
-    results.parent.mkdir(exist_ok=True)
-    raw = {
-        row: {name: [asdict(one) for one in each] for name, each in by_case.items()}
-        for row, by_case in found.items()
-    }
-    results.write_text(json.dumps({"settings": settings, "rounds": raw}, indent=1) + "\n")
-    text = "\n\n".join(report.markdown(table) for table in tables)
-    source = f"Raw figures of every round: `results/{results.name}`."
-    report.rewrite_section(HERE / "README.md", BEGIN, END, f"{text}\n\n{source}")
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
-import json
 import os
 import statistics
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             table.add_row(*line)
         console.print(table)
     if not (options.quick or options.no_write):
-        _write(rounds, settings, tables)
+        report.write_rounds("processes", (BEGIN, END), rounds, settings, tables)
     faults = [each.faults for row in rounds.values() for peer in row.values() for each in peer]
     return 1 if any(faults) else 0
 
@@ -229,22 +227,6 @@ def cells(rounds: dict[str, dict[str, list[Round]]]) -> Cells:
 def _median(each: list[Round], figure: str) -> float:
     values: list[float] = [getattr(one, figure) for one in each]
     return statistics.median(values)
-
-
-def _write(
-    rounds: dict[str, dict[str, list[Round]]], settings: dict[str, str], tables: list[Cells]
-) -> None:
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    results = HERE / "results" / f"processes-{stamp}.json"
-    results.parent.mkdir(exist_ok=True)
-    raw = {
-        row: {label: [asdict(one) for one in each] for label, each in by_peer.items()}
-        for row, by_peer in rounds.items()
-    }
-    results.write_text(json.dumps({"settings": settings, "rounds": raw}, indent=1) + "\n")
-    text = "\n\n".join(report.markdown(table) for table in tables)
-    source = f"Raw figures of every round: `results/{results.name}`."
-    report.rewrite_section(HERE / "README.md", BEGIN, END, f"{text}\n\n{source}")
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:

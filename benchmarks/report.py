@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from _typeshed import DataclassInstance
     from rich.console import Console
 
     from benchmarks.load import LoadResult
@@ -198,6 +199,30 @@ def rewrite_section(readme: Path, begin: str, end: str, text: str) -> None:
     assert begin_found, f"{readme} lost its begin marker"
     assert end_found, f"{readme} lost its end marker"
     readme.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+
+
+def write_rounds(
+    name: str,
+    marks: tuple[str, str],
+    rounds: Mapping[str, Mapping[str, Sequence[DataclassInstance]]],
+    settings: Mapping[str, str],
+    tables: Sequence[Cells],
+) -> None:
+    """Keep every round of a comparison, by row and by who was measured, and put its tables between
+    two marker lines of README.md.
+    """
+    here = Path(__file__).parent
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    results = here / "results" / f"{name}-{stamp}.json"
+    results.parent.mkdir(exist_ok=True)
+    raw = {
+        row: {who: [asdict(one) for one in each] for who, each in by_who.items()}
+        for row, by_who in rounds.items()
+    }
+    results.write_text(json.dumps({"settings": settings, "rounds": raw}, indent=1) + "\n")
+    text = "\n\n".join(markdown(table) for table in tables)
+    source = f"Raw figures of every round: `results/{results.name}`."
+    rewrite_section(here / "README.md", *marks, f"{text}\n\n{source}")
 
 
 def _all_cells(result: Report) -> tuple[Cells, ...]:

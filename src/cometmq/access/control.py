@@ -13,9 +13,9 @@ from cometmq.access.asked import Asked
 from cometmq.access.refusals import Refusals
 from cometmq.access.rules import Rules
 from cometmq.errors import AccessRefusedError, CometMQError
-from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
+from cometmq.remoting.access import not_taken
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handler
 from cometmq.runtime import metric_catalogue
@@ -80,8 +80,5 @@ class AccessControl:
         why: str = "",
         remedy: str = "",
     ) -> CometMQError:
-        return CometMQError(
-            f"request code {request_type.code} ({request_type.name}) is not taken from "
-            f"{connection.peer}: {why or 'it is for administrators'}. {remedy}".rstrip(". "),
-            code=ResponseCode.NO_PERMISSION,
-        )
+        reason = why or "it is for administrators"
+        return not_taken(connection, request_type, f"{reason}. {remedy}" if remedy else reason)

@@ -117,8 +117,13 @@ class AdminAccess:
             f"Send it from the server's own machine, or add {connection.peer_ip} to {KEY} in the "
             "server's configuration and restart it"
         )
-        return CometMQError(
-            f"request code {request_type.code} ({request_type.name}) is not taken from "
-            f"{connection.peer}: {reason}. {remedy}",
-            code=ResponseCode.NO_PERMISSION,
-        )
+        return not_taken(connection, request_type, f"{reason}. {remedy}")
+
+
+def not_taken(connection: Connection, request_type: AnyRequestType, why: str) -> CometMQError:
+    """Return the error for a request that this peer may not send."""
+    return CometMQError(
+        f"request code {request_type.code} ({request_type.name}) is not taken from "
+        f"{connection.peer}: {why}",
+        code=ResponseCode.NO_PERMISSION,
+    )
