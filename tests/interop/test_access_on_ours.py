@@ -27,6 +27,7 @@ from tests.interop.clients import (
 )
 from tests.interop.conftest import need
 from tests.interop.mqadmin.runner import MqAdmin, Printed
+from tests.interop.peers import PeerError
 from tests.waits import eventually
 
 from cometmq import Credentials
@@ -83,14 +84,15 @@ class Servers(NamedTuple):
             self._post(server, CREATE_USER, {"username": who.access_key}, user)
             self._post(server, CREATE_ACL, {"subject": subject}, _policies(subject, allowed))
 
-    def change_account(self, who: Credentials) -> None:
-        """Let an account in that may use nothing yet."""
+    def change_account(self, who: Credentials, *, allowed: bool) -> None:
+        """Let an account in, or take back what it may do; return when both servers do so."""
         if self.guarded.acl == 1:
-            self._put_account_1(who, allowed=True)
-            return
-        subject = f"User:{who.access_key}"
-        for server in SERVERS:
-            self._post(server, UPDATE_ACL, {"subject": subject}, _policies(subject, True))
+            self._put_account_1(who, allowed=allowed)
+        else:
+            subject = f"User:{who.access_key}"
+            for server in SERVERS:
+                self._post(server, UPDATE_ACL, {"subject": subject}, _policies(subject, allowed))
+        eventually(lambda: _knows(self, who) == (allowed, allowed))
 
     def _post(self, server: str, code: int, ext: dict[str, str], value: Any) -> None:
         self.as_owner(server, code, ext, json.dumps(value).encode())
@@ -144,7 +146,7 @@ def _servers(acl: int, home: Path) -> Iterator[Servers]:
         made.make_topic(DENIED_TOPIC)
         if acl == 2:
             made.put_account(APP, allowed=True)
-        eventually(lambda: _knows(made, APP))
+        eventually(lambda: all(_knows(made, APP)))
         yield made
 
 
@@ -176,12 +178,12 @@ def servers(request: pytest.FixtureRequest) -> Servers:
     return made
 
 
-def _knows(servers: Servers, who: Credentials) -> bool:
-    """Whether both servers let the account in."""
+def _knows(servers: Servers, who: Credentials) -> tuple[bool, bool]:
+    """Whether the name server lets the account in, and whether the broker does."""
     question = Question("app", 105, signed({"topic": "any"}, b"", who), b"")
     [(_, told)] = ask_all(servers.guarded.address("namesrv"), [question])
     [(_, at_broker)] = ask_all(servers.guarded.address("broker"), [_of_group(who)])
-    return told.code == 17 and at_broker.code not in (1, 16)
+    return told.code == 17, at_broker.code not in (1, 16)
 
 
 def _of_group(who: Credentials) -> Question:
@@ -339,26 +341,33 @@ def test_whoever_is_let_in_later_needs_no_restart(
     topic = fresh("topic")
     servers.make_topic(topic)
     late = Credentials("late-account", "secret-of-late")
-    servers.put_account(late, allowed=False)
+    servers.put_account(late, allowed=True)
+    eventually(lambda: all(_knows(servers, late)))
     base = {**servers.options(late), "topic": topic}
     programs = [JAVA5, OURS]
-    for program in programs:
-        events = program.run("produce", **base, count=1, may_fail=True)
-        assert re.search(NOT_ALLOWED[program.label] + "|AccessDenied", _error(events)), events
     with ExitStack() as stack:
-        waiting: list[RunningClient] = [
-            stack.enter_context(
-                program.start("consume", **base, group=fresh(program.label), until_stdin=True)
-            )
-            for program in programs
-        ]
-        for consumer in waiting:
+
+        def consuming(program: ClientProgram, name: str) -> RunningClient:
+            group = fresh(f"{program.label}-{name}")
+            running = program.start("consume", **base, group=group, until_stdin=True)
+            return stack.enter_context(running)
+
+        ran_before = [consuming(program, "before") for program in programs]
+        for consumer in ran_before:
             consumer.wait_started()
-        servers.change_account(late)
-        eventually(lambda: _knows(servers, late))
+        servers.change_account(late, allowed=False)
+        for program in programs:
+            events = program.run("produce", **base, count=1, may_fail=True)
+            assert re.search(NOT_ALLOWED[program.label] + "|AccessDenied", _error(events)), events
+        # Java's consumer starts and waits for its rights; ours says at its start that it has none.
+        waiting = consuming(JAVA5, "late")
+        waiting.wait_started()
+        with pytest.raises(PeerError, match=r"AccessDeniedError: .*late-account"):
+            consuming(OURS, "late").wait_started()
+        servers.change_account(late, allowed=True)
         for number, program in enumerate(programs):
             program.produce(**base, count=COUNT, first=number * COUNT)
-        for consumer in waiting:
+        for consumer in [*ran_before, waiting]:
             messages = consumer.wait_messages(len(programs) * COUNT)
             indexes = {int(event["properties"]["index"]) for event in messages}
             assert indexes == set(range(len(programs) * COUNT))
