@@ -42,6 +42,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("dev", "dev"),
     "namesrv": ("namesrv", "namesrv"),
     "broker": ("broker", "broker"),
+    "console": ("console", "app"),
     "doctor": ("doctor", "doctor"),
     "probe": ("doctor", "probe"),
     "pipeline": ("pipeline", "pipeline"),

@@ -1,0 +1,119 @@
+"""Holds who may log in to the console, as what, and checks their passwords."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from cometmq.errors import ConfigError
+from cometmq.runtime.randomness import secret_bytes
+
+# The cost of a guess: about 50 ms and 16 MiB (RFC 7914, as OWASP's sheet on passwords advises).
+_N, _R, _P = 2**14, 8, 1
+_SALT_BYTES: Final = 16
+_GENERATED_BYTES: Final = 12
+MAX_PASSWORD: Final = 1024
+
+
+class Role(Enum):
+    """What an account may do: look at everything, or change it, too."""
+
+    READER = "reader"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    name: str
+    role: Role
+
+
+def generated_password() -> str:
+    """Return a password that nobody can guess, in letters that can be typed."""
+    return base64.b32encode(secret_bytes(_GENERATED_BYTES)).decode().rstrip("=").lower()
+
+
+def hashed(password: str) -> str:
+    """Return what an accounts file holds in place of a password. It takes about 50 ms."""
+    salt = secret_bytes(_SALT_BYTES)
+    return f"scrypt:{salt.hex()}:{_derived(password, salt).hex()}"
+
+
+class Accounts:
+    """Holds the accounts of a console.
+
+    `verify` may be called from any thread; it takes as long for a name that is not there.
+    """
+
+    def __init__(self, accounts: Iterable[tuple[Account, str]]) -> None:
+        self._accounts = {account.name: (account, stored) for account, stored in accounts}
+        # Compared with when the name is unknown, so that the time does not tell names.
+        self._nobody = hashed(generated_password())
+
+    def verify(self, name: str, password: str) -> Account | None:
+        """Return the account, or None if the name or the password is wrong. It takes about 50 ms."""
+        account, stored = self._accounts.get(name, (None, self._nobody))
+        _, salt, expected = stored.split(":")
+        given = _derived(password[:MAX_PASSWORD], bytes.fromhex(salt))
+        return account if hmac.compare_digest(given, bytes.fromhex(expected)) else None
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+
+def made_accounts() -> tuple[Accounts, dict[str, str]]:
+    """Return an operator and a reader with passwords of their own, and these passwords by name."""
+    passwords = {role.value: generated_password() for role in (Role.OPERATOR, Role.READER)}
+    accounts = [(Account(role.value, role), hashed(passwords[role.value])) for role in Role]
+    return Accounts(accounts), passwords
+
+
+def load_accounts(path: Path) -> Accounts:
+    """Read an accounts file: a JSON list of objects with name, role and password.
+
+    The password is what `cometmq console password` prints. Raises ConfigError that names the fault.
+    """
+    try:
+        entries = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read the accounts of the console: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {error}") from error
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"{path} must be a JSON list with one account or more")
+    return Accounts(_account(path, number, entry) for number, entry in enumerate(entries, 1))
+
+
+def _account(path: Path, number: int, entry: object) -> tuple[Account, str]:
+    where = f"{path}, account {number}"
+    if not isinstance(entry, dict) or set(entry) != {"name", "role", "password"}:
+        raise ConfigError(f"{where}: must be an object with name, role and password")
+    if not all(isinstance(value, str) and value for value in entry.values()):
+        raise ConfigError(f"{where}: name, role and password must be texts")
+    try:
+        role = Role(entry["role"])
+    except ValueError as error:
+        raise ConfigError(
+            f"{where}: role {entry['role']!r} is neither reader nor operator"
+        ) from error
+    try:
+        scheme, salt, digest = entry["password"].split(":")
+        usable = (
+            scheme == "scrypt" and len(bytes.fromhex(salt)) > 0 and len(bytes.fromhex(digest)) == 64
+        )
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{where}: the password must be what `cometmq console password` prints")
+    return Account(entry["name"], role), entry["password"]
+
+
+def _derived(password: str, salt: bytes) -> bytes:
+    return hashlib.scrypt(password.encode(), salt=salt, n=_N, r=_R, p=_P)

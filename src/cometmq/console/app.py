@@ -1,0 +1,65 @@
+"""Assembles the pages into an application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+
+from cometmq.console import live
+from cometmq.console.guard import Guard
+from cometmq.console.pages import login, overview, topics
+from cometmq.console.rendering import HERE, render
+from cometmq.errors import CometMQError
+
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
+
+PAGES: Final = (login, live, overview, topics)
+
+
+def create_app(console: Console) -> Starlette:
+    """Return the application of a console that is started."""
+    routes: list[BaseRoute] = [
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+        *(route for module in PAGES for route in module.routes.routes),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, console=console)],
+        exception_handlers={
+            CometMQError: _cluster_failed,
+            HTTPException: _refused,
+            404: _refused,
+            500: _failed,
+        },
+    )
+    app.state.console = console
+    return app
+
+
+async def _cluster_failed(request: Request, error: Exception) -> Response:
+    return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    titles = {403: "This is not allowed", 404: "There is no such page"}
+    title = titles.get(error.status_code, "The console cannot do this")
+    return _error(request, error.status_code, title, error.detail)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    del error  # it is in the log
+    return _error(request, 500, "The console has failed", "The reason is in the console's log.")
+
+
+def _error(request: Request, status: int, title: str, why: str) -> Response:
+    values: dict[str, Any] = {"title": title, "why": why, "status": status}
+    return render(request, "error.html", values, status=status)

@@ -1,0 +1,58 @@
+"""Holds the options of the console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cometmq.console.accounts import Accounts
+from cometmq.errors import ConfigError
+from cometmq.runtime.addresses import is_loopback
+
+if TYPE_CHECKING:
+    from cometmq.admin.client import AdminClient
+
+# That of RocketMQ's dashboard.
+PORT: Final = 8080
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleConfig:
+    """What the console serves, where, and to whom.
+
+    `admin` is an administration client that has not been entered yet; the console enters it on its
+    own loop and leaves it. `accounts` None asks nobody to log in: whoever reaches the port is an
+    operator. `root` is the directory of the audit log. `hosts` are further names by which browsers
+    may call the console, such as that of a proxy. `reports` is a directory with the reports that
+    pipelines have written.
+
+    Raises ConfigError for an open console that other machines reach, unless `open_to_all`.
+    """
+
+    admin: AdminClient
+    root: Path
+    accounts: Accounts | None
+    host: str = "127.0.0.1"
+    port: int = PORT
+    hosts: tuple[str, ...] = ()
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    reports: Path | None = None
+    open_to_all: bool = False
+    # Ends a session that has not been used for so long, and any session after so long.
+    idle_s: float = field(default=30 * 60.0)
+    session_s: float = field(default=12 * 60 * 60.0)
+
+    def __post_init__(self) -> None:
+        if self.accounts is None and not is_loopback(self.host) and not self.open_to_all:
+            raise ConfigError(
+                f"the console would serve other machines on {self.host} without a login; keep the "
+                "login, listen on 127.0.0.1, or say --open to let everybody act on the cluster"
+            )
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise ConfigError("TLS needs both a certificate and its key: give both or neither")
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.certificate is None else "https"

@@ -1,0 +1,97 @@
+"""Logs in and out, and keeps the choices of a browser: language and theme."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from cometmq.console.logins import TooManyLoginsError
+from cometmq.console.rendering import (
+    LANGUAGE_COOKIE,
+    LANGUAGES,
+    THEME_COOKIE,
+    THEMES,
+    language_of,
+    render,
+    translated,
+)
+from cometmq.console.routes import Routes, checked_form, console_of, read_form
+
+routes: Final = Routes()
+_YEAR_S: Final = 365 * 24 * 60 * 60
+
+
+@routes.page("/healthz")
+async def healthz(request: Request) -> Response:
+    """Say that the console serves."""
+    del request  # everybody gets the same answer
+    return PlainTextResponse("ok\n")
+
+
+@routes.page("/login")
+async def show(request: Request) -> Response:
+    """Show the form, or go on if the browser is logged in."""
+    if request.state.session is not None:
+        return RedirectResponse(_next(request.query_params.get("next", "/")), 303)
+    return render(request, "login.html", {"wrong": "", "name": ""})
+
+
+async def _login(request: Request) -> Response:
+    console = console_of(request)
+    form = await read_form(request)
+    name, address = form.get("name", ""), request.client.host if request.client else ""
+    try:
+        account = await console.logins.check(name, form.get("password", ""), address)
+    except TooManyLoginsError as error:
+        return render(request, "login.html", {"wrong": str(error), "name": name}, status=429)
+    if account is None:
+        await console.audit.write(name, "", address, "log in", "", "refused")
+        wrong = translated(language_of(request), "The name or the password is wrong.")
+        return render(request, "login.html", {"wrong": wrong, "name": name}, status=401)
+    await console.audit.write(name, account.role.value, address, "log in", "", "done")
+    answer = RedirectResponse(_next(request.query_params.get("next", "/")), 303)
+    console.give_cookie(answer, console.sessions.begin(account))
+    return answer
+
+
+async def _logout(request: Request) -> Response:
+    await checked_form(request)
+    console, account = console_of(request), request.state.session.account
+    address = request.client.host if request.client else ""
+    console.sessions.end(request.cookies.get(console.cookie_name, ""))
+    await console.audit.write(account.name, account.role.value, address, "log out", "", "done")
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(console.cookie_name)
+    return answer
+
+
+async def _choose(request: Request) -> Response:
+    """Keep a language or a theme for this browser; any reader may."""
+    form = await checked_form(request)
+    answer = RedirectResponse(_next(form.get("next", "/")), 303)
+    for cookie, value, known in (
+        (LANGUAGE_COOKIE, form.get("language"), tuple(LANGUAGES)),
+        (THEME_COOKIE, form.get("theme"), THEMES),
+    ):
+        if value in known:
+            answer.set_cookie(cookie, value, max_age=_YEAR_S, httponly=True, samesite="lax")
+    return answer
+
+
+def _next(path: str) -> str:
+    """Return where to go on: a page of this console, never another site."""
+    parts = urlsplit(path)
+    if parts.scheme or parts.netloc or not path.startswith("/") or path[1:2] in ("/", "\\"):
+        return "/"
+    return path
+
+
+routes.routes += [
+    Route("/login", _login, methods=["POST"]),
+    Route("/logout", _logout, methods=["POST"]),
+    Route("/choices", _choose, methods=["POST"]),
+]

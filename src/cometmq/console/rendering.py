@@ -1,0 +1,178 @@
+"""Renders pages: the templates, what they may call, and the two languages.
+
+All values are escaped. Templates have no inline script or style, because the content security policy
+of the console refuses both; sizes are drawn by `<meter>`, `<progress>` and SVG.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import jinja2
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from cometmq._version import __version__
+
+HERE: Final = Path(__file__).parent
+LANGUAGES: Final = {"en": "English", "zh": "中文"}
+LANGUAGE_COOKIE: Final = "cometmq-language"
+THEME_COOKIE: Final = "cometmq-theme"
+THEMES: Final = ("auto", "light", "dark")
+# The pages in the menu: path, name, and the key that opens it after "g".
+MENU: Final = (
+    ("/", "Overview", "o"),
+    ("/brokers", "Brokers", "b"),
+    ("/topics", "Topics", "t"),
+    ("/groups", "Groups", "c"),
+    ("/producers", "Producers", "p"),
+    ("/messages", "Messages", "m"),
+    ("/letters", "Dead letters", "d"),
+    ("/delayed", "Delayed", "y"),
+    ("/transactions", "Transactions", "x"),
+    ("/trace", "Trace", "r"),
+    ("/why", "Why?", "w"),
+    ("/reports", "Reports", "s"),
+    ("/audit", "Audit log", "a"),
+)
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def language_of(request: Request) -> str:
+    """Return the language that the user has chosen, else the first one known of the browser's."""
+    chosen = request.cookies.get(LANGUAGE_COOKIE, "")
+    if chosen in LANGUAGES:
+        return chosen
+    for wanted in request.headers.get("accept-language", "").split(",")[:10]:
+        short = wanted.strip()[:2].lower()
+        if short in LANGUAGES:
+            return short
+    return "en"
+
+
+def translated(language: str, text: str, values: Mapping[str, Any] | None = None) -> str:
+    """Return a text of the console in a language; a text that the catalogue lacks stays English.
+
+    `values` fill its places, written as in `%(name)s`.
+    """
+    found = _catalogue(language).get(text, text)
+    return found % values if values else found
+
+
+@cache
+def _catalogue(language: str) -> dict[str, str]:
+    if language == "en":
+        return {}
+    texts: dict[str, str] = json.loads((HERE / "locales" / f"{language}.json").read_text("utf-8"))
+    return texts
+
+
+@jinja2.pass_context
+def _translate(context: jinja2.runtime.Context, text: str, **values: Any) -> str:
+    return translated(context["language"], text, values)
+
+
+def url(path: str, **query: object) -> str:
+    """Return the address of a page; None and empty values are left out."""
+    given = [(name, str(value)) for name, value in query.items() if value not in (None, "")]
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+@jinja2.pass_context
+def _here(context: jinja2.runtime.Context, **changes: object) -> str:
+    """Return the address of this page with some of its values changed."""
+    request: Request = context["request"]
+    return url(request.url.path, **{**dict(request.query_params), **changes})
+
+
+def number(value: float | None) -> str:
+    """Return a number with thin groups of digits, a dash for None."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.1f}"
+
+
+def size(count: float | None) -> str:
+    """Return a number of bytes, such as 1.5 MiB."""
+    if count is None:
+        return "–"
+    value = float(count)
+    for unit in _UNITS:
+        if abs(value) < 1024 or unit == _UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("the last unit takes all")
+
+
+def duration(ms: float | None) -> str:
+    """Return a time span by its two largest units, such as 3 min 20 s."""
+    if ms is None:
+        return "–"
+    if ms < 1000:
+        return f"{max(ms, 0):.0f} ms"
+    seconds = int(ms // 1000)
+    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min")]
+    parts.append((seconds % 60, "s"))
+    first = next((index for index, (value, _) in enumerate(parts) if value), 3)
+    return " ".join(f"{value} {unit}" for value, unit in parts[first : first + 2] if value)
+
+
+def moment(ms: float | None) -> Markup:
+    """Return a time as an element: UTC as text, shown in the browser's own time zone."""
+    if not ms or ms < 0:
+        return Markup("–")
+    try:
+        when = datetime.fromtimestamp(ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return Markup("{} ms").format(ms)
+    iso = when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    shown = when.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, iso, shown)
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Return the environment of all templates. An unknown name in a template is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals.update(
+        _=_translate, url=url, here=_here, menu=MENU, languages=LANGUAGES, version=__version__
+    )
+    made.filters.update(number=number, size=size, duration=duration, moment=moment)
+    return made
+
+
+def render(
+    request: Request, template: str, values: Mapping[str, Any] | None = None, *, status: int = 200
+) -> HTMLResponse:
+    """Return a page. Its session's notes are shown once."""
+    session = request.state.session
+    language = language_of(request)
+    theme = request.cookies.get(THEME_COOKIE, "auto")
+    # A page that refreshes itself swaps only its live part, which has no notes.
+    whole = "hx-request" not in request.headers
+    text = (
+        environment()
+        .get_template(template)
+        .render(
+            request=request,
+            session=session,
+            notes=session.take_notes() if session is not None and whole else [],
+            language=language,
+            theme=theme if theme in THEMES else "auto",
+            **(values or {}),
+        )
+    )
+    return HTMLResponse(text, status)

@@ -1,0 +1,175 @@
+"""Registers pages and actions, and carries actions out.
+
+A page answers GET and changes nothing; readers may see it. An action answers POST, only operators may
+do it, and this module does what all actions need: the form's token, the preview and typed
+confirmation of what destroys, and the audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from cometmq.console.rendering import render
+from cometmq.console.sessions import Note
+from cometmq.errors import CometMQError, ServersFailedError
+
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
+
+MAX_FORM_BYTES: Final = 1024 * 1024
+MAX_FORM_FIELDS: Final = 2000
+MAX_WHY: Final = 500
+Form = Mapping[str, str]
+Page = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Is what a form asks for, checked but not done yet.
+
+    `what` names it in the audit log ("delete topic"); `target` is what it is done to, and what must be
+    typed to confirm it if `preview` says, in sentences, what it destroys. `perform` does it and may
+    return an `Outcome`. The browser then goes to `back`.
+    """
+
+    what: str
+    target: str
+    perform: Callable[[], Awaitable[Outcome | None]]
+    back: str
+    preview: Sequence[str] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Is what an action has done: a sentence, and a line for each server or message.
+
+    `failed` says that a part of it failed.
+    """
+
+    text: str
+    lines: Sequence[str] = ()
+    failed: bool = False
+
+
+Handler = Callable[[Request, Form], Awaitable[Action]]
+
+
+def console_of(request: Request) -> Console:
+    """Return the console that serves a request."""
+    found: Console = request.app.state.console
+    return found
+
+
+class Routes:
+    """Collects the pages and actions of a module."""
+
+    def __init__(self) -> None:
+        self.routes: list[Route] = []
+
+    def page(self, path: str) -> Callable[[Page], Page]:
+        """Have a function answer GET at `path`, for whoever is logged in."""
+
+        def register(page: Page) -> Page:
+            self.routes.append(Route(path, page, methods=["GET"]))
+            return page
+
+        return register
+
+    def action(self, path: str) -> Callable[[Handler], Handler]:
+        """Have a function turn a form that is posted to `path` into an action, for operators."""
+
+        def register(handler: Handler) -> Handler:
+            async def endpoint(request: Request) -> Response:
+                return await _act(request, handler)
+
+            self.routes.append(Route(path, endpoint, methods=["POST"]))
+            return handler
+
+        return register
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a posted form; of several with one name all values, joined by newlines.
+
+    Raises HTTPException for a body that is too large or no form.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "the body must be a form (application/x-www-form-urlencoded)")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_FORM_BYTES:
+            raise HTTPException(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
+    try:
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS, errors="strict"
+        )
+    except ValueError as error:
+        raise HTTPException(400, f"the form cannot be read: {error}") from error
+    fields: dict[str, str] = {}
+    for name, value in pairs:
+        fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+    return fields
+
+
+async def checked_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form that carries the session's token; 403 without it."""
+    form = await read_form(request)
+    session = request.state.session
+    token = form.pop("csrf", "") or request.headers.get("x-csrf-token", "")
+    if session is None or not session.accepts(token):
+        raise HTTPException(403, "the form has no valid token: load the page again and repeat it")
+    return form
+
+
+async def _act(request: Request, handler: Handler) -> Response:
+    form = await checked_form(request)
+    console, session = console_of(request), request.state.session
+    address = request.client.host if request.client else ""
+    who, role = session.account.name, session.account.role.value
+    if not session.is_operator:
+        await console.audit.write(who, role, address, request.url.path, "", "refused")
+        raise HTTPException(403, "only operators may do this; your account is a reader")
+    why, confirmed = form.pop("why", "").strip(), form.pop("confirm", None)
+    if len(why) > MAX_WHY:
+        raise HTTPException(400, f"the reason has {len(why)} characters; {MAX_WHY} are allowed")
+    action = await handler(request, form)
+    if action.preview is not None and confirmed != action.target:
+        asked = {"action": action, "form": form, "why": why, "wrong": confirmed}
+        return render(request, "confirm.html", asked, status=200 if confirmed is None else 422)
+
+    async def write(outcome: str, said: str = "") -> None:
+        await console.audit.write(
+            who, role, address, action.what, action.target, outcome,
+            why=why, said=said, details=action.details,
+        )  # fmt: skip
+
+    await write("begun")
+    try:
+        outcome = await action.perform() or Outcome("")
+    except ServersFailedError as error:
+        lines = [f"{server}: {reason}" for server, reason in error.errors.items()]
+        await write("failed", str(error))
+        session.note(Note(f"{action.what} {action.target}: {error}", failed=True, lines=lines))
+    except CometMQError as error:
+        await write("failed", str(error))
+        session.note(Note(f"{action.what} {action.target}: {error}", failed=True))
+    except BaseException:
+        await write("failed", "the console failed, or the browser went away; see its log")
+        raise
+    else:
+        await write("failed" if outcome.failed else "done", outcome.text)
+        text = f"{action.what} {action.target}: {outcome.text or 'done'}"
+        session.note(Note(text, failed=outcome.failed, lines=list(outcome.lines)))
+    console.recent.forget()
+    return RedirectResponse(action.back, 303)

@@ -1,0 +1,109 @@
+"""Serves a console with uvicorn, on a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+
+from cometmq.console.app import create_app
+from cometmq.console.config import ConsoleConfig
+from cometmq.console.state import Console
+from cometmq.errors import ConfigError
+from cometmq.runtime.addresses import join_address
+from cometmq.runtime.arrivals import bound_sockets
+from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.tasks import TaskOwner
+
+MAX_CONNECTIONS: Final = 1000
+MAX_HEADER_BYTES: Final = 32 * 1024
+_END_S: Final = 3
+
+
+class ConsoleServer:
+    """Serves a console between `start` and `close`. For the loop's thread only."""
+
+    def __init__(self, config: ConsoleConfig) -> None:
+        self._config = config
+        self._tasks = TaskOwner("console-server")
+        self._console: Console | None = None
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.port = config.port
+
+    @property
+    def url(self) -> str:
+        """The address for browsers."""
+        return f"{self._config.scheme}://{join_address(self._config.host, self.port)}"
+
+    async def start(self) -> None:
+        """Listen, and return when the console answers. Raises ConfigError."""
+        config = self._config
+        try:
+            sockets = await bound_sockets(config.host, config.port)
+        except OSError as error:
+            address = join_address(config.host, config.port)
+            raise ConfigError(
+                f"the console cannot listen on {address}: {error.strerror or error}; choose another port"
+            ) from error
+        self.port = int(sockets[0].getsockname()[1])
+        console = Console(config, SYSTEM_CLOCK, self.port)
+        try:
+            await console.start()
+        except OSError as error:
+            for sock in sockets:
+                sock.close()
+            raise ConfigError(f"the console cannot use {config.root}: {error}") from error
+        self._console = console
+        self._server = _Server(
+            uvicorn.Config(
+                create_app(console),
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=MAX_CONNECTIONS,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+                timeout_graceful_shutdown=_END_S,
+                ssl_certfile=config.certificate,
+                ssl_keyfile=config.certificate_key,
+            )
+        )
+        self._serving = self._tasks.spawn(self._server.serve(sockets), "serve")
+        await self._server.ready.wait()
+
+    async def close(self) -> None:
+        """Stop listening, end the pages that are open. Idempotent."""
+        server, console, serving = self._server, self._console, self._serving
+        self._server = self._console = self._serving = None
+        if console is not None:
+            console.end_streams()
+        if server is not None and serving is not None:
+            server.should_exit = True
+            await serving
+        if console is not None:
+            await console.close()
+        await self._tasks.close()
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens, and leaves signals to the process that runs the console."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,46 @@
+"""One cluster and one console serve all modules of the directory; each test uses names of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+from tests.console.running import Served, Visitor, chromium, running_console
+
+from cometmq import AdminClient
+from cometmq.testing import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def admin(cluster: Cluster) -> Iterator[AdminClient]:
+    with AdminClient(cluster.namesrv) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def served(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with running_console(cluster.namesrv, tmp_path_factory.mktemp("console")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def operator(served: Served) -> Visitor:
+    return Visitor(served)
+
+
+@pytest.fixture(scope="session")
+def reader(served: Served) -> Visitor:
+    return Visitor(served, "reader")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made

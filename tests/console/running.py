@@ -1,0 +1,169 @@
+"""Runs a console beside a cluster, and visits it: by plain requests, and with Chromium."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from cometmq.admin.client import AdminClient
+from cometmq.console.accounts import Accounts, made_accounts
+from cometmq.console.config import ConsoleConfig
+from cometmq.console.serving import ConsoleServer
+from cometmq.runtime.portal import LoopThread
+
+CHROMIUM: Final = "/usr/bin/chromium"
+# Without these Chromium calls Google's hosts at its start, which a machine without them refuses.
+_FLAGS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+class Served(NamedTuple):
+    """A console that runs, and the passwords of its two accounts, `operator` and `reader`."""
+
+    url: str
+    port: int
+    passwords: Mapping[str, str]
+    root: Path
+
+
+@contextmanager
+def running_console(namesrv: str, root: Path, **options: Any) -> Iterator[Served]:
+    """Run a console for the cluster of these name servers, on a free port and a loop of its own."""
+    accounts: Accounts | None
+    accounts, passwords = made_accounts()
+    accounts = options.pop("accounts", accounts)
+    thread = LoopThread("console")
+    thread.start()
+    try:
+        config = ConsoleConfig(
+            admin=AdminClient(namesrv), root=root, accounts=accounts, port=0, **options
+        )
+        server = ConsoleServer(config)
+        thread.call(server.start())
+        try:
+            yield Served(server.url, server.port, passwords, root)
+        finally:
+            thread.call(server.close())
+    finally:
+        thread.stop()
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The text that a reader sees, without tags, with single spaces."""
+        parser = _Texts()
+        parser.feed(self.body.decode())
+        return " ".join(" ".join(parser.texts).split())
+
+    @property
+    def html(self) -> str:
+        return self.body.decode()
+
+
+class _Texts(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+class Visitor:
+    """Calls a console as a browser does, without scripts: cookies, forms and their tokens."""
+
+    def __init__(self, served: Served, account: str | None = "operator") -> None:
+        self.served = served
+        self.cookies: dict[str, str] = {}
+        if account is not None:
+            answer = self.log_in(account, served.passwords[account])
+            assert answer.status == 303, answer
+
+    def log_in(self, name: str, password: str) -> Answer:
+        return self.send("POST", "/login", {"name": name, "password": password})
+
+    def get(self, path: str, **query: object) -> Answer:
+        given = {name: value for name, value in query.items() if value is not None}
+        return self.send("GET", f"{path}?{urlencode(given)}" if given else path)
+
+    def token(self) -> str:
+        """The token that this session's forms carry."""
+        found = re.search(r'name="csrf" value="([0-9a-f]+)"', self.get("/audit").html)
+        assert found is not None, "a page has a form"
+        return found[1]
+
+    def post(self, path: str, **fields: object) -> Answer:
+        """Post a form with the session's token; `confirm` and `why` are fields like others."""
+        return self.send("POST", path, {"csrf": self.token(), **fields})
+
+    def act(self, path: str, **fields: object) -> Answer:
+        """Post a form, follow it to the page behind it, and return that page."""
+        answer = self.post(path, **fields)
+        assert answer.status == 303, answer.text
+        return self.send("GET", answer.headers["location"])
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.served.port, timeout=30)
+        try:
+            sent = {"Cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items())}
+            body = None
+            if fields is not None:
+                body = urlencode(fields, doseq=True)
+                sent["Content-Type"] = "application/x-www-form-urlencoded"
+            connection.request(method, path, body, {**sent, **(headers or {})})
+            answer = connection.getresponse()
+            for cookie in answer.headers.get_all("set-cookie") or []:
+                name, _, value = cookie.partition(";")[0].partition("=")
+                self.cookies[name] = value
+            got = {name.lower(): value for name, value in answer.headers.items()}
+            return Answer(answer.status, got, answer.read())
+        finally:
+            connection.close()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run Debian's Chromium without a window."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def logged_in(browser: Browser, served: Served, account: str = "operator", **options: Any) -> Page:
+    """Return a page of a new context that is logged in; `options` are those of the context."""
+    page = browser.new_context(base_url=served.url, **options).new_page()
+    page.goto("/login")
+    page.fill("[name=name]", account)
+    page.fill("[name=password]", served.passwords[account])
+    page.click("main button")
+    page.wait_for_url("**/")
+    return page
