@@ -14,14 +14,22 @@ from starlette.staticfiles import StaticFiles
 
 from cometmq.console import live
 from cometmq.console.guard import Guard
-from cometmq.console.pages import login, overview, topics
+from cometmq.console.pages import (
+    login,
+    overview,
+    producers,
+    topic,
+    topic_change,
+    topic_send,
+    topics,
+)
 from cometmq.console.rendering import HERE, render
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
 
-PAGES: Final = (login, live, overview, topics)
+PAGES: Final = (login, live, overview, topics, topic, topic_change, topic_send, producers)
 
 
 def create_app(console: Console) -> Starlette:
@@ -35,6 +43,7 @@ def create_app(console: Console) -> Starlette:
         middleware=[Middleware(Guard, console=console)],
         exception_handlers={
             CometMQError: _cluster_failed,
+            IllegalArgumentError: _cannot_be,
             HTTPException: _refused,
             404: _refused,
             500: _failed,
@@ -46,6 +55,10 @@ def create_app(console: Console) -> Starlette:
 
 async def _cluster_failed(request: Request, error: Exception) -> Response:
     return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
+
+
+async def _cannot_be(request: Request, error: Exception) -> Response:
+    return _error(request, 400, "The console cannot do this", str(error))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -37,13 +37,15 @@ class Action:
 
     `what` names it in the audit log ("delete topic"); `target` is what it is done to, and what must be
     typed to confirm it if `preview` says, in sentences, what it destroys. `perform` does it and may
-    return an `Outcome`. The browser then goes to `back`.
+    return an `Outcome`. The browser then goes to `back`, or after a failure to `again`, if that is
+    given: the form, filled in as it was.
     """
 
     what: str
     target: str
     perform: Callable[[], Awaitable[Outcome | None]]
     back: str
+    again: str | None = None
     preview: Sequence[str] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -52,12 +54,14 @@ class Action:
 class Outcome:
     """Is what an action has done: a sentence, and a line for each server or message.
 
-    `failed` says that a part of it failed.
+    `failed` says that a part of it failed. `shown_at` is the address of the page that shows what was
+    made.
     """
 
     text: str
     lines: Sequence[str] = ()
     failed: bool = False
+    shown_at: str = ""
 
 
 Handler = Callable[[Request, Form], Awaitable[Action]]
@@ -155,6 +159,7 @@ async def _act(request: Request, handler: Handler) -> Response:
         )  # fmt: skip
 
     await write("begun")
+    back = action.again or action.back
     try:
         outcome = await action.perform() or Outcome("")
     except ServersFailedError as error:
@@ -170,6 +175,14 @@ async def _act(request: Request, handler: Handler) -> Response:
     else:
         await write("failed" if outcome.failed else "done", outcome.text)
         text = f"{action.what} {action.target}: {outcome.text or 'done'}"
-        session.note(Note(text, failed=outcome.failed, lines=list(outcome.lines)))
+        session.note(
+            Note(
+                text,
+                failed=outcome.failed,
+                lines=list(outcome.lines),
+                shown_at=outcome.shown_at,
+            )
+        )
+        back = back if outcome.failed else action.back
     console.recent.forget()
-    return RedirectResponse(action.back, 303)
+    return RedirectResponse(back, 303)
