@@ -5,13 +5,23 @@ const part = () => document.querySelector("#live[data-live]");
 
 // Live parts. The server says when there is something new; the page asks for itself and swaps its
 // live part. It waits while somebody types there or has selected text, and while nobody looks.
-let paused = false;
+let paused = false; // by a key
 
 function busy() {
   if (paused) return true;
-  const live = part();
-  const typing = live.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
-  return document.hidden || typing || !document.getSelection().isCollapsed;
+  const active = document.activeElement;
+  const typing = part().contains(active) && active.matches("input, select, textarea");
+  return document.hidden || typing || isChanged() || !document.getSelection().isCollapsed;
+}
+
+// What somebody has chosen there and not sent yet: the swap would put it into whatever row comes to
+// lie at its place.
+function isChanged() {
+  return [...part().querySelectorAll("input:not([type=hidden]), select, textarea")].some((field) => {
+    if (field.matches("[type=checkbox], [type=radio]")) return field.checked !== field.defaultChecked;
+    if (!field.matches("select")) return field.value !== field.defaultValue;
+    return field.selectedIndex !== Math.max([...field.options].findIndex((option) => option.defaultSelected), 0);
+  });
 }
 
 function refresh() {
@@ -26,17 +36,36 @@ let showLive = () => {};
 function listen() {
   const state = document.getElementById("live-state");
   if (!part() || !state) return;
-  const events = new EventSource("/events");
+  let events = null;
   let lost = true;
   showLive = () => {
-    state.textContent = lost ? state.dataset.lost : paused ? state.dataset.paused : state.dataset.live;
-    state.dataset.state = lost ? "lost" : paused ? "paused" : "live";
+    const name = lost ? "lost" : paused ? "stopped" : isChanged() ? "paused" : "live";
+    if (state.dataset.state === name) return;
+    state.dataset.state = name;
+    state.textContent = state.dataset[name];
+    state.classList.toggle("lost", lost);
   };
-  events.onopen = () => { lost = false; showLive(); };
-  events.onerror = () => { lost = true; showLive(); };
-  events.addEventListener("refresh", refresh);
-  events.addEventListener("ended", () => { events.close(); location.reload(); });
-  addEventListener("pagehide", () => events.close());
+  const show = (isLost) => { lost = isLost; showLive(); };
+  const close = () => { events?.close(); events = null; };
+  const open = () => {
+    if (events || document.hidden) return;
+    events = new EventSource("/events");
+    events.onopen = () => show(false);
+    events.onerror = () => {
+      show(true);
+      // The browser connects again by itself, unless it was refused: because the session has ended,
+      // for example. What the page then asks for leads to the login.
+      if (events.readyState === EventSource.CLOSED) { close(); refresh(); setTimeout(open, 15000); }
+    };
+    events.addEventListener("refresh", () => { show(false); refresh(); });
+    events.addEventListener("ended", () => { close(); location.reload(); });
+  };
+  // A browser has six connections to the console for all of its tabs together. A tab that nobody sees
+  // gives its connection back, or the seventh would wait for ever.
+  addEventListener("visibilitychange", () => { if (document.hidden) close(); else { open(); refresh(); } });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+  open();
 }
 
 // Times are UTC in the page, and shown in the browser's zone.
