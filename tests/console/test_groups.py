@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.console.running import Visitor, running_console
-from tests.waits import wait_until
+from tests.waits import eventually
 
 from cometmq import (
     AdminClient,
@@ -31,7 +31,7 @@ BROKER = "broker-a"
 
 def fill(cluster: Cluster, admin: AdminClient, topic: str, count: int, queues: int = 2) -> None:
     """Make a topic with so many messages in each of its queues."""
-    admin.topics.create(topic, queues=queues)
+    admin.topics.create(topic, read_queues=queues, write_queues=queues)
     with Producer("fills", namesrv=cluster.namesrv) as producer:
         for number in range(count):
             for queue_id in range(queues):
@@ -102,8 +102,8 @@ def test_a_group_shows_its_queues_and_which_member_has_them(
 ) -> None:
     fill(cluster, admin, "shown-topic", 3)
     with consuming(cluster, "shown-group", "shown-topic") as heard:
-        wait_until(lambda: len(heard) == 6)
-        wait_until(
+        eventually(lambda: len(heard) == 6)
+        eventually(
             lambda: operator.get("/group", name="shown-group").text.count("shown-topic broker-a") == 2
         )
         page = operator.get("/group", name="shown-group")
@@ -221,7 +221,7 @@ def test_a_paused_group_gets_nothing_until_it_is_resumed(
 ) -> None:
     fill(cluster, admin, "pause-topic", 1)
     with consuming(cluster, "pause-group", "pause-topic") as heard:
-        wait_until(lambda: len(heard) == 2)
+        eventually(lambda: len(heard) == 2)
         asked = operator.post("/groups/pause", name="pause-group")
         assert "to the 1 members of this group that are online" in asked.text
         operator.act("/groups/pause", name="pause-group", confirm="pause-group")
@@ -233,7 +233,7 @@ def test_a_paused_group_gets_nothing_until_it_is_resumed(
         resumed = operator.act("/groups/resume", name="pause-group")
         assert "resumed at 1 brokers" in resumed.text
         fill(cluster, admin, "pause-topic", 1)
-        wait_until(lambda: len(heard) == 4)
+        eventually(lambda: len(heard) == 4)
 
 
 def test_a_group_is_paused_in_one_topic(
@@ -285,8 +285,8 @@ def test_members_that_select_differently_are_shown_with_what_they_select(
         consuming(cluster, "conflict", "conflict-topic", "paid", instance_name="one"),
         consuming(cluster, "conflict", "conflict-topic", "sent", instance_name="two"),
     ):
-        wait_until(lambda: len(admin.groups.connections("conflict").clients) == 2)
-        wait_until(
+        eventually(lambda: len(admin.groups.connections("conflict").clients) == 2)
+        eventually(
             lambda: "Members select topic conflict-topic differently"
             in operator.get("/group", name="conflict", view="members").text
         )
@@ -300,7 +300,7 @@ def test_a_broadcasting_group_says_that_its_members_keep_their_offsets(
 ) -> None:
     fill(cluster, admin, "all-topic", 1)
     with consuming(cluster, "all-group", "all-topic", message_model=MessageModel.BROADCASTING) as at:
-        wait_until(lambda: len(at) == 2)
+        eventually(lambda: len(at) == 2)
         assert "Its members broadcast" in operator.get("/group", name="all-group").text
         asked = operator.post("/groups/skip", name="all-group", topic="all-topic")
         assert "this does not move them" in asked.text
@@ -351,7 +351,7 @@ def test_hostile_names_are_shown_as_text(operator: Visitor) -> None:
 
 def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Any) -> None:
     with Cluster(brokers=2) as cluster, AdminClient(cluster.namesrv) as admin:
-        admin.topics.create("half-topic", queues=1)
+        admin.topics.create("half-topic", read_queues=1, write_queues=1)
         admin.groups.create("half-group")
         for broker in ("broker-a", "broker-b"):
             admin.offsets.commit("half-group", MessageQueue("half-topic", broker, 0), 0)
@@ -359,9 +359,9 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Any) -> None:
             operator = Visitor(served)
             whole = operator.get("/group", name="half-group").text
             assert "half-topic broker-b 0" in whole
-            cluster.call("kill_broker", 1)
+            cluster.call("stop_broker", 1)
             half = operator.get("/group", name="half-group")
-            wait_until(lambda: "Not known" in operator.get("/group", name="half-group").text)
+            eventually(lambda: "Not known" in operator.get("/group", name="half-group").text)
             half = operator.get("/group", name="half-group")
             assert half.status == 200
             assert "half-topic broker-a 0" in half.text
