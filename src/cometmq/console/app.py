@@ -15,6 +15,9 @@ from starlette.staticfiles import StaticFiles
 from cometmq.console import live
 from cometmq.console.guard import Guard
 from cometmq.console.pages import (
+    group_actions,
+    group_offsets,
+    groups,
     login,
     overview,
     producers,
@@ -29,7 +32,19 @@ from cometmq.errors import CometMQError, IllegalArgumentError
 if TYPE_CHECKING:
     from cometmq.console.state import Console
 
-PAGES: Final = (login, live, overview, topics, topic, topic_change, topic_send, producers)
+PAGES: Final = (
+    login,
+    live,
+    overview,
+    topics,
+    topic,
+    topic_change,
+    topic_send,
+    producers,
+    groups,
+    group_actions,
+    group_offsets,
+)
 
 
 def create_app(console: Console) -> Starlette:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.broker_reports import Statistics
+from cometmq.admin.group_findings import is_offline
 from cometmq.admin.group_records import GroupConnections, GroupProgress
 from cometmq.admin.topic_records import TopicStats
 from cometmq.console.asking import ask_each, brokers_of, in_time
@@ -82,6 +83,14 @@ class GroupRow:
 
     progress: Known[GroupProgress]
     members: Known[GroupConnections]
+
+    @property
+    def online(self) -> int | None:
+        """How many members are connected, None if that is not known."""
+        if self.members.value is not None:
+            return len(self.members.value.clients)
+        error = self.members.error
+        return 0 if error is not None and is_offline(error) else None
 
 
 @routes.page("/topic")
