@@ -16,6 +16,7 @@ from cometmq.console import live
 from cometmq.console.guard import Guard
 from cometmq.console.pages import (
     audit,
+    brokers,
     group_actions,
     group_offsets,
     groups,
@@ -30,7 +31,18 @@ from cometmq.errors import CometMQError
 if TYPE_CHECKING:
     from cometmq.console.state import Console
 
-PAGES: Final = (login, live, overview, topics, why, audit, groups, group_actions, group_offsets)
+PAGES: Final = (
+    login,
+    live,
+    overview,
+    topics,
+    why,
+    audit,
+    groups,
+    group_actions,
+    group_offsets,
+    brokers,
+)
 
 
 def create_app(console: Console) -> Starlette:
