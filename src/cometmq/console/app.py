@@ -22,11 +22,15 @@ from cometmq.console.pages import (
     groups,
     login,
     overview,
+    producers,
+    topic,
+    topic_change,
+    topic_send,
     topics,
     why,
 )
 from cometmq.console.rendering import HERE, render
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -42,6 +46,10 @@ PAGES: Final = (
     group_actions,
     group_offsets,
     brokers,
+    topic,
+    topic_change,
+    topic_send,
+    producers,
 )
 
 
@@ -56,6 +64,7 @@ def create_app(console: Console) -> Starlette:
         middleware=[Middleware(Guard, console=console)],
         exception_handlers={
             CometMQError: _cluster_failed,
+            IllegalArgumentError: _cannot_be,
             HTTPException: _refused,
             404: _refused,
             500: _failed,
@@ -67,6 +76,10 @@ def create_app(console: Console) -> Starlette:
 
 async def _cluster_failed(request: Request, error: Exception) -> Response:
     return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
+
+
+async def _cannot_be(request: Request, error: Exception) -> Response:
+    return _error(request, 400, "The console cannot do this", str(error))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
