@@ -21,8 +21,11 @@ from cometmq.console.pages import (
     group_offsets,
     groups,
     login,
+    message,
+    messages,
     overview,
     producers,
+    schemas,
     topic,
     topic_change,
     topic_send,
@@ -50,6 +53,9 @@ PAGES: Final = (
     topic_change,
     topic_send,
     producers,
+    messages,
+    message,
+    schemas,
 )
 
 
