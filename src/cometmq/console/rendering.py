@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import jinja2
 from markupsafe import Markup
@@ -87,9 +87,22 @@ def url(path: str, **query: object) -> str:
 
 @jinja2.pass_context
 def _here(context: jinja2.runtime.Context, **changes: object) -> str:
-    """Return the address of this page with some of its values changed."""
+    """Return the address of this page with some of its values changed.
+
+    An action has no page of its own: there it is the page that the form was on.
+    """
     request: Request = context["request"]
+    if request.method == "POST":
+        return _form_page(request)
     return url(request.url.path, **{**dict(request.query_params), **changes})
+
+
+def _form_page(request: Request) -> str:
+    came_from = urlsplit(request.headers.get("referer", ""))
+    is_page = came_from.netloc == request.headers.get("host") and came_from.path != request.url.path
+    # Two slashes would name another host.
+    path = "/" + came_from.path.lstrip("/\\") if is_page else "/"
+    return f"{path}?{came_from.query}" if is_page and came_from.query else path
 
 
 def number(value: float | None) -> str:

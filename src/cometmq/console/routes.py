@@ -46,6 +46,7 @@ class Action:
     back: str
     preview: Sequence[str] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,12 @@ async def _act(request: Request, handler: Handler) -> Response:
         raise HTTPException(400, f"the reason has {len(why)} characters; {MAX_WHY} are allowed")
     action = await handler(request, form)
     if action.preview is not None and confirmed != action.target:
-        asked = {"action": action, "form": form, "why": why, "wrong": confirmed}
+        asked = {
+            "action": action,
+            "form": {**form, **action.fields},
+            "why": why,
+            "wrong": confirmed,
+        }
         return render(request, "confirm.html", asked, status=200 if confirmed is None else 422)
 
     async def write(outcome: str, said: str = "") -> None:
