@@ -75,18 +75,18 @@ def _catalogue(language: str) -> dict[str, str]:
 
 
 @jinja2.pass_context
-def _translate(context: jinja2.runtime.Context, text: str, **values: Any) -> str:
+def _translate(context: jinja2.runtime.Context, text: str, /, **values: Any) -> str:
     return translated(context["language"], text, values)
 
 
-def url(path: str, **query: object) -> str:
+def url(path: str, /, **query: object) -> str:
     """Return the address of a page; None and empty values are left out."""
     given = [(name, str(value)) for name, value in query.items() if value not in (None, "")]
     return f"{path}?{urlencode(given)}" if given else path
 
 
 @jinja2.pass_context
-def _here(context: jinja2.runtime.Context, **changes: object) -> str:
+def _here(context: jinja2.runtime.Context, /, **changes: object) -> str:
     """Return the address of this page with some of its values changed.
 
     An action has no page of its own: there it is the page that the form was on.
