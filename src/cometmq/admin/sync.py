@@ -163,6 +163,7 @@ class BlockingMessages(BlockingRoom):
     units = _blocking(messages.Messages.units)
     tracks = _blocking(messages.Messages.tracks)
     trace = _blocking(messages.Messages.trace)
+    send = _blocking(messages.Messages.send)
     resend = _blocking(messages.Messages.resend)
     consume_directly = _blocking(messages.Messages.consume_directly)
 

@@ -21,11 +21,15 @@ from cometmq.console.pages import (
     groups,
     login,
     overview,
+    producers,
+    topic,
+    topic_change,
+    topic_send,
     topics,
     why,
 )
 from cometmq.console.rendering import HERE, render
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -35,6 +39,10 @@ PAGES: Final = (
     live,
     overview,
     topics,
+    topic,
+    topic_change,
+    topic_send,
+    producers,
     groups,
     group_actions,
     group_offsets,
@@ -54,6 +62,7 @@ def create_app(console: Console) -> Starlette:
         middleware=[Middleware(Guard, console=console)],
         exception_handlers={
             CometMQError: _cluster_failed,
+            IllegalArgumentError: _cannot_be,
             HTTPException: _refused,
             404: _refused,
             500: _failed,
@@ -65,6 +74,10 @@ def create_app(console: Console) -> Starlette:
 
 async def _cluster_failed(request: Request, error: Exception) -> Response:
     return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
+
+
+async def _cannot_be(request: Request, error: Exception) -> Response:
+    return _error(request, 400, "The console cannot do this", str(error))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

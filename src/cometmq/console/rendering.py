@@ -7,7 +7,7 @@ of the console refuses both; sizes are drawn by `<meter>`, `<progress>` and SVG.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -64,6 +64,16 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
     """
     found = _catalogue(language).get(text, text)
     return found % values if values else found
+
+
+def words(request: Request) -> Callable[..., str]:
+    """Return the function that pages call `_`: it gives a text in the language of a request."""
+    language = language_of(request)
+
+    def say(text: str, /, **values: Any) -> str:
+        return translated(language, text, values)
+
+    return say
 
 
 @cache
