@@ -5,13 +5,15 @@ Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.letters import UnconsumedMessages
+from cometmq.admin.message_pages import PagedMessages
 from cometmq.admin.queue_contents import QueueContents
 from cometmq.admin.reading import address_of, message_of, records_of
 from cometmq.admin.redriving import LetterOutcome, redrive_each
@@ -36,6 +38,7 @@ from cometmq.protocol.redrive import NO_END_MS
 
 # As in Java's tools.
 _MAX_MESSAGES: Final = 64
+_TRACKS_AT_ONCE: Final = 8
 _CONSUME_TIMEOUT_S: Final = 15.0
 
 
@@ -98,7 +101,7 @@ class TraceEvent:
     context: ContextCode | None
 
 
-class Messages(QueueContents, SentMessages, UnconsumedMessages, WaitingMessages):
+class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
@@ -189,13 +192,20 @@ class Messages(QueueContents, SentMessages, UnconsumedMessages, WaitingMessages)
 
     # What became of a message
 
-    async def tracks(self, message: MessageExt) -> list[MessageTrack]:
+    async def tracks(
+        self, message: MessageExt, *, groups: Iterable[str] | None = None
+    ) -> list[MessageTrack]:
         """Return for each group of the message's topic whether it has consumed the message.
 
         The group's offset decides: it has consumed the message if it is beyond it in its queue.
+        `groups` are those to tell of, None for all.
         """
-        groups = await Groups(self._servers).of_topic(message.topic)
-        return [await self._track(message, group) for group in groups]
+        asked = await Groups(self._servers).of_topic(message.topic) if groups is None else [*groups]
+        tracks: list[MessageTrack] = []
+        for begin in range(0, len(asked), _TRACKS_AT_ONCE):
+            some = asked[begin : begin + _TRACKS_AT_ONCE]
+            tracks += await asyncio.gather(*(self._track(message, group) for group in some))
+        return tracks
 
     async def trace(
         self,

@@ -161,6 +161,8 @@ class BlockingMessages(BlockingRoom):
     stored = _iterating(messages.Messages.stored)
     stored_in = _iterating(messages.Messages.stored_in)
     units = _blocking(messages.Messages.units)
+    page = _blocking(messages.Messages.page)
+    recall = _blocking(messages.Messages.recall)
     tracks = _blocking(messages.Messages.tracks)
     trace = _blocking(messages.Messages.trace)
     send = _blocking(messages.Messages.send)

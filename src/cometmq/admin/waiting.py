@@ -167,7 +167,8 @@ class WaitingMessages(Room):
         """
         queue = MessageQueue(TIMER_TOPIC, broker_name, 0)
         at, progress = await asyncio.gather(
-            Offsets(self._servers).of_queue(queue), BrokerReports(self._servers).timer_progress(broker=broker_name)
+            Offsets(self._servers).of_queue(queue),
+            BrokerReports(self._servers).timer_progress(broker=broker_name),
         )
         delivered_ms = max((each.delivered_ms for each in progress.values()), default=0)
         high = at.max_offset if before is None else min(before, at.max_offset)
@@ -187,9 +188,7 @@ class WaitingMessages(Room):
             for message in reversed(chunk):
                 _note_timed(waiting, message, delivered_ms)
         found = [
-            each
-            for each in waiting.values()
-            if p.TIMER_DEL_UNIQKEY not in each.message.properties
+            each for each in waiting.values() if p.TIMER_DEL_UNIQKEY not in each.message.properties
         ]
         found.sort(key=lambda each: (each.due_ms or 0, each.message.queue_offset))
         return TimedMessages(broker_name, tuple(found), bottom, looked_at, bottom <= at.min_offset)
@@ -288,7 +287,10 @@ class WaitingMessages(Room):
                 due = _due_ms(first, delay_ms), _due_ms(last, delay_ms)
             return DelayLevel(name, level, delay_ms, start, at.max_offset, *due)
 
-        used = sorted(((queue, at) for queue, at in queues.items() if at.max_offset > 0), key=lambda each: each[0])
+        used = sorted(
+            ((queue, at) for queue, at in queues.items() if at.max_offset > 0),
+            key=lambda each: each[0],
+        )
         return list(await asyncio.gather(*(level_of(queue, at) for queue, at in used)))
 
     async def _delays_ms(self, address: str) -> Mapping[int, int]:

@@ -16,16 +16,24 @@ from cometmq.console import live
 from cometmq.console.guard import Guard
 from cometmq.console.pages import (
     audit,
+    delayed,
     group_actions,
     group_offsets,
     groups,
+    letters,
     login,
+    message,
+    messages,
     overview,
     producers,
+    reports,
+    schemas,
     topic,
     topic_change,
     topic_send,
     topics,
+    trace,
+    transactions,
     why,
 )
 from cometmq.console.rendering import HERE, render
@@ -46,7 +54,15 @@ PAGES: Final = (
     groups,
     group_actions,
     group_offsets,
+    messages,
+    message,
+    schemas,
+    letters,
+    delayed,
+    transactions,
+    trace,
     why,
+    reports,
     audit,
 )
 

@@ -33,6 +33,8 @@ _HEADERS: Final = {
 }
 # What a browser needs before anybody has logged in.
 _OPEN_PATHS: Final = ("/static/", "/login", "/healthz")
+# What an open page reads by itself does not count as use of a session.
+_STREAMS: Final = ("/events", "/messages/tail")
 EVERYBODY: Final = Account("everybody", Role.OPERATOR)
 
 
@@ -67,7 +69,7 @@ class Guard:
         if answer is None:
             cookie = request.cookies.get(self._console.cookie_name, "")
             request.state.session = self._console.sessions.find(
-                cookie, uses="x-refresh" not in request.headers and scope["path"] != "/events"
+                cookie, uses="x-refresh" not in request.headers and scope["path"] not in _STREAMS
             )
             if request.state.session is None and self._console.config.accounts is None:
                 answer = self._let_in(request)
@@ -117,6 +119,6 @@ def _to_login(request: Request) -> Response:
         return Response(status_code=204, headers={"HX-Refresh": "true"})
     if request.method != "GET":
         return PlainTextResponse("Your session has ended: log in and repeat it.\n", 401)
-    if request.url.path == "/events":
+    if request.url.path in _STREAMS:
         return PlainTextResponse("Your session has ended.\n", 401)
     return RedirectResponse(f"/login?next={quote(_path(request), safe='')}", 303)

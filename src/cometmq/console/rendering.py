@@ -199,3 +199,9 @@ def render(
         )
     )
     return HTMLResponse(text, status)
+
+
+def fragment(request: Request, template: str, values: Mapping[str, Any]) -> str:
+    """Return a part of a page, for one that is open already."""
+    found = environment().get_template(template)
+    return found.render(request=request, language=language_of(request), **values)

@@ -61,9 +61,7 @@ async def delayed(request: Request) -> Response:
         ask_each([at.broker_name for at in masters], lambda name: _levels(console, name)),
         _timers(request, masters),
     )
-    waiting = [
-        level for each in levels.values() for level in each.value or () if level.pending > 0
-    ]
+    waiting = [level for each in levels.values() for level in each.value or () if level.pending > 0]
     waiting.sort(key=lambda level: (level.level, level.broker_name))
     unknown = {name: each.error for name, each in levels.items() if each.error is not None}
     messages = [message for each in timers for message in _messages(each)]

@@ -7,6 +7,7 @@ import base64
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from cometmq.admin.message_pages import MessagePage
 from cometmq.admin.redriving import LetterOutcome
 from cometmq.admin.topics import TopicStats
 from cometmq.console.asking import ask_each
-from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render, url, words
@@ -86,7 +86,7 @@ async def letters(request: Request) -> Response:
     if request.query_params.get("group"):
         return await _of_group(request)
     console = console_of(request)
-    names = await topic_names(console)
+    names = await _topic_names(console)
     groups = [name.removeprefix(DLQ_PREFIX) for name in names if name.startswith(DLQ_PREFIX)]
     query = request.query_params.get("q", "").lower()
     if sum(query in group.lower() for group in groups) <= MAX_SORTED:
@@ -99,6 +99,10 @@ async def letters(request: Request) -> Response:
     found = page_of(request, groups, text=str, key=str)
     shown = await _buried(console, found.rows)
     return render(request, "letters.html", {"rows": found, "shown": shown})
+
+
+async def _topic_names(console: Console) -> list[str]:
+    return await console.recent.get("topics", _STATS_AGE_S, console.admin.topics.names)
 
 
 async def _buried(console: Console, groups: Sequence[str]) -> list[Buried]:
@@ -184,7 +188,9 @@ async def redrive(request: Request, form: Form) -> Action:
     if form.get("which") != "all":
         ids = tuple(dict.fromkeys(form.get("id", "").split()))
         if not ids:
-            raise HTTPException(400, _("No letter is chosen: go back, and tick those to send again."))
+            raise HTTPException(
+                400, _("No letter is chosen: go back, and tick those to send again.")
+            )
         choice = Choice(choice.group, ids)
     only_group = form.get("only_group") == "1"
     # Under one id brokers send no letter twice, even if the form is sent twice.
@@ -282,12 +288,15 @@ async def _dry_run(
     """Return the sentences that say what would be sent where."""
     _, console = words(request), console_of(request)
     topics = Counter(letter.properties.get(p.RETRY_TOPIC, "") for letter in found)
-    names = set(await topic_names(console))
+    names = set(await _topic_names(console))
     if is_all:
         said = [_("%(count)s dead letters would be sent again:", count=len(found))]
     else:
         said = [
-            _("More than %(count)s dead letters would be sent again. The first ones:", count=len(found))
+            _(
+                "More than %(count)s dead letters would be sent again. The first ones:",
+                count=len(found),
+            )
         ]
     for topic, count in topics.most_common():
         if not topic:
@@ -384,8 +393,7 @@ def _line(letter: MessageExt) -> bytes:
         "bodyBytes": len(letter.body),
         "bodyBase64": base64.b64encode(letter.body).decode(),
     }
-    try:
+    # The exact bytes are there in any case.
+    with suppress(UnicodeDecodeError):
         told["text"] = letter.body.decode()
-    except UnicodeDecodeError:
-        pass  # the exact bytes are there in any case
     return json.dumps(told, ensure_ascii=False).encode() + b"\n"
