@@ -6,7 +6,7 @@ Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgT
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -16,12 +16,16 @@ from cometmq.admin.letters import UnconsumedMessages
 from cometmq.admin.message_pages import PagedMessages
 from cometmq.admin.queue_contents import QueueContents
 from cometmq.admin.reading import address_of, message_of, records_of
+from cometmq.admin.redriving import LetterOutcome, redrive_each
 from cometmq.admin.sending import SentMessages
 from cometmq.admin.servers import readable_of
+from cometmq.admin.waiting import WaitingMessages
 from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
+from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, check_group
+from cometmq.model.results import SendResult
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import (
@@ -97,7 +101,7 @@ class TraceEvent:
     context: ContextCode | None
 
 
-class Messages(QueueContents, SentMessages, PagedMessages, UnconsumedMessages):
+class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
@@ -240,7 +244,38 @@ class Messages(QueueContents, SentMessages, PagedMessages, UnconsumedMessages):
         ]
         return sorted(events, key=lambda event: event.timestamp_ms)
 
-    # Consuming again
+    # Sending and consuming again
+
+    async def resend_letter(self, letter: MessageExt) -> SendResult:
+        """Send a dead letter to its original topic again, at once, under its unique id.
+
+        Each call sends it once more; `redrive` sends no letter twice, but Java brokers do not know
+        it. Raises IllegalArgumentError if the message does not name its topic.
+        """
+        topic = letter.properties.get(p.RETRY_TOPIC)
+        if not topic:
+            raise IllegalArgumentError(
+                f"message {letter.msg_id} does not name the topic that it came from ({p.RETRY_TOPIC})"
+            )
+        message = letter.copy()
+        message.topic = topic
+        del message.properties[p.RETRY_TOPIC]
+        return await self.resend(message)
+
+    async def redrive_letters(
+        self,
+        redrive_id: str,
+        group: str,
+        letters: Sequence[MessageExt],
+        *,
+        only_group: bool = False,
+    ) -> list[LetterOutcome]:
+        """Send chosen dead letters of a group again like `redrive`, and tell what became of each.
+
+        Brokers that know no redrive, Java's, get each letter by a send of its own; a repetition of
+        the call sends it once more there, and `only_group` is impossible. At most 1,000 letters.
+        """
+        return await redrive_each(self, redrive_id, group, letters, only_group)
 
     async def consume_directly(
         self, group: str, client_id: str, offset_msg_id: str, topic: str | None = None

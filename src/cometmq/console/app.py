@@ -17,19 +17,24 @@ from cometmq.console.guard import Guard
 from cometmq.console.pages import (
     audit,
     brokers,
+    delayed,
     group_actions,
     group_offsets,
     groups,
+    letters,
     login,
     message,
     messages,
     overview,
     producers,
+    reports,
     schemas,
     topic,
     topic_change,
     topic_send,
     topics,
+    trace,
+    transactions,
     why,
 )
 from cometmq.console.rendering import HERE, render
@@ -56,6 +61,11 @@ PAGES: Final = (
     messages,
     message,
     schemas,
+    letters,
+    delayed,
+    transactions,
+    trace,
+    reports,
 )
 
 
