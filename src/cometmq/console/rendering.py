@@ -89,7 +89,9 @@ def url(path: str, /, **query: object) -> str:
 def _here(context: jinja2.runtime.Context, /, **changes: object) -> str:
     """Return the address of this page with some of its values changed."""
     request: Request = context["request"]
-    return url(request.url.path, **{**dict(request.query_params), **changes})
+    # Two slashes at the beginning would name another host.
+    path = "/" + request.url.path.lstrip("/")
+    return url(path, **{**dict(request.query_params), **changes})
 
 
 def number(value: float | None) -> str:

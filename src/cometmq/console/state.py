@@ -33,10 +33,8 @@ class Console:
         self.logins = Logins(config.accounts, clock)
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
-        # The pages that are live now; see `live`.
-        self.streams = 0
         self.is_ending = False
-        self.hosts = frozenset({bare_host(config.host), *config.hosts})
+        self.hosts = frozenset(name.lower() for name in (bare_host(config.host), *config.hosts))
         # Browsers send a cookie to all ports of a host, so each console has a name of its own.
         self.cookie_name = f"{COOKIE}-{port}"
 
