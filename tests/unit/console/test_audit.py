@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ async def test_full_files_are_kept_and_the_oldest_goes(
     log = await opened(tmp_path)
     for number in range(6):
         await note(log, f"topic-{number}")
-    assert sorted(os.listdir(tmp_path)) == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+    assert [path.name for path in log.paths()] == ["audit.jsonl.2", "audit.jsonl.1", "audit.jsonl"]
     kept = [entry.target for entry in (await opened(tmp_path)).entries]
     assert kept == ["topic-3", "topic-4", "topic-5"]
     lines = b"".join([part async for part in log.lines(lambda entry: entry.target != "topic-4")])
