@@ -5,21 +5,27 @@ Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.letters import UnconsumedMessages
+from cometmq.admin.message_pages import PagedMessages
 from cometmq.admin.queue_contents import QueueContents
 from cometmq.admin.reading import address_of, message_of, records_of
+from cometmq.admin.redriving import LetterOutcome, redrive_each
 from cometmq.admin.sending import SentMessages
 from cometmq.admin.servers import readable_of
+from cometmq.admin.waiting import WaitingMessages
 from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
+from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, check_group
+from cometmq.model.results import SendResult
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import (
@@ -32,6 +38,7 @@ from cometmq.protocol.redrive import NO_END_MS
 
 # As in Java's tools.
 _MAX_MESSAGES: Final = 64
+_TRACKS_AT_ONCE: Final = 8
 _CONSUME_TIMEOUT_S: Final = 15.0
 
 
@@ -94,7 +101,7 @@ class TraceEvent:
     context: ContextCode | None
 
 
-class Messages(QueueContents, SentMessages, UnconsumedMessages):
+class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
@@ -185,13 +192,20 @@ class Messages(QueueContents, SentMessages, UnconsumedMessages):
 
     # What became of a message
 
-    async def tracks(self, message: MessageExt) -> list[MessageTrack]:
+    async def tracks(
+        self, message: MessageExt, *, groups: Iterable[str] | None = None
+    ) -> list[MessageTrack]:
         """Return for each group of the message's topic whether it has consumed the message.
 
         The group's offset decides: it has consumed the message if it is beyond it in its queue.
+        `groups` are those to tell of, None for all.
         """
-        groups = await Groups(self._servers).of_topic(message.topic)
-        return [await self._track(message, group) for group in groups]
+        asked = await Groups(self._servers).of_topic(message.topic) if groups is None else [*groups]
+        tracks: list[MessageTrack] = []
+        for begin in range(0, len(asked), _TRACKS_AT_ONCE):
+            some = asked[begin : begin + _TRACKS_AT_ONCE]
+            tracks += await asyncio.gather(*(self._track(message, group) for group in some))
+        return tracks
 
     async def trace(
         self,
@@ -230,7 +244,38 @@ class Messages(QueueContents, SentMessages, UnconsumedMessages):
         ]
         return sorted(events, key=lambda event: event.timestamp_ms)
 
-    # Consuming again
+    # Sending and consuming again
+
+    async def resend_letter(self, letter: MessageExt) -> SendResult:
+        """Send a dead letter to its original topic again, at once, under its unique id.
+
+        Each call sends it once more; `redrive` sends no letter twice, but Java brokers do not know
+        it. Raises IllegalArgumentError if the message does not name its topic.
+        """
+        topic = letter.properties.get(p.RETRY_TOPIC)
+        if not topic:
+            raise IllegalArgumentError(
+                f"message {letter.msg_id} does not name the topic that it came from ({p.RETRY_TOPIC})"
+            )
+        message = letter.copy()
+        message.topic = topic
+        del message.properties[p.RETRY_TOPIC]
+        return await self.resend(message)
+
+    async def redrive_letters(
+        self,
+        redrive_id: str,
+        group: str,
+        letters: Sequence[MessageExt],
+        *,
+        only_group: bool = False,
+    ) -> list[LetterOutcome]:
+        """Send chosen dead letters of a group again like `redrive`, and tell what became of each.
+
+        Brokers that know no redrive, Java's, get each letter by a send of its own; a repetition of
+        the call sends it once more there, and `only_group` is impossible. At most 1,000 letters.
+        """
+        return await redrive_each(self, redrive_id, group, letters, only_group)
 
     async def consume_directly(
         self, group: str, client_id: str, offset_msg_id: str, topic: str | None = None

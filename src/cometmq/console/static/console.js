@@ -96,6 +96,41 @@ function cards(root) {
   }
 }
 
+// Times that somebody types are in the browser's zone.
+function zones() {
+  for (const input of document.querySelectorAll("input[data-zone]")) {
+    input.value = String(-new Date().getTimezoneOffset());
+  }
+}
+
+// New messages of a topic appear at the top of their table, as the server renders them.
+const MAX_TAIL_ROWS = 300;
+function tails() {
+  const body = document.querySelector("tbody[data-tail]");
+  if (!body) return;
+  const state = document.querySelector("[data-tail-state]");
+  const pause = document.querySelector("[data-tail-pause]");
+  const say = (what, more = "") => { state.textContent = more || state.dataset[what]; };
+  const source = new EventSource(body.dataset.tail);
+  const paused = () => pause.getAttribute("aria-pressed") === "true";
+  source.onopen = () => say(paused() ? "paused" : "live");
+  source.onerror = () => say("lost");
+  source.addEventListener("rows", (event) => {
+    if (paused()) return;
+    say("live");
+    body.insertAdjacentHTML("afterbegin", event.data);
+    while (body.rows.length > MAX_TAIL_ROWS) body.lastElementChild.remove();
+  });
+  source.addEventListener("skipped", () => { if (!paused()) say("skipped"); });
+  source.addEventListener("failed", (event) => say("lost", event.data));
+  source.addEventListener("ended", () => { source.close(); location.reload(); });
+  pause.addEventListener("click", () => {
+    pause.setAttribute("aria-pressed", String(!paused()));
+    say(paused() ? "paused" : "live");
+  });
+  addEventListener("pagehide", () => source.close());
+}
+
 // Charts.
 function timeLabels(u, splits) {
   const short = u.scales.x.max - u.scales.x.min < 600;
@@ -289,6 +324,8 @@ function closing() {
 addEventListener("DOMContentLoaded", () => {
   const arrange = () => { localTimes(document); cards(document); charts(document); };
   arrange();
+  zones();
+  tails();
   if (!document.getElementById("menu")) return;
   listen();
   keys(palette());
