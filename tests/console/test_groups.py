@@ -104,7 +104,9 @@ def test_a_group_shows_its_queues_and_which_member_has_them(
     with consuming(cluster, "shown-group", "shown-topic") as heard:
         eventually(lambda: len(heard) == 6)
         eventually(
-            lambda: operator.get("/group", name="shown-group").text.count("shown-topic broker-a") == 2
+            lambda: (
+                operator.get("/group", name="shown-group").text.count("shown-topic broker-a") == 2
+            )
         )
         page = operator.get("/group", name="shown-group")
         client = admin.groups.connections("shown-group").clients[0].client_id
@@ -287,8 +289,10 @@ def test_members_that_select_differently_are_shown_with_what_they_select(
     ):
         eventually(lambda: len(admin.groups.connections("conflict").clients) == 2)
         eventually(
-            lambda: "Members select topic conflict-topic differently"
-            in operator.get("/group", name="conflict", view="members").text
+            lambda: (
+                "Members select topic conflict-topic differently"
+                in operator.get("/group", name="conflict", view="members").text
+            )
         )
         page = operator.get("/group", name="conflict").text
         assert re.search(r"paid : \S+one", page), page
@@ -299,7 +303,9 @@ def test_a_broadcasting_group_says_that_its_members_keep_their_offsets(
     cluster: Cluster, admin: AdminClient, operator: Visitor
 ) -> None:
     fill(cluster, admin, "all-topic", 1)
-    with consuming(cluster, "all-group", "all-topic", message_model=MessageModel.BROADCASTING) as at:
+    with consuming(
+        cluster, "all-group", "all-topic", message_model=MessageModel.BROADCASTING
+    ) as at:
         eventually(lambda: len(at) == 2)
         assert "Its members broadcast" in operator.get("/group", name="all-group").text
         asked = operator.post("/groups/skip", name="all-group", topic="all-topic")
