@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from typing import Any, Final
 
-_CPU_S: Final = 5
+_CPU_S: Final = 3
 _MEMORY_BYTES: Final = 1024 * 1024 * 1024
 _MAX_RECORDS: Final = 1000
 _MAX_TEXT: Final = 1024 * 1024
