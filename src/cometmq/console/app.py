@@ -14,14 +14,31 @@ from starlette.staticfiles import StaticFiles
 
 from cometmq.console import live
 from cometmq.console.guard import Guard
-from cometmq.console.pages import group_actions, group_offsets, groups, login, overview, topics
+from cometmq.console.pages import (
+    brokers,
+    group_actions,
+    group_offsets,
+    groups,
+    login,
+    overview,
+    topics,
+)
 from cometmq.console.rendering import HERE, render
 from cometmq.errors import CometMQError
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
 
-PAGES: Final = (login, live, overview, topics, groups, group_actions, group_offsets)
+PAGES: Final = (
+    login,
+    live,
+    overview,
+    brokers,
+    topics,
+    groups,
+    group_actions,
+    group_offsets,
+)
 
 
 def create_app(console: Console) -> Starlette:
