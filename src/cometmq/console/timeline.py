@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,7 +55,7 @@ class Timeline:
 
 
 def timelines(
-    events: Iterable[TraceEvent], stored: dict[str, Sequence[MessageExt]]
+    events: Iterable[TraceEvent], stored: Mapping[str, Sequence[MessageExt]]
 ) -> list[Timeline]:
     """Return a timeline for each message that the events are of, the first one sent first.
 

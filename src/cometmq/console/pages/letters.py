@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from cometmq.admin.message_pages import MessagePage
 from cometmq.admin.redriving import LetterOutcome
-from cometmq.admin.topics import TopicStats
+from cometmq.admin.topic_records import TopicStats
 from cometmq.console.asking import ask_each
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known, known
@@ -86,7 +86,7 @@ async def letters(request: Request) -> Response:
     if request.query_params.get("group"):
         return await _of_group(request)
     console = console_of(request)
-    names = await _topic_names(console)
+    names = await console.recent.get("topics", _STATS_AGE_S, console.admin.topics.names)
     groups = [name.removeprefix(DLQ_PREFIX) for name in names if name.startswith(DLQ_PREFIX)]
     query = request.query_params.get("q", "").lower()
     if sum(query in group.lower() for group in groups) <= MAX_SORTED:
@@ -99,10 +99,6 @@ async def letters(request: Request) -> Response:
     found = page_of(request, groups, text=str, key=str)
     shown = await _buried(console, found.rows)
     return render(request, "letters.html", {"rows": found, "shown": shown})
-
-
-async def _topic_names(console: Console) -> list[str]:
-    return await console.recent.get("topics", _STATS_AGE_S, console.admin.topics.names)
 
 
 async def _buried(console: Console, groups: Sequence[str]) -> list[Buried]:
@@ -288,7 +284,8 @@ async def _dry_run(
     """Return the sentences that say what would be sent where."""
     _, console = words(request), console_of(request)
     topics = Counter(letter.properties.get(p.RETRY_TOPIC, "") for letter in found)
-    names = set(await _topic_names(console))
+    # As they are now: a list that is seconds old may lack a new topic.
+    names = set(await console.admin.topics.names())
     if is_all:
         said = [_("%(count)s dead letters would be sent again:", count=len(found))]
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -36,7 +36,7 @@ async def trace(request: Request) -> Response:
         raise HTTPException(400, f"the id has {len(wanted)} characters; {_MAX_ID} are allowed")
     if fault := topic_fault(trace_topic):
         raise HTTPException(400, fault)
-    values = {
+    values: dict[str, Any] = {
         "wanted": wanted,
         "trace_topic": trace_topic,
         "usual_topic": TRACE_TOPIC,
