@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import uvicorn
 
 from cometmq.console.app import create_app
 from cometmq.console.config import ConsoleConfig
+from cometmq.console.connections import Connection
 from cometmq.console.state import Console
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
@@ -19,9 +22,9 @@ from cometmq.runtime.arrivals import bound_sockets
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner
 
-MAX_CONNECTIONS: Final = 1000
 MAX_HEADER_BYTES: Final = 32 * 1024
 _END_S: Final = 3
+_BACKLOG: Final = 512
 
 
 class ConsoleServer:
@@ -44,7 +47,7 @@ class ConsoleServer:
         """Listen, and return when the console answers. Raises ConfigError."""
         config = self._config
         try:
-            sockets = await bound_sockets(config.host, config.port)
+            sockets = await _listening(config)
         except OSError as error:
             address = join_address(config.host, config.port)
             raise ConfigError(
@@ -62,22 +65,32 @@ class ConsoleServer:
         self._server = _Server(
             uvicorn.Config(
                 create_app(console),
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                # It has a line for each request that is no HTTP, and strangers fill the log by it.
+                log_level="critical",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=MAX_CONNECTIONS,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=_END_S,
                 ssl_certfile=config.certificate,
                 ssl_keyfile=config.certificate_key,
             )
         )
-        self._serving = self._tasks.spawn(self._server.serve(sockets), "serve")
-        await self._server.ready.wait()
+        ready = self._server.ready
+        self._serving = self._tasks.spawn(self._server.serve(sockets), "serve", log_failure=False)
+        self._serving.add_done_callback(lambda _: ready.set())
+        await ready.wait()
+        if self._serving.done():
+            fault = self._serving.exception()
+            self._serving = None
+            for sock in sockets:
+                sock.close()
+            await self.close()
+            raise ConfigError(f"the console cannot serve {self.url}: {fault}") from fault
 
     async def close(self) -> None:
         """Stop listening, end the pages that are open. Idempotent."""
@@ -107,3 +120,22 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+async def _listening(config: ConsoleConfig) -> list[socket.socket]:
+    """Return sockets that listen. Raises OSError."""
+    try:
+        sockets = await bound_sockets(config.host, config.port)
+        try:
+            # Two processes may bind a port at the same time; only one of them can listen.
+            for sock in sockets:
+                sock.listen(_BACKLOG)
+        except OSError:
+            for sock in sockets:
+                sock.close()
+            raise
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or not config.or_free_port:
+            raise
+        return await _listening(replace(config, port=0, or_free_port=False))
+    return sockets
