@@ -15,7 +15,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop console-test screenshots spark bench bench-store bench-delays bench-replication bench-processes bench-access fuzz floods audit sbom crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark bench bench-store bench-delays bench-replication bench-processes bench-access bench-console fuzz floods audit sbom crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -94,6 +94,9 @@ bench-replication: compiled ## Master and slave beside Java's; rewrites its part
 
 bench-access: compiled ## Access control and TLS beside Java's; rewrites its part of benchmarks/README.md (about 15 minutes)
 	@$(BIN)/python -m benchmarks.access $(ARGS)
+
+bench-console: compiled ## The console's pages at 5,000 topics and 5,000 groups; rewrites their part of benchmarks/README.md (about 3 minutes)
+	@$(BIN)/python -m benchmarks.console $(ARGS)
 
 bench-delays: compiled ## 100,000 messages due in one second: how late they come
 	@$(BIN)/python -m benchmarks.delays $(ARGS)

@@ -22,6 +22,7 @@ from cometmq.admin import (
 )
 from cometmq.admin.client import AdminClient as AsyncAdminClient
 from cometmq.admin.explain.room import Explanations
+from cometmq.admin.health import Health
 from cometmq.admin.room import Room
 from cometmq.client.blocking import BlockingFace
 from cometmq.client.options import takes
@@ -211,6 +212,7 @@ class BlockingProducers(BlockingRoom):
 class BlockingNameServers(BlockingRoom):
     """Makes the calls of `AdminClient.name_servers`, but blocks."""
 
+    addresses = _blocking(name_servers.NameServers.addresses)
     config = _blocking(name_servers.NameServers.config)
     update_config = _blocking(name_servers.NameServers.update_config)
     entry = _blocking(name_servers.NameServers.entry)
@@ -252,6 +254,12 @@ class BlockingExplanations(BlockingRoom):
     restart = _blocking(Explanations.restart)
 
 
+class BlockingHealth(BlockingRoom):
+    """Makes the calls of `AdminClient.health`, but blocks."""
+
+    findings = _blocking(Health.findings)
+
+
 class AdminClient(BlockingFace, of=AsyncAdminClient):
     """Inspects and manages clusters like `cometmq.aio.AdminClient`, whose text follows in `help`, but
     blocks.
@@ -271,3 +279,4 @@ class AdminClient(BlockingFace, of=AsyncAdminClient):
         self.name_servers = BlockingNameServers(asynchronous.name_servers, self._call)
         self.access = BlockingAccess(asynchronous.access, self._call)
         self.explain = BlockingExplanations(asynchronous.explain, self._call)
+        self.health = BlockingHealth(asynchronous.health, self._call)

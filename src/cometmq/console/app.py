@@ -16,6 +16,7 @@ from cometmq.console import live
 from cometmq.console.guard import Guard
 from cometmq.console.pages import (
     audit,
+    brokers,
     delayed,
     group_actions,
     group_offsets,
@@ -46,6 +47,7 @@ PAGES: Final = (
     login,
     live,
     overview,
+    brokers,
     topics,
     topic,
     topic_change,
