@@ -421,7 +421,7 @@ def _places(cursor: str | None) -> dict[tuple[str, int], int]:
                 places[unquote(broker), queue_id] = _UNKNOWN
             elif equals and text.isascii() and text.isdigit() and int(text) <= _MAX_OFFSET:
                 places[unquote(broker), queue_id] = int(text)
-            elif text or not equals:
+            elif text or not equals or not broker:
                 raise IllegalArgumentError(
                     f"{cursor!r:.80} is no cursor; pass on the one of an earlier page"
                 )

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from cometmq.console import live
 from cometmq.console.guard import Guard
@@ -52,10 +52,10 @@ PAGES: Final = (
     topic,
     topic_change,
     topic_send,
-    producers,
     groups,
     group_actions,
     group_offsets,
+    producers,
     messages,
     message,
     schemas,
@@ -69,15 +69,17 @@ PAGES: Final = (
 )
 
 
-def create_app(console: Console) -> Starlette:
-    """Return the application of a console that is started."""
+def create_app(console: Console) -> ASGIApp:
+    """Return the application of a console that is started, behind its guard.
+
+    The guard stands before all of Starlette: the page of a failure gets its headers, too.
+    """
     routes: list[BaseRoute] = [
         Mount("/static", StaticFiles(directory=HERE / "static")),
         *(route for module in PAGES for route in module.routes.routes),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, console=console)],
         exception_handlers={
             CometMQError: _cluster_failed,
             IllegalArgumentError: _cannot_be,
@@ -87,7 +89,7 @@ def create_app(console: Console) -> Starlette:
         },
     )
     app.state.console = console
-    return app
+    return Guard(app, console, frozenset().union(*(module.routes.streams for module in PAGES)))
 
 
 async def _cluster_failed(request: Request, error: Exception) -> Response:

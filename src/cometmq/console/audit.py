@@ -129,7 +129,7 @@ class AuditLog:
 
     async def lines(self, wanted: Callable[[Entry], bool]) -> AsyncIterator[bytes]:
         """Return what the files hold of the wanted entries, the oldest first, as they are written."""
-        files = await asyncio.to_thread(lambda: [path.open("rb") for path in self._files()])
+        files = await asyncio.to_thread(lambda: [path.open("rb") for path in self.paths()])
         try:
             for file in files:
                 goes_on = True
@@ -141,7 +141,7 @@ class AuditLog:
             for file in files:
                 file.close()
 
-    def _files(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         """Return the files, the oldest first."""
         full = [self._full(number) for number in range(FILES - 1, 0, -1)]
         return [path for path in (*full, self.path) if path.exists()]
@@ -152,7 +152,7 @@ class AuditLog:
     def _read(self) -> list[Entry]:
         make_directories(self.path.parent)
         newest: deque[Entry] = deque(maxlen=SHOWN)
-        for path in self._files():
+        for path in self.paths():
             with path.open("rb") as file:
                 newest.extend(entry for entry, _ in _entries(file))
         return list(newest)

@@ -118,7 +118,7 @@ async def all_configs(
         error = next((part.error for part in asked if part.error is not None), None)
         return Known(tables or (None if error else {}), error)
 
-    return await console.recent.get("groups", LIST_AGE_S, ask)
+    return await console.recent.get("group configs", LIST_AGE_S, ask)
 
 
 async def configs_of(console: Console, group: str) -> Known[GroupConfigs]:

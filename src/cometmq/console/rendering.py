@@ -104,7 +104,9 @@ def _here(context: jinja2.runtime.Context, /, **changes: object) -> str:
     request: Request = context["request"]
     if request.method == "POST":
         return _form_page(request)
-    return url(request.url.path, **{**dict(request.query_params), **changes})
+    # Two slashes at the beginning would name another host.
+    path = "/" + request.url.path.lstrip("/")
+    return url(path, **{**dict(request.query_params), **changes})
 
 
 def _form_page(request: Request) -> str:

@@ -36,13 +36,11 @@ class Console:
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
         self.lags = LagTrends()
-        # The pages that are live now; see `live`.
-        self.streams = 0
         # The pages that follow a topic now; see `pages.messages`.
         self.tails = 0
         self.schemas = Schemas(config.root)
         self.is_ending = False
-        self.hosts = frozenset({bare_host(config.host), *config.hosts})
+        self.hosts = frozenset(name.lower() for name in (bare_host(config.host), *config.hosts))
         # Browsers send a cookie to all ports of a host, so each console has a name of its own.
         self.cookie_name = f"{COOKIE}-{port}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,7 +14,7 @@ from cometmq.admin.group_records import GroupFields
 from cometmq.console import group_views as views
 from cometmq.console.pages.groups import FORM_FIELDS, shown
 from cometmq.console.recent import known
-from cometmq.console.rendering import language_of, number, translated, url
+from cometmq.console.rendering import number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
@@ -89,13 +88,13 @@ async def pause(request: Request, form: Form) -> Action:
     console, name = console_of(request), checked_group(form)
     configs = await _need(console, name)
     state = await views.state_of(console, name)
-    say = _speech(request)
+    _ = words(request)
     preview = [
-        say(
+        _(
             "All brokers stop giving messages to the %(count)s members of this group that are online.",
-            {"count": number(_online(state))},
+            count=number(_online(state)),
         ),
-        say("Messages wait until you resume the group; none is lost before its retention ends."),
+        _("Messages wait until you resume the group; none is lost before its retention ends."),
     ]
 
     async def perform() -> Outcome:
@@ -145,27 +144,28 @@ async def delete(request: Request, form: Form) -> Action:
         )
         return Outcome(f"deleted at {', '.join(at for part in done for at in part)}")
 
-    say = _speech(request)
+    _ = words(request)
     preview = [
-        say(
+        _(
             "The group goes away on every broker, with its retry topic (%(retries)s messages) and its "
             "%(dead)s dead letters, for good.",
-            {"retries": number(retries), "dead": number(dead)},
+            retries=number(retries),
+            dead=number(dead),
         ),
-        say("Its offsets go, too: a group of this name begins anew.")
+        _("Its offsets go, too: a group of this name begins anew.")
         if clean
-        else say("Its offsets stay: a group of this name goes on where this one ends."),
+        else _("Its offsets stay: a group of this name goes on where this one ends."),
     ]
     if members := _online(state):
         preview.append(
-            say(
+            _(
                 "%(count)s members are online. Stop them first: where brokers make groups by "
                 "themselves, they bring the group back.",
-                {"count": number(members)},
+                count=number(members),
             )
         )
     if is_system_group(name):
-        preview.append(say("RocketMQ itself uses this group."))
+        preview.append(_("RocketMQ itself uses this group."))
     return Action(
         what="delete group",
         target=name,
@@ -185,10 +185,6 @@ def checked_group(form: Form) -> str:
     if (fault := group_fault(name)) is not None:
         raise HTTPException(400, fault)
     return name
-
-
-def _speech(request: Request) -> Callable[..., str]:
-    return partial(translated, language_of(request))
 
 
 def _fields(form: Form, usual: SubscriptionGroupConfig) -> GroupFields:

@@ -89,7 +89,7 @@ async def listing(request: Request) -> Response:
     return render(request, "messages.html", values)
 
 
-@routes.page("/messages/tail")
+@routes.stream("/messages/tail")
 async def tail(request: Request) -> Response:
     """Send the rows of new messages, as server-sent events, until the session ends."""
     console = console_of(request)
