@@ -88,7 +88,7 @@ class Logins:
         now_s = self._clock.monotonic()
         before = self._faults.pop(key, _Faults(0.0, now_s))
         count = max(0.0, before.count - (now_s - before.at_s) / FORGET_S) + 1
-        over = int(count) - free
+        over = ceil(count) - free
         wait_s = min(FIRST_WAIT_S * 2.0 ** min(over, 20), longest_s) if over >= 0 else 0.0
         self._faults[key] = _Faults(count, now_s, now_s + wait_s)
         while len(self._faults) > MAX_KEYS:
