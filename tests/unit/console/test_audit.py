@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ async def opened(path: Path) -> AuditLog:
     return log
 
 
-async def note(log: AuditLog, target: str, outcome: str = "done", **more: str) -> None:
+async def note(log: AuditLog, target: str, outcome: str = "done", **more: Any) -> None:
     await log.write("anna", "operator", "127.0.0.1", "delete topic", target, outcome, **more)
 
 
