@@ -15,7 +15,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop spark bench bench-store bench-delays bench-replication bench-processes bench-access fuzz floods audit sbom crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark bench bench-store bench-delays bench-replication bench-processes bench-access bench-console fuzz floods audit sbom crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -63,6 +63,15 @@ interop: compiled ## The official Java, Go and Node clients and the Java broker 
 	@$(BIN)/python -m tests.interop.peers
 	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 900 -n $(JOBS) --dist loadfile $(ARGS)
 
+# The pages' styles and scripts run in Debian's Chromium; axe-core, which judges how accessible they are,
+# comes from npm.
+console-test: compiled ## The web console: every page and action on a real cluster, in Chromium where scripts count
+	@$(BIN)/python -m tests.console.axe
+	@$(BIN)/python -m pytest -q tests/console -n 2 --dist loadfile $(ARGS)
+
+screenshots: compiled ## The pictures of the console in docs/img, of a cluster that is filled for them
+	@$(BIN)/python scripts/screenshots
+
 # Two at a time, a Spark each; what is killed at random has the machine for itself.
 spark: $(SPARK_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
 	@$(VENV)-spark/bin/mypy src tests/spark tests/unit/spark tests/unit/pipelines
@@ -85,6 +94,9 @@ bench-replication: compiled ## Master and slave beside Java's; rewrites its part
 
 bench-access: compiled ## Access control and TLS beside Java's; rewrites its part of benchmarks/README.md (about 15 minutes)
 	@$(BIN)/python -m benchmarks.access $(ARGS)
+
+bench-console: compiled ## The console's pages at 5,000 topics and 5,000 groups; rewrites their part of benchmarks/README.md (about 3 minutes)
+	@$(BIN)/python -m benchmarks.console $(ARGS)
 
 bench-delays: compiled ## 100,000 messages due in one second: how late they come
 	@$(BIN)/python -m benchmarks.delays $(ARGS)

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from cometmq.admin.client import AdminClient
-from cometmq.console.accounts import Accounts, made_accounts
+from cometmq.console.accounts import made_accounts
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.serving import ConsoleServer
 from cometmq.runtime.portal import LoopThread
@@ -43,16 +43,16 @@ class Served(NamedTuple):
 
 @contextmanager
 def running_console(namesrv: str, root: Path, **options: Any) -> Iterator[Served]:
-    """Run a console for the cluster of these name servers, on a free port and a loop of its own."""
-    accounts: Accounts | None
+    """Run a console for the cluster of these name servers, on a loop of its own.
+
+    `options` are those of ConsoleConfig; without a `port` it is a free one.
+    """
     accounts, passwords = made_accounts()
-    accounts = options.pop("accounts", accounts)
+    options = {"accounts": accounts, "port": 0, **options}
     thread = LoopThread("console")
     thread.start()
     try:
-        config = ConsoleConfig(
-            admin=AdminClient(namesrv), root=root, accounts=accounts, port=0, **options
-        )
+        config = ConsoleConfig(admin=AdminClient(namesrv), root=root, **options)
         server = ConsoleServer(config)
         thread.call(server.start())
         try:

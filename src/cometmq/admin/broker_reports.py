@@ -6,6 +6,7 @@ checkRocksdbCqWriteProgress.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from dataclasses import dataclass
 from enum import Enum
@@ -35,6 +36,7 @@ from cometmq.protocol.overview_bodies import (
 
 # As mqadmin gives brokerConsumeStats: a broker may have very many groups.
 _PROGRESS_TIMEOUT_S: Final = 50.0
+_GROUPS_A_TURN: Final = 20
 _TIMER_CHECK: Final = struct.Struct(">4q")
 
 
@@ -172,7 +174,7 @@ class BrokerReports(Room):
                 what=what,
                 timeout_s=max(_PROGRESS_TIMEOUT_S, self._servers.timeout_s),
             )
-            return _broker_progress(answer.body)
+            return await _broker_progress(answer.body)
 
         return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
 
@@ -296,8 +298,11 @@ def _growth(item: BrokerStatsItem) -> Growth:
     return Growth(item.sum, item.tps, item.avgpt)
 
 
-def _broker_progress(body: bytes) -> BrokerProgress:
-    """Return the progress by group: a broker tells it by group and topic."""
+async def _broker_progress(body: bytes) -> BrokerProgress:
+    """Return the progress by group: a broker tells it by group and topic.
+
+    Of many groups this takes seconds, so others on the loop have turns in between.
+    """
     found = decode_body(body, dict[str, msgspec.Raw]).get("consumeStatsList")
     listed: list[dict[str, list[msgspec.Raw]]] = (
         [] if found is None else decode_body(bytes(found), list[dict[str, list[msgspec.Raw]]])
@@ -306,9 +311,12 @@ def _broker_progress(body: bytes) -> BrokerProgress:
     for groups in listed:
         for group, of_topics in groups.items():
             by_group.setdefault(group, []).extend(of_topics)
-    return BrokerProgress(
-        tuple(_group_progress(group, by_group[group]) for group in sorted(by_group))
-    )
+    progresses = []
+    for number, group in enumerate(sorted(by_group)):
+        if number % _GROUPS_A_TURN == 0:
+            await asyncio.sleep(0)
+        progresses.append(_group_progress(group, by_group[group]))
+    return BrokerProgress(tuple(progresses))
 
 
 def _group_progress(group: str, of_topics: list[msgspec.Raw]) -> GroupProgress:

@@ -37,6 +37,21 @@ class NextDeletion:
     when_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class FileDeletion:
+    """Says when a broker can delete a file of its commit log, in ms since the epoch.
+
+    None stands for a file that stays, or whose time nobody knows. `base_offset` is the file's first.
+    """
+
+    base_offset: int
+    when_ms: int | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.base_offset:020d}"
+
+
 class Brokers(BrokerReports, JavaBrokers):
     """Asks and manages brokers. A call goes to every master of `cluster`, with `slaves` to its
     slaves too, or to one `broker`, and returns results by address.
@@ -228,3 +243,15 @@ def next_deletion(info: Mapping[str, str]) -> NextDeletion | None:
         return None
     when = info.get("nextDeletionTimeStamp")
     return NextDeletion(file, info["nextDeletionReason"], None if when is None else int(when))
+
+
+def file_deletions(info: Mapping[str, str]) -> list[FileDeletion] | None:
+    """Return what the run-time information of a broker says of its oldest files.
+
+    None for a broker that does not tell, as Java's do not.
+    """
+    told = info.get("fileDeletions")
+    if told is None:
+        return None
+    pairs = (pair.partition(":") for pair in told.split())
+    return [FileDeletion(int(base), int(when) if when else None) for base, _, when in pairs]

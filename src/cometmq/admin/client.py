@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cometmq.admin.brokers import Brokers
     from cometmq.admin.explain.room import Explanations
     from cometmq.admin.groups import Groups
+    from cometmq.admin.health import Health
     from cometmq.admin.messages import Messages
     from cometmq.admin.name_servers import NameServers
     from cometmq.admin.offsets import Offsets
@@ -68,7 +69,8 @@ class AdminClient(Lifecycle[Servers]):
 
     Each of its rooms has the calls for one kind of thing: `topics`, `groups`, `offsets`, `messages`,
     `brokers`, `producers`, `name_servers` and `access`; `explain` answers questions such as why a
-    group is behind. Connections are made when a call needs them.
+    group is behind, `health` whether the servers are well. Connections are made when a call needs
+    them.
 
     `namesrv` is `host:port`; give several addresses joined by `;` or in a list, an empty list to ask
     brokers by their addresses only. Without it the variable NAMESRV_ADDR counts. `timeout_ms` is the
@@ -98,6 +100,7 @@ class AdminClient(Lifecycle[Servers]):
         )
         self._clock = options.clock
         self._servers = Servers(options.addresses(), remoting, timeout_s, self._running)
+        self._options = options
 
     # A room is imported when it is first used: `cometmq admin` uses one of them in a short process.
 
@@ -154,6 +157,24 @@ class AdminClient(Lifecycle[Servers]):
         from cometmq.admin.explain.room import Explanations
 
         return Explanations(self._servers, self._clock)
+
+    @cached_property
+    def health(self) -> Health:
+        from cometmq.admin.checkup import ClusterCheckup
+        from cometmq.admin.health import Health
+
+        given = self._options
+
+        def checkup() -> ClusterCheckup:
+            return ClusterCheckup(
+                self._servers.name_servers,
+                credentials=given.credentials,
+                tls=given.tls,
+                network=given.network,
+                clock=given.clock,
+            )
+
+        return Health(self._servers, checkup)
 
     async def _enter(self) -> Servers:
         return self._servers

@@ -44,6 +44,10 @@ class NameServers(Room):
     that answers.
     """
 
+    async def addresses(self) -> list[str]:
+        """Return the name servers that the client was given; none if it was given no name servers."""
+        return list(self._servers.name_servers) if self._servers.has_name_servers else []
+
     async def config(self) -> dict[str, dict[str, str]]:
         """Return all settings that are in force at each name server, by address."""
 

@@ -22,6 +22,7 @@ from cometmq.admin import (
 )
 from cometmq.admin.client import AdminClient as AsyncAdminClient
 from cometmq.admin.explain.room import Explanations
+from cometmq.admin.health import Health
 from cometmq.admin.room import Room
 from cometmq.client.blocking import BlockingFace
 from cometmq.client.options import takes
@@ -125,6 +126,7 @@ class BlockingOffsets(BlockingRoom):
     """Makes the calls of `AdminClient.offsets`, but blocks."""
 
     of_topic = _blocking(offsets.Offsets.of_topic)
+    of_queue = _blocking(offsets.Offsets.of_queue)
     at_time = _blocking(offsets.Offsets.at_time)
     earliest_ms = _blocking(offsets.Offsets.earliest_ms)
     of_brokers = _blocking(offsets.Offsets.of_brokers)
@@ -143,8 +145,15 @@ class BlockingMessages(BlockingRoom):
 
     dead_letters = _iterating(messages.Messages.dead_letters)
     redrive = _blocking(messages.Messages.redrive)
+    redrive_letters = _blocking(messages.Messages.redrive_letters)
+    resend_letter = _blocking(messages.Messages.resend_letter)
     given_up_halves = _iterating(messages.Messages.given_up_halves)
     resume_half = _blocking(messages.Messages.resume_half)
+    delay_levels = _blocking(messages.Messages.delay_levels)
+    in_delay_level = _blocking(messages.Messages.in_delay_level)
+    timed = _blocking(messages.Messages.timed)
+    halves = _blocking(messages.Messages.halves)
+    end_half = _blocking(messages.Messages.end_half)
     by_id = _blocking(messages.Messages.by_id)
     by_unique_id = _blocking(messages.Messages.by_unique_id)
     by_key = _blocking(messages.Messages.by_key)
@@ -153,8 +162,11 @@ class BlockingMessages(BlockingRoom):
     stored = _iterating(messages.Messages.stored)
     stored_in = _iterating(messages.Messages.stored_in)
     units = _blocking(messages.Messages.units)
+    page = _blocking(messages.Messages.page)
+    recall = _blocking(messages.Messages.recall)
     tracks = _blocking(messages.Messages.tracks)
     trace = _blocking(messages.Messages.trace)
+    send = _blocking(messages.Messages.send)
     resend = _blocking(messages.Messages.resend)
     consume_directly = _blocking(messages.Messages.consume_directly)
 
@@ -200,6 +212,7 @@ class BlockingProducers(BlockingRoom):
 class BlockingNameServers(BlockingRoom):
     """Makes the calls of `AdminClient.name_servers`, but blocks."""
 
+    addresses = _blocking(name_servers.NameServers.addresses)
     config = _blocking(name_servers.NameServers.config)
     update_config = _blocking(name_servers.NameServers.update_config)
     entry = _blocking(name_servers.NameServers.entry)
@@ -241,6 +254,12 @@ class BlockingExplanations(BlockingRoom):
     restart = _blocking(Explanations.restart)
 
 
+class BlockingHealth(BlockingRoom):
+    """Makes the calls of `AdminClient.health`, but blocks."""
+
+    findings = _blocking(Health.findings)
+
+
 class AdminClient(BlockingFace, of=AsyncAdminClient):
     """Inspects and manages clusters like `cometmq.aio.AdminClient`, whose text follows in `help`, but
     blocks.
@@ -260,3 +279,4 @@ class AdminClient(BlockingFace, of=AsyncAdminClient):
         self.name_servers = BlockingNameServers(asynchronous.name_servers, self._call)
         self.access = BlockingAccess(asynchronous.access, self._call)
         self.explain = BlockingExplanations(asynchronous.explain, self._call)
+        self.health = BlockingHealth(asynchronous.health, self._call)

@@ -1,4 +1,4 @@
-"""The command `cometmq dev`: a name server and brokers in one process.
+"""The command `cometmq dev`: a name server, brokers and the web console in one process.
 
 It is meant for development and first steps.
 """
@@ -6,7 +6,7 @@ It is meant for development and first steps.
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ from cometmq.errors import ConfigError
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
+    from cometmq.cli.dev_console import DevConsole
     from cometmq.cli.dev_servers import DevServers
     from cometmq.runtime.certificates import Certificates
 
@@ -58,11 +59,29 @@ def dev(
             "clients need.",
         ),
     ] = False,
+    console: Annotated[
+        bool | None,
+        typer.Option(
+            "--console/--no-console",
+            help="Run the web console, too (default: if the extra `console` is installed).",
+            show_default=False,
+        ),
+    ] = None,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            help="The console's port, 0 for a free one (default: 8080, a free one if that is taken).",
+            min=0,
+            max=65535,
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="When ready, print one line of JSON with the addresses, the store and the pid. "
+            help="When ready, print one line of JSON with the addresses, the console's passwords, "
+            "the store and the pid. "
             "Stop at the end of standard input, too, if that is a pipe.",
         ),
     ] = False,
@@ -74,7 +93,8 @@ def dev(
     log_file_mib: LogFileMib = FILE_MIB,
     log_files: LogFiles = KEPT_FILES,
 ) -> None:
-    """Run a name server and a broker in one process, or several brokers, ready within a second."""
+    """Run a name server, brokers and the web console in one process, ready within a second."""
+    from cometmq.cli.dev_console import console_for
     from cometmq.cli.dev_servers import DevPlan, DevServers
     from cometmq.cli.serving import begin_log
     from cometmq.runtime.loop import run
@@ -102,6 +122,8 @@ def dev(
             )
             serving = _serve(
                 DevServers(plan),
+                console_for(plan, wanted=console, port=console_port),
+                is_console_wanted=console is not False,
                 temporary=store is None,
                 as_json=as_json,
                 keeps_log=log_file is not None,
@@ -123,15 +145,53 @@ def _certificates(directory: Path, host: str) -> Certificates:
     return make_certificates(directory, named, SYSTEM_CLOCK)
 
 
-async def _serve(servers: DevServers, *, temporary: bool, as_json: bool, keeps_log: bool) -> None:
+class _Dev:
+    """Is the cluster together with its console."""
+
+    def __init__(self, servers: DevServers, console: DevConsole | None) -> None:
+        self._servers = servers
+        self._console = console
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        async with AsyncExitStack() as stack:
+            if self._console is not None:
+                self._console.begin()
+                stack.push_async_callback(self._console.close)
+            await self._servers.start()
+            stack.push_async_callback(self._servers.close)
+            if self._console is not None:
+                await self._console.start(self._servers.namesrv_address)
+                # It goes first, or its last questions would find nobody.
+                stack.push_async_callback(self._console.close)
+            self._running = stack.pop_all()
+
+    async def close(self) -> None:
+        await self._running.aclose()
+
+
+async def _serve(
+    servers: DevServers,
+    console: DevConsole | None,
+    *,
+    is_console_wanted: bool,
+    temporary: bool,
+    as_json: bool,
+    keeps_log: bool,
+) -> None:
     import json
 
+    from cometmq.cli.dev_console import HOW_TO_GET_IT
     from cometmq.cli.dev_screen import DevScreen, addresses, leave_quietly
     from cometmq.cli.serving import say, serve
 
+    both = _Dev(servers, console)
+    lacks = f"not installed: {HOW_TO_GET_IT}" if console is None and is_console_wanted else ""
     if as_json:
-        tell = lambda: say(json.dumps(addresses(servers, temporary=temporary)))  # noqa: E731 - beside its other form
-        await serve(servers, tell, until_input_ends=True, on_stop=leave_quietly)
+        if lacks:
+            typer.echo(f"The console is {lacks}", err=True)
+        tell = lambda: say(json.dumps(addresses(servers, console, temporary=temporary)))  # noqa: E731 - beside its other form
+        await serve(both, tell, until_input_ends=True, on_stop=leave_quietly)
         return
-    screen = DevScreen(servers, temporary=temporary, keeps_log=keeps_log)
-    await serve(servers, screen.show, on_stop=screen.close)
+    screen = DevScreen(servers, console, lacks=lacks, temporary=temporary, keeps_log=keeps_log)
+    await serve(both, screen.show, on_stop=screen.close)

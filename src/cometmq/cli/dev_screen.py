@@ -18,6 +18,7 @@ from cometmq.runtime.logging import change_log_level, configure_logging
 from cometmq.runtime.tasks import TaskOwner
 
 if TYPE_CHECKING:
+    from cometmq.cli.dev_console import DevConsole
     from cometmq.cli.dev_servers import DevServers, Node
 
 _SNIPPET: Final = """\
@@ -87,10 +88,22 @@ class Figures:
 
 
 class DevScreen:
-    """Shows the servers until `close`. `keeps_log` says that the log goes to a file."""
+    """Shows the servers until `close`. `keeps_log` says that the log goes to a file, `lacks` why there
+    is no web console though nobody has refused it.
+    """
 
-    def __init__(self, servers: DevServers, *, temporary: bool, keeps_log: bool) -> None:
+    def __init__(
+        self,
+        servers: DevServers,
+        web: DevConsole | None = None,
+        *,
+        lacks: str = "",
+        temporary: bool,
+        keeps_log: bool,
+    ) -> None:
         self._servers = servers
+        self._web = web
+        self._lacks = lacks
         self._temporary = temporary
         self._keeps_log = keeps_log
         self._console = Console(highlight=False, emoji=False, markup=False)
@@ -158,6 +171,11 @@ class DevScreen:
             ]
         elif not self._console.is_terminal:
             lines += [(f"{node.name} {node.role}", node.broker.address) for node in nodes]
+        if self._web is not None:
+            lines.append(("console", self._web.url))
+            lines += [(f"  {name}", password) for name, password in self._web.passwords.items()]
+        elif self._lacks:
+            lines.append(("console", self._lacks))
         lines.append(("store", f"{servers.plan.root}{kept}"))
         width = max(13, *(len(label) + 2 for label, _ in lines))
         text = Text()
@@ -229,7 +247,7 @@ def leave_quietly() -> None:
     change_log_level("error")
 
 
-def addresses(servers: DevServers, *, temporary: bool) -> dict[str, Any]:
+def addresses(servers: DevServers, web: DevConsole | None, *, temporary: bool) -> dict[str, Any]:
     """Return for programs what the screen shows to people."""
 
     certificates = servers.plan.certificates
@@ -252,6 +270,7 @@ def addresses(servers: DevServers, *, temporary: bool) -> dict[str, Any]:
             }
             for master in servers.masters
         ],
+        "console": None if web is None else {"url": web.url, "passwords": web.passwords},
         "store": str(servers.plan.root),
         "temporary": temporary,
         "tls": None

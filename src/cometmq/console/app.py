@@ -14,14 +14,59 @@ from starlette.types import ASGIApp
 
 from cometmq.console import live
 from cometmq.console.guard import Guard
-from cometmq.console.pages import audit, login, overview, topics, why
+from cometmq.console.pages import (
+    audit,
+    brokers,
+    delayed,
+    group_actions,
+    group_offsets,
+    groups,
+    letters,
+    login,
+    message,
+    messages,
+    overview,
+    producers,
+    reports,
+    schemas,
+    topic,
+    topic_change,
+    topic_send,
+    topics,
+    trace,
+    transactions,
+    why,
+)
 from cometmq.console.rendering import HERE, render
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
 
-PAGES: Final = (login, live, overview, topics, why, audit)
+PAGES: Final = (
+    login,
+    live,
+    overview,
+    brokers,
+    topics,
+    topic,
+    topic_change,
+    topic_send,
+    producers,
+    groups,
+    group_actions,
+    group_offsets,
+    messages,
+    message,
+    schemas,
+    letters,
+    delayed,
+    transactions,
+    trace,
+    why,
+    reports,
+    audit,
+)
 
 
 def create_app(console: Console) -> ASGIApp:
@@ -37,6 +82,7 @@ def create_app(console: Console) -> ASGIApp:
         routes=routes,
         exception_handlers={
             CometMQError: _cluster_failed,
+            IllegalArgumentError: _cannot_be,
             HTTPException: _refused,
             404: _refused,
             500: _failed,
@@ -48,6 +94,10 @@ def create_app(console: Console) -> ASGIApp:
 
 async def _cluster_failed(request: Request, error: Exception) -> Response:
     return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
+
+
+async def _cannot_be(request: Request, error: Exception) -> Response:
+    return _error(request, 400, "The console cannot do this", str(error))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -7,12 +7,12 @@ of the console refuses both; sizes are drawn by `<meter>`, `<progress>` and SVG.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import jinja2
 from markupsafe import Markup
@@ -66,6 +66,16 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
     return found % values if values else found
 
 
+def words(request: Request) -> Callable[..., str]:
+    """Return the function that pages call `_`: it gives a text in the language of a request."""
+    language = language_of(request)
+
+    def say(text: str, /, **values: Any) -> str:
+        return translated(language, text, values)
+
+    return say
+
+
 @cache
 def _catalogue(language: str) -> dict[str, str]:
     if language == "en":
@@ -87,11 +97,27 @@ def url(path: str, /, **query: object) -> str:
 
 @jinja2.pass_context
 def _here(context: jinja2.runtime.Context, /, **changes: object) -> str:
-    """Return the address of this page with some of its values changed."""
+    """Return the address of this page with some of its values changed.
+
+    An action has no page of its own: there it is the page that the form was on.
+    """
     request: Request = context["request"]
+    if request.method == "POST":
+        return _form_page(request)
     # Two slashes at the beginning would name another host.
     path = "/" + request.url.path.lstrip("/")
     return url(path, **{**dict(request.query_params), **changes})
+
+
+def _form_page(request: Request) -> str:
+    try:
+        came_from = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return "/"
+    is_page = came_from.netloc == request.headers.get("host") and came_from.path != request.url.path
+    # Two slashes would name another host.
+    path = "/" + came_from.path.lstrip("/\\") if is_page else "/"
+    return f"{path}?{came_from.query}" if is_page and came_from.query else path
 
 
 def number(value: float | None) -> str:
@@ -178,3 +204,9 @@ def render(
         )
     )
     return HTMLResponse(text, status)
+
+
+def fragment(request: Request, template: str, values: Mapping[str, Any]) -> str:
+    """Return a part of a page, for one that is open already."""
+    found = environment().get_template(template)
+    return found.render(request=request, language=language_of(request), **values)

@@ -41,27 +41,32 @@ class Action:
 
     `what` names it in the audit log ("delete topic"); `target` is what it is done to, and what must be
     typed to confirm it if `preview` says, in sentences, what it destroys. `perform` does it and may
-    return an `Outcome`. The browser then goes to `back`.
+    return an `Outcome`. The browser then goes to `back`, or after a failure to `again`, if that is
+    given: the form, filled in as it was.
     """
 
     what: str
     target: str
     perform: Callable[[], Awaitable[Outcome | None]]
     back: str
+    again: str | None = None
     preview: Sequence[str] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Is what an action has done: a sentence, and a line for each server or message.
 
-    `failed` says that a part of it failed.
+    `failed` says that a part of it failed. `shown_at` is the address of the page that shows what was
+    made.
     """
 
     text: str
     lines: Sequence[str] = ()
     failed: bool = False
+    shown_at: str = ""
 
 
 Handler = Callable[[Request, Form], Awaitable[Action]]
@@ -166,7 +171,12 @@ async def _act(request: Request, handler: Handler) -> Response:
         raise HTTPException(400, f"the reason has {len(why)} characters; {MAX_WHY} are allowed")
     action = await handler(request, form)
     if action.preview is not None and confirmed != action.target:
-        asked = {"action": action, "form": form, "why": why, "wrong": confirmed}
+        asked = {
+            "action": action,
+            "form": {**form, **action.fields},
+            "why": why,
+            "wrong": confirmed,
+        }
         return render(request, "confirm.html", asked, status=200 if confirmed is None else 422)
     number = action_id()
 
@@ -192,7 +202,7 @@ async def _act(request: Request, handler: Handler) -> Response:
         note = Note(text, failed=True)
     session.note(note)
     console.recent.forget()
-    return RedirectResponse(action.back, 303)
+    return RedirectResponse((action.again if note.failed else None) or action.back, 303)
 
 
 async def _performed(action: Action, write: Callable[..., Awaitable[None]]) -> Note:
@@ -211,4 +221,5 @@ async def _performed(action: Action, write: Callable[..., Awaitable[None]]) -> N
         await write("failed", "the console failed, or the browser went away; see its log")
         raise
     await write("failed" if outcome.failed else "done", outcome.text)
-    return Note(f"{name}: {outcome.text or 'done'}", outcome.failed, list(outcome.lines))
+    text = f"{name}: {outcome.text or 'done'}"
+    return Note(text, outcome.failed, list(outcome.lines), shown_at=outcome.shown_at)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import uvicorn
@@ -22,6 +24,7 @@ from cometmq.runtime.tasks import TaskOwner
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 _END_S: Final = 3
+_BACKLOG: Final = 512
 
 
 class ConsoleServer:
@@ -44,7 +47,7 @@ class ConsoleServer:
         """Listen, and return when the console answers. Raises ConfigError."""
         config = self._config
         try:
-            sockets = await bound_sockets(config.host, config.port)
+            sockets = await _listening(config)
         except OSError as error:
             address = join_address(config.host, config.port)
             raise ConfigError(
@@ -77,8 +80,17 @@ class ConsoleServer:
                 ssl_keyfile=config.certificate_key,
             )
         )
-        self._serving = self._tasks.spawn(self._server.serve(sockets), "serve")
-        await self._server.ready.wait()
+        ready = self._server.ready
+        self._serving = self._tasks.spawn(self._server.serve(sockets), "serve", log_failure=False)
+        self._serving.add_done_callback(lambda _: ready.set())
+        await ready.wait()
+        if self._serving.done():
+            fault = self._serving.exception()
+            self._serving = None
+            for sock in sockets:
+                sock.close()
+            await self.close()
+            raise ConfigError(f"the console cannot serve {self.url}: {fault}") from fault
 
     async def close(self) -> None:
         """Stop listening, end the pages that are open. Idempotent."""
@@ -108,3 +120,22 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+async def _listening(config: ConsoleConfig) -> list[socket.socket]:
+    """Return sockets that listen. Raises OSError."""
+    try:
+        sockets = await bound_sockets(config.host, config.port)
+        try:
+            # Two processes may bind a port at the same time; only one of them can listen.
+            for sock in sockets:
+                sock.listen(_BACKLOG)
+        except OSError:
+            for sock in sockets:
+                sock.close()
+            raise
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or not config.or_free_port:
+            raise
+        return await _listening(replace(config, port=0, or_free_port=False))
+    return sockets

@@ -20,11 +20,15 @@ MAX_NOTES: Final = 20
 
 @dataclass(slots=True)
 class Note:
-    """Is what a page says once after an action: a sentence, and a line for each server or message."""
+    """Is what a page says once after an action: a sentence, and a line for each server or message.
+
+    `shown_at` is the address of the page that shows what the action has made.
+    """
 
     text: str
     failed: bool = False
     lines: list[str] = field(default_factory=list)
+    shown_at: str = ""
 
 
 @dataclass(slots=True)

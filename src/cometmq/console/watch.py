@@ -1,58 +1,263 @@
-"""Watches the cluster at a fixed pace, whoever looks, and keeps its trends for an hour."""
+"""Watches the clusters at a fixed pace, whoever looks, and keeps their trends for an hour.
+
+Pages read what the watch knows and so wait for no server: the brokers as they were seconds ago, how
+far groups were within the last half minute, and what a check-up of all servers found last.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from cometmq.admin.broker_reports import BrokerProgress
 from cometmq.admin.client import AdminClient
+from cometmq.admin.servers import BrokerAddress
 from cometmq.console.recent import Known, known
+from cometmq.errors import CometMQError, RequestTimeoutError
+from cometmq.model.finding import Finding
+from cometmq.model.route import MASTER_ID
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import TaskOwner
 
 PERIOD_S: Final = 5.0
 SAMPLES: Final = 720
+LAG_PERIOD_S: Final = 30.0
+LAG_SAMPLES: Final = 120
+CHECK_PERIOD_S: Final = 60.0
+# A broker that is slower counts as away in this sample, so that it does not hold up the others.
+_ANSWER_S: Final = 4.0
+_AT_ONCE: Final = 16
+# A question about all groups is much work for a broker: it gets this many times as long to rest.
+_REST: Final = 20.0
+# Of groups beyond these, the ones with the least lag, only the newest lag is kept.
+_REMEMBERED_GROUPS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """Is what a broker told of itself last, or why it did not. `info` is empty without an answer."""
+
+    at: BrokerAddress
+    info: Mapping[str, str]
+    error: CometMQError | None = None
+
+    @property
+    def is_master(self) -> bool:
+        return self.at.broker_id == MASTER_ID
+
+    @property
+    def messages_in(self) -> float | None:
+        """Messages that came per second; None while the broker does not answer."""
+        return self._rate("putTps")
+
+    @property
+    def messages_out(self) -> float | None:
+        """Messages that went out per second; None while the broker does not answer."""
+        # Java 4.9 spells it with one r.
+        return self._rate("getTransferredTps" if "getTransferredTps" in self.info else _OLD_OUT)
+
+    @property
+    def disk_ratio(self) -> float | None:
+        """The used part of the disk of the commit log, from 0 to 1."""
+        return self.real("commitLogDiskRatio")
+
+    @property
+    def refusing(self) -> str:
+        """Why the broker takes no messages, empty if it takes them. Java's do not tell."""
+        return self.info.get("refusing", "")
+
+    def grown(self, kind: str) -> int | None:
+        """Return how many messages came (`Put`) or went out (`Get`) since midnight."""
+        begin, now = (
+            self.whole(f"msg{kind}TotalTodayMorning"),
+            self.whole(f"msg{kind}TotalTodayNow"),
+        )
+        return None if begin is None or now is None else now - begin
+
+    def real(self, key: str) -> float | None:
+        """Return the first number of a value that the broker told, None if there is none."""
+        try:
+            return float(self.info[key].split()[0])
+        except (KeyError, ValueError, IndexError):
+            return None
+
+    def whole(self, key: str) -> int | None:
+        """Return a whole number that the broker told, None if there is none."""
+        try:
+            return int(self.info[key])
+        except (KeyError, ValueError):
+            return None
+
+    def _rate(self, key: str) -> float | None:
+        """Return the first of the rates of a key, over ten seconds; 0 before the broker knows it."""
+        return (self.real(key) or 0.0) if self.info else None
+
+
+_OLD_OUT: Final = "getTransferedTps"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Is the cluster at one moment: messages in and out per second, and each broker's report."""
+    """Holds messages in and out per second by a broker's address, None while it did not answer."""
 
     at_ms: int
-    messages_in: float
-    messages_out: float
-    brokers: Known[dict[str, dict[str, str]]]
+    rates: Mapping[str, tuple[float | None, float | None]]
+
+    def total(self, addresses: Iterable[str] | None = None) -> tuple[float | None, float | None]:
+        """Return the sums over these brokers, or over all; None if none of them answered."""
+        asked = self.rates if addresses is None else addresses
+        found = [self.rates.get(address, (None, None)) for address in asked]
+        incoming = [rate for rate, _ in found if rate is not None]
+        outgoing = [rate for _, rate in found if rate is not None]
+        return sum(incoming) if incoming else None, sum(outgoing) if outgoing else None
+
+    @property
+    def messages_in(self) -> float | None:
+        return self.total()[0]
+
+    @property
+    def messages_out(self) -> float | None:
+        return self.total()[1]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """Is how far a group is behind in all of its queues, in messages."""
+
+    group: str
+    lag: int
+    in_flight: int
+    consume_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """Is how far all groups were at one moment. `errors` says which brokers did not tell."""
+
+    at_ms: int
+    groups: Mapping[str, GroupLag]
+    errors: Mapping[str, CometMQError]
+
+    @property
+    def total(self) -> int:
+        return sum(group.lag for group in self.groups.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LagSample:
+    """Is the lag of all groups together, and of those that were the furthest behind."""
+
+    at_ms: int
+    total: int
+    groups: Mapping[str, int]
 
 
 @dataclass(slots=True)
 class Watch:
-    """Keeps the newest samples, the oldest one first. For the loop's thread only."""
+    """Keeps what was seen last, and the newest samples, the oldest one first.
+
+    `brokers` are those that the name servers know; while no name server answers, `error` says so and
+    `brokers` are those that were known before. For the loop's thread only.
+    """
 
     admin: AdminClient
     clock: Clock
     tasks: TaskOwner
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    brokers: tuple[BrokerState, ...] = ()
+    error: CometMQError | None = None
+    lags: Lags | None = None
+    lag_samples: deque[LagSample] = field(default_factory=lambda: deque(maxlen=LAG_SAMPLES))
+    findings: Known[list[Finding]] | None = None
+    findings_ms: int = 0
+    _lag_took_s: float = 0.0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def start(self) -> None:
         """Begin to watch."""
-        self.tasks.every(PERIOD_S, self.look, "watch")
+        self.tasks.every(PERIOD_S, self.look, "watch", first_s=0)
+        self.tasks.every(self._lag_period_s, self.look_at_groups, "watch-groups", first_s=1)
+        self.tasks.every(CHECK_PERIOD_S, self.check, "watch-check-up", first_s=2)
 
     async def look(self) -> None:
         """Take a sample and wake those who wait for one."""
-        reports = await known(self.admin.brokers.runtime_info(slaves=True))
-        rates = (reports.value or {}).values()
-        self.samples.append(
-            Sample(
-                self.clock.now_ms(),
-                sum(_rate(report, "putTps") for report in rates),
-                sum(_rate(report, "getTransferredTps") for report in rates),
-                reports,
-            )
-        )
+        found = await known(self.admin.brokers.addresses())
+        self.error = found.error
+        addresses = [state.at for state in self.brokers] if found.value is None else found.value
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def state(at: BrokerAddress) -> BrokerState:
+            async with turns:
+                return await self._state(at)
+
+        self.brokers = tuple(await asyncio.gather(*map(state, addresses)))
+        rates = {it.at.address: (it.messages_in, it.messages_out) for it in self.brokers}
+        self.samples.append(Sample(self.clock.now_ms(), rates))
         self.wake()
+
+    async def look_at_groups(self) -> None:
+        """Ask all masters how far all groups are."""
+        if not self.samples:
+            return  # the brokers are not known yet
+        began_s = self.clock.monotonic()
+        masters = [state.at.address for state in self.brokers if state.is_master]
+        told = await asyncio.gather(
+            *(known(self.admin.brokers.progress(broker=address)) for address in masters)
+        )
+        groups: dict[str, GroupLag] = {}
+        errors: dict[str, CometMQError] = {}
+        for address, progress in zip(masters, told, strict=True):
+            if progress.error is not None:
+                errors[address] = progress.error
+            elif progress.value is not None:
+                _add(groups, progress.value[address])
+        self.lags = Lags(self.clock.now_ms(), groups, errors)
+        worst = sorted(groups.values(), key=lambda each: -each.lag)[:_REMEMBERED_GROUPS]
+        remembered = {each.group: each.lag for each in worst}
+        if not errors or groups:
+            self.lag_samples.append(LagSample(self.lags.at_ms, self.lags.total, remembered))
+        self._lag_took_s = self.clock.monotonic() - began_s
+
+    async def check(self) -> None:
+        """Check all servers as `cometmq doctor` does."""
+        self.findings = await known(self.admin.health.findings())
+        self.findings_ms = self.clock.now_ms()
+
+    def state_of(self, address: str) -> BrokerState | None:
+        """Return what was seen last of the broker at an address."""
+        return next((state for state in self.brokers if state.at.address == address), None)
+
+    def trend(self, addresses: Sequence[str] | None = None) -> list[list[float | None]]:
+        """Return seconds, messages in and messages out per second, of these brokers or of all."""
+        totals = [sample.total(addresses) for sample in self.samples]
+        return [
+            [sample.at_ms // 1000 for sample in self.samples],
+            [incoming for incoming, _ in totals],
+            [outgoing for _, outgoing in totals],
+        ]
+
+    def lag_trend(self, group: str | None = None) -> list[list[float | None]]:
+        """Return seconds and the lag of a group, or of all groups, in messages."""
+        return [
+            [sample.at_ms // 1000 for sample in self.lag_samples],
+            [
+                sample.total if group is None else sample.groups.get(group)
+                for sample in self.lag_samples
+            ],
+        ]
+
+    def lag_change(self, group: str, span_ms: int) -> int | None:
+        """Return by how much a group's lag grew within the span; None if that is not known."""
+        if self.lags is None or group not in self.lags.groups:
+            return None
+        since_ms = self.lags.at_ms - span_ms
+        before = next((each for each in self.lag_samples if each.at_ms >= since_ms), None)
+        if before is None or before.at_ms == self.lags.at_ms or group not in before.groups:
+            return None
+        return self.lags.groups[group].lag - before.groups[group]
 
     def wake(self) -> None:
         """Wake those who wait for a sample."""
@@ -63,10 +268,30 @@ class Watch:
         """Wait until there is a newer sample."""
         await self._changed.wait()
 
+    def _lag_period_s(self) -> float:
+        if self.lags is None:
+            return 1.0
+        return max(LAG_PERIOD_S, _REST * self._lag_took_s)
 
-def _rate(report: dict[str, str], key: str) -> float:
-    """Return the first of the rates that a broker reports, over its last ten seconds."""
-    try:
-        return float(report.get(key, "0").split()[0])
-    except (ValueError, IndexError):
-        return 0.0
+    async def _state(self, at: BrokerAddress) -> BrokerState:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                told = await self.admin.brokers.runtime_info(broker=at.address)
+        except TimeoutError:
+            error = RequestTimeoutError(f"{at.address} did not answer within {_ANSWER_S:g} s")
+            return BrokerState(at, {}, error)
+        except CometMQError as refusal:
+            return BrokerState(at, {}, refusal)
+        return BrokerState(at, told[at.address])
+
+
+def _add(groups: dict[str, GroupLag], told: BrokerProgress) -> None:
+    """Add what one broker told of groups to what others told of them."""
+    for group in told.groups:
+        before = groups.get(group.group, GroupLag(group.group, 0, 0, 0.0))
+        groups[group.group] = GroupLag(
+            group.group,
+            before.lag + max(group.lag, 0),
+            before.in_flight + group.in_flight,
+            before.consume_per_s + group.consume_per_s,
+        )

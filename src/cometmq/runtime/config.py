@@ -199,7 +199,16 @@ def unknown_keys(properties: Mapping[str, str], *classes: type) -> list[str]:
 # Stands for a secret where a configuration is shown.
 HIDDEN: Final = "******"
 # Names of secrets among the keys that no config class has.
-_SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|credential", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"pass(word|wd|phrase)|secret|credential|initAuthenticationUser", re.IGNORECASE
+)
+
+
+def hide_secrets(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties with the values of those replaced whose keys tell of a secret."""
+    return {
+        key: HIDDEN if text and _SECRET.search(key) else text for key, text in properties.items()
+    }
 
 
 class Configuration:
@@ -232,10 +241,7 @@ class Configuration:
 
     def shown(self) -> dict[str, str]:
         """Return what requests may see of it: every key in force, with the secrets hidden."""
-        return {
-            key: HIDDEN if text and _SECRET.search(key) else text
-            for key, text in self.properties().items()
-        }
+        return hide_secrets(self.properties())
 
     def text_to_save(self) -> str:
         """Return all that the configuration file has to hold, secrets included."""

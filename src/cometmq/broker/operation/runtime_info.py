@@ -2,7 +2,9 @@
 
 Java: AdminBrokerProcessor.prepareRuntimeInfo, RunningStats. Besides Java's keys there are our own.
 `nextDeletedFile`, `nextDeletionTimeStamp` and `nextDeletionReason` say what `cometmq store explain`
-does of the file that retention takes next. `refusing` says why no messages are taken now, and
+does of the file that retention takes next; `fileDeletions` names the oldest files by their first
+offsets, each with when it can be deleted (`0:1760000000000 1073741824:`; nothing for a file that
+stays), and `commitLogFiles` counts all of them. `refusing` says why no messages are taken now, and
 `refused_<cause>` how many messages were refused for that cause. `delayPending_<level>` counts the
 messages that wait by level, `timerPending` those that wait for a time of their own,
 `delayDelivered` those delivered since the start, and `transactionsUnresolved` the half messages
@@ -53,6 +55,8 @@ _END_TRANSACTION_CAPACITY: Final = 100_000
 # A start after a clean stop checks this many of the newest files. See `Recoverer`.
 _CHECKED_FILES: Final = 3
 _LOOKED_AT_FILES: Final = 8
+# Of how many files of the log the table says when they are deleted, the oldest ones.
+_TOLD_FILES: Final = 100
 
 
 class RuntimeInfo:
@@ -255,6 +259,11 @@ class RuntimeInfo:
         table = {"nextDeletedFile": str(path), "nextDeletionReason": first.reason}
         if first.when_ms is not None:
             table["nextDeletionTimeStamp"] = str(first.when_ms)
+        table["commitLogFiles"] = str(len(plan.verdicts))
+        table["fileDeletions"] = " ".join(
+            f"{verdict.file.base}:{'' if verdict.when_ms is None else verdict.when_ms}"
+            for verdict in plan.verdicts[:_TOLD_FILES]
+        )
         return table
 
 

@@ -1,10 +1,11 @@
-"""Judges what the members of a consumer group tell about themselves (Java: ConsumerRunningInfo)."""
+"""Asks the members of a consumer group, and goes on when some servers or members do not answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from cometmq.admin.group_findings import is_offline
 from cometmq.admin.group_records import (
     GroupConnections,
     GroupProgress,
@@ -17,24 +18,11 @@ from cometmq.cli.admin.output import Column
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.protocol.codes import ResponseCode
 
-PUSH: Final = "CONSUME_PASSIVELY"
-# As in Java: a listener may take so long for the messages of one queue.
-_BLOCKED_MS: Final = 60_000
-
-
 FINDING: Final = (
     Column("group", "Group"),
     Column("clientId", "ClientId"),
     Column("finding", "Finding"),
 )
-
-
-class Finding(NamedTuple):
-    """Says what is wrong with a group, or with one of its members."""
-
-    group: str
-    client_id: str | None
-    text: str
 
 
 class Members(NamedTuple):
@@ -60,7 +48,7 @@ async def online_or_none(run: Run, group: str) -> GroupConnections | None:
     try:
         return await _online(run, group)
     except RemoteError as error:
-        if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
+        if is_offline(error):
             return None
         raise
 
@@ -94,65 +82,3 @@ async def ask_members(run: Run, group: GroupConnections, *, stacks: bool = False
         except CometMQError as error:  # the others may answer
             errors[client.client_id] = error
     return Members(told, errors)
-
-
-def judge(group: str, told: Mapping[str, RunningInfo], now_ms: int) -> list[Finding]:
-    """Return what is wrong with a group by what its members told."""
-    findings = []
-    if not same_subscriptions(told.values()):
-        findings.append(
-            Finding(
-                group,
-                None,
-                "its members subscribe to different things: messages that one of them has not "
-                "subscribed to are lost to the group; give all members the same subscriptions",
-            )
-        )
-    for client_id, info in told.items():
-        findings += [Finding(group, client_id, text) for text in _of_queues(info, now_ms)]
-        findings += [
-            Finding(
-                group,
-                client_id,
-                f"topic {topic}: {status.consume_failed_msgs} messages failed in the last hour",
-            )
-            for topic, status in info.topics.items()
-            if status.consume_failed_msgs > 0
-        ]
-    return findings
-
-
-def same_subscriptions(told: Iterable[RunningInfo]) -> bool:
-    """Return whether all members that are pushed messages subscribe to the same."""
-    given = {
-        frozenset(
-            (data.topic, data.sub_string, data.expression_type) for data in info.subscriptions
-        )
-        for info in told
-        if _is_push(info)
-    }
-    return len(given) < 2
-
-
-def _is_push(info: RunningInfo) -> bool:
-    return info.properties.get("PROP_CONSUME_TYPE") == PUSH
-
-
-def _of_queues(info: RunningInfo, now_ms: int) -> Iterator[str]:
-    if not _is_push(info):
-        return
-    ordered = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
-    for queue, at in sorted(info.queues.items(), key=lambda item: item[0]):
-        place = f"topic {queue.topic}, queue {queue.queue_id} of {queue.broker_name}"
-        if ordered and not at.locked:
-            since = now_ms - at.last_lock_timestamp
-            yield f"{place}: cannot lock it, for {since} ms; another member may hold the lock"
-        elif ordered and at.droped and at.try_unlock_times > 0:
-            yield f"{place}: tried {at.try_unlock_times} times to unlock it, and still failed"
-        elif not ordered and at.cached_msg_count > 0:
-            since = now_ms - at.last_consume_timestamp
-            if since > _BLOCKED_MS:
-                yield (
-                    f"{place}: consumed nothing for {since} ms and has {at.cached_msg_count} messages; "
-                    "the listener may be blocked (consumerStatus -i CLIENT -s shows its threads)"
-                )

@@ -9,14 +9,13 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from cometmq.admin.group_findings import Finding, judge
 from cometmq.admin.group_records import GroupProgress
 from cometmq.cli.admin.command import Run, command
 from cometmq.cli.admin.many import ask_each
 from cometmq.cli.admin.members import (
     FINDING,
-    Finding,
     ask_members,
-    judge,
     online_or_none,
     progress_of,
 )

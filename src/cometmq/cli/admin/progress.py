@@ -10,15 +10,14 @@ from zlib import crc32
 import msgspec
 import typer
 
+from cometmq.admin.group_findings import PUSH, judge
 from cometmq.admin.group_records import GroupProgress, RunningInfo
 from cometmq.cli.admin.command import TRUTH, Broker, Run, command, truth
 from cometmq.cli.admin.connections import version_name
 from cometmq.cli.admin.many import ask_each
 from cometmq.cli.admin.members import (
     FINDING,
-    PUSH,
     ask_members,
-    judge,
     online,
     online_or_none,
     progress_of,

@@ -1,26 +1,100 @@
-"""The first page: how the cluster does, and what needs attention first."""
+"""The first page: what needs attention, how the clusters do, and which groups are behind.
+
+Also the names that the palette finds.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from cometmq.console.rendering import render
+from cometmq.console.concerns import GROWTH_SPAN_MS, broker_url, concerns_of
+from cometmq.console.names import group_names, topic_names
+from cometmq.console.paging import MAX_QUERY
+from cometmq.console.recent import known
+from cometmq.console.rendering import language_of, render, translated, url
 from cometmq.console.routes import Routes, console_of
+from cometmq.console.watch import Watch
 
 routes: Final = Routes()
+_MOST_CONCERNS: Final = 20
+_MOST_BROKERS: Final = 20
+_MOST_GROUPS: Final = 10
+MOST_FOUND: Final = 20
 
 
 @routes.page("/")
 async def overview(request: Request) -> Response:
-    """Show rates, trends and brokers."""
-    samples = list(console_of(request).watch.samples)
-    trend = [
-        [sample.at_ms // 1000 for sample in samples],
-        [sample.messages_in for sample in samples],
-        [sample.messages_out for sample in samples],
-    ]
-    values = {"sample": samples[-1] if samples else None, "trend": trend}
+    """Show all clusters, or one of them."""
+    watch = console_of(request).watch
+    clusters = sorted({state.at.cluster for state in watch.brokers})
+    cluster = request.query_params.get("cluster", "")
+    cluster = cluster if cluster in clusters else ""
+    brokers = [state for state in watch.brokers if cluster in ("", state.at.cluster)]
+    addresses = [state.at.address for state in brokers]
+    concerns = concerns_of(watch)
+    behind = [each for each in watch.lags.groups.values() if each.lag > 0] if watch.lags else []
+    behind.sort(key=lambda each: (-each.lag, each.group))
+    values = {
+        "watch": watch,
+        "clusters": clusters,
+        "cluster": cluster,
+        "brokers": brokers[:_MOST_BROKERS],
+        "all_brokers": len(brokers),
+        "answering": sum(state.error is None for state in brokers),
+        "fullest": max((state.disk_ratio or 0.0 for state in brokers), default=0.0),
+        "rates": watch.samples[-1].total(addresses) if watch.samples else (None, None),
+        "trend": watch.trend(addresses),
+        "lag_trend": watch.lag_trend(),
+        "concerns": concerns[:_MOST_CONCERNS],
+        "more_concerns": max(len(concerns) - _MOST_CONCERNS, 0),
+        "behind": [_group(watch, each.group) for each in behind[:_MOST_GROUPS]],
+        "all_behind": len(behind),
+    }
     return render(request, "overview.html", values)
+
+
+@routes.page("/find")
+async def find(request: Request) -> Response:
+    """Return the topics, groups and brokers whose names contain `q`, the best ones first."""
+    console = console_of(request)
+    wanted = request.query_params.get("q", "")[:MAX_QUERY].strip().lower()
+    if not wanted:
+        return JSONResponse([])
+    topics, groups = await asyncio.gather(known(topic_names(console)), known(group_names(console)))
+    language = language_of(request)
+    brokers = ((s.at.broker_name, s.at.address) for s in console.watch.brokers)
+    found = [
+        *_hits(wanted, ((name, url("/topic", name=name)) for name in topics.value or ()), "Topic"),
+        *_hits(wanted, ((name, url("/group", name=name)) for name in groups.value or ()), "Group"),
+        *_hits(wanted, ((f"{name} {at}", broker_url(at)) for name, at in brokers), "Broker"),
+    ]
+    found.sort(key=lambda hit: (hit[0], len(hit[2]), hit[2].lower(), hit[1]))
+    return JSONResponse(
+        [
+            {"name": f"{translated(language, kind)}: {name}", "url": where}
+            for _, kind, name, where in found[:MOST_FOUND]
+        ]
+    )
+
+
+def _hits(
+    wanted: str, names: Iterable[tuple[str, str]], kind: str
+) -> list[tuple[int, str, str, str]]:
+    """Return the names that contain what is wanted: how well each fits, kind, name and address."""
+    hits = []
+    for name, where in names:
+        lower = name.lower()
+        if wanted in lower:
+            rank = 0 if lower == wanted else 1 if lower.startswith(wanted) else 2
+            hits.append((rank, kind, name, where))
+    return hits
+
+
+def _group(watch: Watch, name: str) -> dict[str, object]:
+    assert watch.lags is not None
+    return {"lag": watch.lags.groups[name], "change": watch.lag_change(name, GROWTH_SPAN_MS)}

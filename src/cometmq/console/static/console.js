@@ -5,10 +5,23 @@ const part = () => document.querySelector("#live[data-live]");
 
 // Live parts. The server says when there is something new; the page asks for itself and swaps its
 // live part. It waits while somebody types there or has selected text, and while nobody looks.
+let paused = false; // by a key
+
 function busy() {
-  const live = part();
-  const typing = live.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
-  return document.hidden || typing || !document.getSelection().isCollapsed;
+  if (paused) return true;
+  const active = document.activeElement;
+  const typing = part().contains(active) && active.matches("input, select, textarea");
+  return document.hidden || typing || isChanged() || !document.getSelection().isCollapsed;
+}
+
+// What somebody has chosen there and not sent yet: the swap would put it into whatever row comes to
+// lie at its place.
+function isChanged() {
+  return [...part().querySelectorAll("input:not([type=hidden]), select, textarea")].some((field) => {
+    if (field.matches("[type=checkbox], [type=radio]")) return field.checked !== field.defaultChecked;
+    if (!field.matches("select")) return field.value !== field.defaultValue;
+    return field.selectedIndex !== Math.max([...field.options].findIndex((option) => option.defaultSelected), 0);
+  });
 }
 
 function refresh() {
@@ -18,19 +31,41 @@ function refresh() {
   });
 }
 
+let showLive = () => {};
+
 function listen() {
   const state = document.getElementById("live-state");
   if (!part() || !state) return;
-  const events = new EventSource("/events");
-  const show = (lost) => {
-    state.textContent = lost ? state.dataset.lost : state.dataset.live;
+  let events = null;
+  let lost = true;
+  showLive = () => {
+    const name = lost ? "lost" : paused ? "stopped" : isChanged() ? "paused" : "live";
+    if (state.dataset.state === name) return;
+    state.dataset.state = name;
+    state.textContent = state.dataset[name];
     state.classList.toggle("lost", lost);
   };
-  events.onopen = () => show(false);
-  events.onerror = () => show(true);
-  events.addEventListener("refresh", refresh);
-  events.addEventListener("ended", () => { events.close(); location.reload(); });
-  addEventListener("pagehide", () => events.close());
+  const show = (isLost) => { lost = isLost; showLive(); };
+  const close = () => { events?.close(); events = null; };
+  const open = () => {
+    if (events || document.hidden) return;
+    events = new EventSource("/events");
+    events.onopen = () => show(false);
+    events.onerror = () => {
+      show(true);
+      // The browser connects again by itself, unless it was refused: because the session has ended,
+      // for example. What the page then asks for leads to the login.
+      if (events.readyState === EventSource.CLOSED) { close(); refresh(); setTimeout(open, 15000); }
+    };
+    events.addEventListener("refresh", () => { show(false); refresh(); });
+    events.addEventListener("ended", () => { close(); location.reload(); });
+  };
+  // A browser has six connections to the console for all of its tabs together. A tab that nobody sees
+  // gives its connection back, or the seventh would wait for ever.
+  addEventListener("visibilitychange", () => { if (document.hidden) close(); else { open(); refresh(); } });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+  open();
 }
 
 // Times are UTC in the page, and shown in the browser's zone.
@@ -43,7 +78,70 @@ function localTimes(root) {
   }
 }
 
+// Tables with many columns become cards on a narrow screen; each cell then says its column.
+function cards(root) {
+  for (const table of root.querySelectorAll(".table > table")) {
+    const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+    if (heads.length < 4) continue;
+    // A table that is drawn as blocks is no table any more for who hears it, unless it says so.
+    table.dataset.cards = "";
+    table.role = "table";
+    for (const row of table.querySelectorAll("tbody tr")) {
+      row.role = "row";
+      [...row.cells].forEach((cell, index) => {
+        cell.role = cell.tagName === "TH" ? "rowheader" : "cell";
+        if (cell.colSpan === 1) cell.dataset.label = heads[index] ?? "";
+      });
+    }
+  }
+}
+
+// Times that somebody types are in the browser's zone.
+function zones() {
+  for (const input of document.querySelectorAll("input[data-zone]")) {
+    input.value = String(-new Date().getTimezoneOffset());
+  }
+}
+
+// New messages of a topic appear at the top of their table, as the server renders them.
+const MAX_TAIL_ROWS = 300;
+function tails() {
+  const body = document.querySelector("tbody[data-tail]");
+  if (!body) return;
+  const state = document.querySelector("[data-tail-state]");
+  const pause = document.querySelector("[data-tail-pause]");
+  const say = (what, more = "") => { state.textContent = more || state.dataset[what]; };
+  const source = new EventSource(body.dataset.tail);
+  const paused = () => pause.getAttribute("aria-pressed") === "true";
+  source.onopen = () => say(paused() ? "paused" : "live");
+  source.onerror = () => say("lost");
+  source.addEventListener("rows", (event) => {
+    if (paused()) return;
+    say("live");
+    body.insertAdjacentHTML("afterbegin", event.data);
+    while (body.rows.length > MAX_TAIL_ROWS) body.lastElementChild.remove();
+  });
+  source.addEventListener("skipped", () => { if (!paused()) say("skipped"); });
+  source.addEventListener("failed", (event) => say("lost", event.data));
+  source.addEventListener("ended", () => { source.close(); location.reload(); });
+  pause.addEventListener("click", () => {
+    pause.setAttribute("aria-pressed", String(!paused()));
+    say(paused() ? "paused" : "live");
+  });
+  addEventListener("pagehide", () => source.close());
+}
+
 // Charts.
+function timeLabels(u, splits) {
+  const short = u.scales.x.max - u.scales.x.min < 600;
+  const form = { hour: "2-digit", minute: "2-digit", ...(short ? { second: "2-digit" } : {}) };
+  return splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString(document.documentElement.lang, form));
+}
+
+function shortNumber(value) {
+  return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+}
+
 function charts(root) {
   for (const figure of root.querySelectorAll("figure.chart")) {
     const plot = figure.querySelector(".plot");
@@ -54,86 +152,191 @@ function charts(root) {
       plot.chart.setData(JSON.parse(points));
       continue;
     }
-    const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-    const names = JSON.parse(figure.dataset.names);
-    plot.chart = new uPlot({
-      width: plot.clientWidth, height: plot.clientHeight - 32, axes: [axis, { ...axis, size: 64 }], cursor: { y: false },
-      scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] } },
-      series: [{}, ...names.map((label, index) => ({ label, stroke: colour(`--series-${(index % 4) + 1}`), width: 2 }))],
-    }, JSON.parse(points), plot);
+    draw(figure, plot, JSON.parse(points));
   }
 }
 
-// The palette finds pages at once, and topics and groups at the server.
+function draw(figure, plot, points) {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+  const names = JSON.parse(figure.dataset.names);
+  const size = () => ({ width: Math.max(plot.clientWidth, 100), height: Math.max(plot.clientHeight - 32, 80) });
+  plot.chart = new uPlot({
+    ...size(), cursor: { y: false },
+    axes: [{ ...axis, values: timeLabels, space: 80 }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
+    scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] } },
+    series: [
+      { label: figure.dataset.time ?? "", value: (u, seconds) => seconds == null ? "" : timeLabels(u, [seconds])[0] },
+      ...names.map((label, index) => ({ label, stroke: colour(`--series-${(index % 4) + 1}`), width: 2, points: { show: points[0].length < 2 } })),
+    ],
+  }, points, plot);
+  plot.resizing?.disconnect();
+  plot.resizing = new ResizeObserver(() => plot.chart.setSize(size()));
+  plot.resizing.observe(figure);
+}
+
+// The theme may change while a page is open.
+function redraw() {
+  for (const figure of document.querySelectorAll("figure.chart")) {
+    const plot = figure.querySelector(".plot");
+    plot.chart?.destroy();
+    plot.chart = plot.drawn = null;
+  }
+  charts(document);
+}
+
+// The palette finds pages at once, and topics, groups and brokers at the server.
+const QUIET_MS = 120;
+
 function palette() {
   const dialog = document.getElementById("palette");
   const input = document.getElementById("palette-input");
   const list = document.getElementById("palette-list");
+  const state = document.getElementById("palette-state");
   let chosen = 0;
-  let asked = 0;
+  let asking = null;
+  let timer = 0;
   const pages = [...document.querySelectorAll("#menu a")].map((a) => ({ name: a.textContent, url: a.getAttribute("href") }));
+  const choose = (index) => {
+    const items = [...list.children];
+    chosen = items.length ? (index + items.length) % items.length : 0;
+    items.forEach((item, at) => { item.ariaSelected = String(at === chosen); });
+    items[chosen]?.scrollIntoView({ block: "nearest" });
+    if (items.length) input.setAttribute("aria-activedescendant", items[chosen].id);
+    else input.removeAttribute("aria-activedescendant");
+  };
   const show = (found) => {
     list.replaceChildren(...found.map((entry, index) => {
       const item = document.createElement("li");
+      item.id = `palette-${index}`;
       item.role = "option";
       item.textContent = entry.name;
       item.dataset.url = entry.url;
-      item.ariaSelected = String(index === chosen);
       item.onclick = () => location.assign(entry.url);
       return item;
     }));
+    choose(0);
   };
-  const find = async () => {
-    const text = input.value.trim().toLowerCase();
-    const mine = ++asked;
-    chosen = 0;
-    const found = pages.filter((page) => page.name.toLowerCase().includes(text));
+  const ask = async (text, found) => {
+    asking = new AbortController();
+    try {
+      const answer = await fetch(`/find?${new URLSearchParams({ q: text })}`, { signal: asking.signal });
+      if (!answer.ok) throw new Error(String(answer.status));
+      const all = [...found, ...await answer.json()];
+      show(all);
+      state.textContent = all.length ? "" : state.dataset.none;
+    } catch (error) {
+      if (error.name !== "AbortError") state.textContent = state.dataset.lost;
+    }
+  };
+  const find = () => {
+    const text = input.value.trim();
+    asking?.abort();
+    clearTimeout(timer);
+    const found = pages.filter((page) => page.name.toLowerCase().includes(text.toLowerCase()));
     show(found);
-    if (!text) return;
-    const answer = await fetch(`/find?${new URLSearchParams({ q: text })}`);
-    if (mine === asked && answer.ok) show([...found, ...await answer.json()]);
+    state.textContent = "";
+    if (text) timer = setTimeout(ask, QUIET_MS, text, found);
   };
   input.addEventListener("input", find);
   dialog.addEventListener("keydown", (event) => {
-    const items = [...list.children];
+    if (event.isComposing) return;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-      chosen = (chosen + (event.key === "ArrowDown" ? 1 : items.length - 1)) % Math.max(items.length, 1);
-      items.forEach((item, index) => { item.ariaSelected = String(index === chosen); });
-      items[chosen]?.scrollIntoView({ block: "nearest" });
+      choose(chosen + (event.key === "ArrowDown" ? 1 : -1));
       event.preventDefault();
-    } else if (event.key === "Enter" && items[chosen]) {
-      location.assign(items[chosen].dataset.url);
+    } else if (event.key === "Enter" && list.children[chosen]) {
+      location.assign(list.children[chosen].dataset.url);
     }
   });
-  const open = () => { input.value = ""; find(); dialog.showModal(); };
-  document.getElementById("palette-button")?.addEventListener("click", open);
+  const open = () => {
+    if (dialog.open) return;
+    input.value = "";
+    find();
+    dialog.showModal();
+  };
+  document.getElementById("palette-button").addEventListener("click", open);
   return open;
 }
 
+// Moves the focus among the rows of a list, by the first link or button of each.
+function step(direction) {
+  const rows = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a, button")).filter(Boolean);
+  const at = rows.findIndex((link) => link.closest("tr").contains(document.activeElement));
+  rows[at < 0 ? (direction > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + direction, 0), rows.length - 1)]?.focus();
+}
+
 function keys(openPalette) {
+  const dialog = document.getElementById("keys");
+  const works = document.getElementById("keys-on");
+  // Who speaks to the browser, or types by accident, can turn off keys that are a single letter.
+  works.checked = localStorage.getItem("cometmq-keys") !== "off";
+  works.addEventListener("change", () => localStorage.setItem("cometmq-keys", works.checked ? "on" : "off"));
+  document.getElementById("keys-button").addEventListener("click", () => dialog.showModal());
+  const does = {
+    "/": openPalette,
+    "?": () => dialog.showModal(),
+    "f": () => document.querySelector("form.search input[type=search]")?.focus(),
+    "j": () => step(1),
+    "k": () => step(-1),
+    "n": () => document.querySelector(".pager a[rel=next]")?.click(),
+    "p": () => document.querySelector(".pager a[rel=prev]")?.click(),
+    ".": () => { paused = !paused; showLive(); refresh(); },
+  };
   let before = "";
   addEventListener("keydown", (event) => {
-    if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") { event.preventDefault(); openPalette(); }
-    if (before === "g") document.querySelector(`#menu a[data-key="${CSS.escape(event.key)}"]`)?.click();
+    if ((event.ctrlKey || event.metaKey) && event.key === "k") {
+      event.preventDefault();
+      openPalette();
+      return;
+    }
+    const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || !works.checked) return;
+    if (document.querySelector("dialog[open]")) return;
+    if (before === "g") {
+      document.querySelector(`#menu a[data-key="${CSS.escape(event.key)}"]`)?.click();
+      before = "";
+      return;
+    }
     before = event.key;
+    if (does[event.key]) {
+      event.preventDefault();
+      does[event.key]();
+    }
+  });
+}
+
+// What is open closes when somebody goes on elsewhere.
+function closing() {
+  const account = document.querySelector("details.account");
+  addEventListener("click", (event) => {
+    if (!account.contains(event.target)) account.open = false;
+    if (event.target.matches("dialog")) event.target.close();
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && account.open) {
+      account.open = false;
+      account.querySelector("summary").focus();
+    }
   });
 }
 
 addEventListener("DOMContentLoaded", () => {
-  localTimes(document);
-  charts(document);
+  const arrange = () => { localTimes(document); cards(document); charts(document); };
+  arrange();
+  zones();
+  tails();
   if (!document.getElementById("menu")) return;
   listen();
   keys(palette());
+  closing();
   const button = document.getElementById("menu-button");
   button.addEventListener("click", () => {
     const isOpen = document.getElementById("menu").classList.toggle("open");
     button.setAttribute("aria-expanded", String(isOpen));
   });
-  new MutationObserver(() => { localTimes(document); charts(document); })
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  new MutationObserver(arrange)
     .observe(document.getElementById("main"), {
       childList: true, subtree: true, attributes: true, attributeFilter: ["data-points", "datetime"],
     });

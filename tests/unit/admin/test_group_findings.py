@@ -1,15 +1,9 @@
-"""What members of a group tell is judged, and many things are asked for a few at once."""
+"""What members of a group tell is judged."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, cast
-
+from cometmq.admin.group_findings import holders, judge, subscription_differences
 from cometmq.admin.group_records import RunningInfo
-from cometmq.cli.admin.command import Run
-from cometmq.cli.admin.many import ask_each
-from cometmq.cli.admin.members import judge
-from cometmq.cli.admin.output import Form, Output
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
@@ -74,18 +68,20 @@ def test_messages_that_fail_are_found() -> None:
     assert found(member(failed=12)) == ["topic orders: 12 messages failed in the last hour"]
 
 
-def test_many_things_are_asked_a_few_at_once_and_kept_in_order() -> None:
-    run = Run(cast(Any, None), Output(Form.JSON), cast(Any, None), False, False)
-    under_way = most = 0
+def test_what_members_select_differently_is_told_with_who_selects_it() -> None:
+    told = {
+        "c1": member("a"),
+        "c2": member("b"),
+        "c3": member("a"),
+        "pulls": member("c", kind="CONSUME_ACTIVELY"),
+    }
+    [difference] = subscription_differences(told)
+    assert difference.topic == "orders"
+    assert difference.clients == {"a": ("c1", "c3"), "b": ("c2",)}
+    assert subscription_differences({"c1": member(), "c2": member()}) == []
 
-    async def ask(number: int) -> int:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        await asyncio.sleep(0)
-        under_way -= 1
-        return number * 2
 
-    answers = asyncio.run(ask_each(run, "numbers", range(500), ask))
-    assert answers == [number * 2 for number in range(500)]
-    assert 1 < most <= 16
+def test_a_queue_belongs_to_the_member_that_has_not_given_it_up() -> None:
+    kept, given_up = ProcessQueueInfo(), ProcessQueueInfo(droped=True)
+    told = {"c1": member(queue=kept), "c2": member(queue=given_up)}
+    assert holders(told) == {QUEUE: "c1"}

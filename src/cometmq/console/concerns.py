@@ -1,0 +1,187 @@
+"""Says what needs attention first, from what the watch has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cometmq.console.rendering import url
+from cometmq.console.watch import BrokerState, GroupLag, Watch
+from cometmq.model.finding import Finding, Severity
+
+# A group is of concern if so many messages wait for it and, over the span, they did not get fewer.
+_LAG: Final = 1_000
+GROWTH_SPAN_MS: Final = 10 * 60 * 1000
+_MOST_GROUPS: Final = 5
+_LATE_S: Final = 10
+_BEHIND_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Is a thing that needs attention: where, what, what to do, and the page that shows more.
+
+    `what` may have places such as `%(count)s`, which `values` fill after the translation.
+    """
+
+    severity: Severity
+    where: str
+    what: str
+    remedy: str
+    url: str
+    values: Mapping[str, object]
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity is Severity.ERROR
+
+
+def concerns_of(watch: Watch) -> list[Concern]:
+    """Return what needs attention, the worst first."""
+    found = [
+        *_of_name_servers(watch),
+        *(concern for state in watch.brokers for concern in _of_broker(watch, state)),
+        *_of_check_up(watch),
+        *_of_groups(watch),
+    ]
+    return sorted(found, key=lambda concern: -concern.severity)
+
+
+def label(state: BrokerState) -> str:
+    """Return how a check-up names a broker."""
+    if state.is_master:
+        return f"broker {state.at.broker_name}"
+    return f"slave {state.at.broker_id} of {state.at.broker_name}"
+
+
+def behind_bytes(watch: Watch, state: BrokerState) -> int | None:
+    """Return how many bytes of its master's log a slave has not got yet; None if nobody knows."""
+    if state.is_master:
+        return None
+    has = state.whole("commitLogMaxOffset")
+    wanted = next(
+        (
+            other.whole("commitLogMaxOffset")
+            for other in watch.brokers
+            if other.is_master
+            and (other.at.cluster, other.at.broker_name) == (state.at.cluster, state.at.broker_name)
+        ),
+        None,
+    )
+    return None if has is None or wanted is None else max(wanted - has, 0)
+
+
+def broker_url(address: str, **query: object) -> str:
+    """Return the address of a broker's page."""
+    return url("/broker", address=address, **query)
+
+
+def _of_name_servers(watch: Watch) -> Iterator[Concern]:
+    if watch.error is not None:
+        yield Concern(
+            Severity.ERROR,
+            "name servers",
+            "The name servers do not say which brokers there are: %(error)s",
+            "Start them. Until then this page shows the brokers that were known before.",
+            "/brokers",
+            {"error": watch.error},
+        )
+    elif watch.samples and not watch.brokers:
+        yield Concern(
+            Severity.ERROR,
+            "brokers",
+            "No broker is registered.",
+            "Start one with these name servers in namesrvAddr.",
+            "/brokers",
+            {},
+        )
+
+
+def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
+    where, page = label(state), broker_url(state.at.address)
+    if state.error is not None:
+        yield Concern(
+            Severity.ERROR,
+            where,
+            "It does not answer: %(error)s",
+            "Start it, or look at its log. Clients use other brokers meanwhile.",
+            page,
+            {"error": state.error},
+        )
+    if state.refusing:
+        yield Concern(
+            Severity.ERROR,
+            where,
+            "It refuses messages: %(reason)s",
+            "Do as the reason says, or free disk.",
+            page,
+            {"reason": state.refusing},
+        )
+    late_s = state.whole("timerReadBehind") or 0
+    if late_s >= _LATE_S:
+        yield Concern(
+            Severity.WARNING,
+            where,
+            "It delivers timed messages %(seconds)s s late.",
+            "Look whether its disk or processor is busy.",
+            "/delayed",
+            {"seconds": late_s},
+        )
+    behind = behind_bytes(watch, state) or 0
+    if behind >= _BEHIND_BYTES:
+        yield Concern(
+            Severity.WARNING,
+            where,
+            "It lacks %(mib)s MiB of its master's log.",
+            "If the number does not fall, look at the network between them.",
+            broker_url(state.at.address, part="replication"),
+            {"mib": behind // 1024**2},
+        )
+
+
+def _of_check_up(watch: Watch) -> Iterator[Concern]:
+    labels = {label(state): state for state in watch.brokers}
+    if watch.findings is None or watch.findings.value is None:
+        return
+    for finding in watch.findings.value:
+        if finding.severity is Severity.OK or _is_told_already(finding, labels):
+            continue
+        name = finding.check.rpartition(": ")[0] or finding.check
+        state = labels.get(name)
+        page = "/brokers" if state is None else broker_url(state.at.address)
+        remedy = finding.remedy[:1].upper() + finding.remedy[1:]
+        said = {"found": finding.value}
+        yield Concern(finding.severity, finding.check, "%(found)s", remedy, page, said)
+
+
+def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:
+    """Say whether the newest look at the brokers tells the same: the check-up is older."""
+    where, _, what = finding.check.rpartition(": ")
+    return finding.check in labels or (where in labels and what == "messages")
+
+
+def _of_groups(watch: Watch) -> Iterator[Concern]:
+    if watch.lags is None:
+        return
+    behind = [each for each in watch.lags.groups.values() if each.lag >= _LAG]
+    grown = [(watch.lag_change(each.group, GROWTH_SPAN_MS), each) for each in behind]
+    stuck = sorted(
+        ((change, each) for change, each in grown if change is not None and change >= 0),
+        key=lambda pair: -pair[1].lag,
+    )
+    for change, each in stuck[:_MOST_GROUPS]:
+        yield _of_group(each, change)
+
+
+def _of_group(each: GroupLag, change: int) -> Concern:
+    return Concern(
+        Severity.WARNING,
+        f"group {each.group}",
+        "%(lag)s messages wait for it; in ten minutes these became %(change)s more."
+        if change
+        else "%(lag)s messages wait for it, and it consumes none.",
+        "Ask why it is behind.",
+        url("/why/group", name=each.group),
+        {"lag": f"{each.lag:,}", "change": f"{change:,}"},
+    )

@@ -1,0 +1,357 @@
+"""Brokers and name servers: the list, one broker, and the actions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cometmq.admin.broker_settings import Setting, settings_of
+from cometmq.admin.brokers import file_deletions, next_deletion
+from cometmq.admin.servers import BrokerAddress
+from cometmq.console.concerns import behind_bytes, broker_url
+from cometmq.console.paging import page_of
+from cometmq.console.recent import Known, known
+from cometmq.console.rendering import language_of, render, translated
+from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.state import Console
+from cometmq.console.watch import BrokerState
+from cometmq.errors import (
+    CometMQError,
+    IllegalArgumentError,
+    RouteNotFoundError,
+    ServersFailedError,
+)
+from cometmq.model.route import MASTER_ID
+from cometmq.model.sysflag import PERM_WRITE
+
+routes: Final = Routes()
+PARTS: Final = {
+    "state": "State",
+    "settings": "Settings",
+    "files": "Files",
+    "replication": "Replication",
+    "values": "All values",
+}
+_AGE_S: Final = 2.0
+# What these settings do when they are changed; the change has to be confirmed.
+_RISKS: Final = {
+    "brokerPermission": "Clients that may not read or write there any more stop at once.",
+    "deleteWhen": "Files that have expired are deleted at this hour, and their messages with them.",
+    "diskMaxUsedSpaceRatio": "Above this share of the disk old files are deleted at any hour.",
+    "diskSpaceCleanForciblyRatio": "Above this share of the disk files go before they expire.",
+    "diskSpaceWarningLevelRatio": "Above this share of the disk all messages are refused.",
+    "cleanFileForciblyEnable": "When it is true, a full disk deletes files before they expire.",
+    "fileReservedTime": "Files older than this many hours are deleted, and their messages with them.",
+    "rejectTransactionMessage": "When it is true, transactions fail at once.",
+    "maxConnections": "Clients beyond this number are turned away.",
+}
+
+
+@routes.page("/brokers")
+async def listing(request: Request) -> Response:
+    """Show all brokers by cluster, and the name servers."""
+    console = console_of(request)
+    watch = console.watch
+    rows = page_of(
+        request,
+        watch.brokers,
+        text=lambda state: f"{state.at.cluster} {state.at.broker_name} {state.at.address}",
+        key=lambda state: (state.at.cluster, state.at.broker_name, state.at.broker_id),
+    )
+    name_servers = await _name_servers(console)
+    values = {
+        "rows": rows,
+        "watch": watch,
+        "with_cluster": len({state.at.cluster for state in watch.brokers}) > 1,
+        "name_servers": name_servers,
+    }
+    return render(request, "brokers.html", values)
+
+
+@routes.page("/name-server")
+async def name_server(request: Request) -> Response:
+    """Show the settings of a name server."""
+    console, address = console_of(request), request.query_params.get("address", "")
+    settings = (await _name_servers(console)).get(address)
+    rows = page_of(
+        request,
+        (settings.value or {}).items() if settings is not None else (),
+        text=" ".join,
+        key=lambda item: item[0].lower(),
+    )
+    values = {"address": address, "settings": settings, "rows": rows}
+    return render(request, "name_server.html", values)
+
+
+@routes.page("/broker")
+async def one(request: Request) -> Response:
+    """Show a part of what is known of a broker."""
+    console, address = console_of(request), request.query_params.get("address", "")
+    part = request.query_params.get("part", "state")
+    part = part if part in PARTS else "state"
+    state = await _state(console, address)
+    values: dict[str, object] = {
+        "address": address,
+        "state": state,
+        "part": part,
+        "parts": PARTS,
+        "watch": console.watch,
+    }
+    return render(request, "broker.html", {**values, **await _SHOWS[part](request, state)})
+
+
+async def _show_state(request: Request, state: BrokerState) -> dict[str, object]:
+    console, name = console_of(request), state.at.broker_name
+
+    async def is_chosen() -> bool:
+        # Each broker has a topic of its own name, whose route tells whether producers may choose it.
+        route = await console.admin.topics.route(name)
+        return any(
+            queues.perm & PERM_WRITE for queues in route.queue_datas if queues.broker_name == name
+        )
+
+    return {
+        "trend": console.watch.trend([state.at.address]),
+        "behind": behind_bytes(console.watch, state),
+        "is_chosen": await known(console.recent.get(("chosen", name), _AGE_S, is_chosen)),
+    }
+
+
+async def _show_settings(request: Request, state: BrokerState) -> dict[str, object]:
+    told = await _settings(console_of(request), state.at.address)
+    settings = told.value or []
+    changed = sum(setting.is_changed for setting in settings)
+    only = "all" if request.query_params.get("show") == "all" or not changed else "changed"
+    rows = page_of(
+        request,
+        (setting for setting in settings if only == "all" or setting.is_changed),
+        text=lambda setting: f"{setting.key} {setting.value}",
+        key=lambda setting: setting.key.lower(),
+    )
+    wanted = request.query_params.get("edit", "")
+    edited = next((each for each in settings if each.key == wanted and each.is_changeable), None)
+    return {"settings": told, "rows": rows, "show": only, "changed": changed, "edited": edited}
+
+
+async def _show_files(request: Request, state: BrokerState) -> dict[str, object]:
+    del request
+    first, end = state.whole("commitLogMinOffset"), state.whole("commitLogMaxOffset")
+    return {
+        "files": file_deletions(state.info),
+        "next": next_deletion(state.info),
+        "log_bytes": None if first is None or end is None else end - first,
+    }
+
+
+async def _show_replication(request: Request, state: BrokerState) -> dict[str, object]:
+    console, address = console_of(request), state.at.address
+
+    async def ask() -> object:
+        await _place(console, address)
+        return (await console.admin.brokers.replication(broker=address))[address]
+
+    copies = await known(console.recent.get(("replication", address), _AGE_S, ask))
+    return {"copies": copies, "behind": behind_bytes(console.watch, state)}
+
+
+async def _show_values(request: Request, state: BrokerState) -> dict[str, object]:
+    rows = page_of(request, state.info.items(), text=" ".join, key=lambda item: item[0].lower())
+    return {"rows": rows}
+
+
+_Show = Callable[[Request, BrokerState], Awaitable[dict[str, object]]]
+_SHOWS: Final[Mapping[str, _Show]] = {
+    "state": _show_state,
+    "settings": _show_settings,
+    "files": _show_files,
+    "replication": _show_replication,
+    "values": _show_values,
+}
+
+
+@routes.action("/broker/set")
+async def change_setting(request: Request, form: Form) -> Action:
+    """Change a setting of a running broker, and in its file."""
+    console, address = console_of(request), form["address"]
+    key, value = form["key"], form["value"].strip()
+    told = await _settings(console, address)
+    if told.value is None:
+        assert told.error is not None
+        raise told.error
+    setting = next((each for each in told.value if each.key == key), None)
+    if setting is None or not setting.is_changeable:
+        raise IllegalArgumentError(
+            f"{key!r:.80} is no setting that takes effect while {address} runs"
+        )
+    name = (await _place(console, address)).broker_name
+
+    async def perform() -> Outcome:
+        await console.admin.brokers.update_config({key: value}, broker=address)
+        return Outcome(f"{key} is now {value}; it was {setting.value}")
+
+    preview = [f"{name}: {key} = {setting.value} → {value}"]
+    return Action(
+        what=f"change {key} of broker",
+        target=name,
+        perform=perform,
+        back=broker_url(address, part="settings"),
+        preview=[*preview, _say(request, _RISKS[key])] if key in _RISKS else None,
+        details={"address": address, "key": key, "before": setting.value, "after": value},
+    )
+
+
+@routes.action("/broker/wipe")
+async def wipe(request: Request, form: Form) -> Action:
+    """Have producers choose a broker no more."""
+    console, name, address = console_of(request), form["name"], form["address"]
+
+    async def perform() -> Outcome:
+        return _permitted(await console.admin.brokers.wipe_write_permission(name))
+
+    return Action(
+        what="take write permission of broker",
+        target=name,
+        perform=perform,
+        back=broker_url(address),
+        preview=[
+            _say(
+                request,
+                "Within half a minute producers send to broker %(name)s no more; consumers go on.",
+                name=name,
+            ),
+            _say(
+                request,
+                "The permission comes back by the button here, and when the broker registers a "
+                "change.",
+            ),
+        ],
+    )
+
+
+@routes.action("/broker/permit")
+async def permit(request: Request, form: Form) -> Action:
+    """Have producers choose a broker again."""
+    console, name, address = console_of(request), form["name"], form["address"]
+
+    async def perform() -> Outcome:
+        return _permitted(await console.admin.brokers.add_write_permission(name))
+
+    return Action(
+        what="give write permission to broker",
+        target=name,
+        perform=perform,
+        back=broker_url(address),
+    )
+
+
+@routes.action("/broker/clean")
+async def clean(request: Request, form: Form) -> Action:
+    """Have a broker delete what has expired or is not used."""
+    console, address, kind = console_of(request), form["address"], form["kind"]
+    brokers = console.admin.brokers
+    calls: dict[str, tuple[str, str, Callable[..., Awaitable[list[str]]]]] = {
+        "files": (
+            "delete expired files of broker",
+            "Files that have expired are deleted now, at any hour, and their messages, for good.",
+            brokers.delete_expired_files,
+        ),
+        "queues": (
+            "clean expired queues of broker",
+            "Files of queues are deleted whose messages have left the commit log.",
+            brokers.clean_expired_queues,
+        ),
+        "topics": (
+            "clean unused topics of broker",
+            "The queues of topics are deleted that the broker does not have any more, for good.",
+            brokers.clean_unused_topics,
+        ),
+    }
+    if kind not in calls:
+        raise IllegalArgumentError(f"{kind!r:.80} is none of {', '.join(calls)}")
+    what, preview, call = calls[kind]
+    name = (await _place(console, address)).broker_name
+
+    async def perform() -> Outcome:
+        await call(broker=address)
+        return Outcome("begun; the broker does it within a minute")
+
+    return Action(
+        what=what,
+        target=name,
+        perform=perform,
+        back=broker_url(address, part="files"),
+        preview=[_say(request, preview)],
+        details={"address": address},
+    )
+
+
+def _say(request: Request, text: str, **values: object) -> str:
+    return translated(language_of(request), text, values)
+
+
+def _permitted(changed: Mapping[str, int]) -> Outcome:
+    lines = [f"{address}: {count} topics changed" for address, count in changed.items()]
+    return Outcome("done at all name servers", lines)
+
+
+async def _place(console: Console, address: str) -> BrokerAddress:
+    """Return which broker is registered at an address.
+
+    Nothing is asked of an address that only a link names: the console would sign requests for a
+    stranger. Raises CometMQError.
+    """
+    found = console.watch.state_of(address)
+    if found is not None:
+        return found.at
+    known_now = await console.recent.get("brokers", _AGE_S, console.admin.brokers.addresses)
+    place = next((at for at in known_now if at.address == address), None)
+    if place is None:
+        raise RouteNotFoundError(f"no broker is registered with the address {address!r:.80}")
+    return place
+
+
+async def _state(console: Console, address: str) -> BrokerState:
+    """Return what the watch saw of a broker; ask one that it has not seen yet."""
+    found = console.watch.state_of(address)
+    if found is not None:
+        return found
+    place = await known(_place(console, address))
+    if place.value is None:
+        return BrokerState(BrokerAddress("", "", MASTER_ID, address), {}, place.error)
+    told = await known(
+        console.recent.get(
+            ("runtime", address),
+            _AGE_S,
+            lambda: console.admin.brokers.runtime_info(broker=address),
+        )
+    )
+    return BrokerState(place.value, (told.value or {}).get(address, {}), told.error)
+
+
+async def _settings(console: Console, address: str) -> Known[list[Setting]]:
+    async def ask() -> list[Setting]:
+        await _place(console, address)
+        return settings_of((await console.admin.brokers.config(broker=address))[address])
+
+    return await known(console.recent.get(("settings", address), _AGE_S, ask))
+
+
+async def _name_servers(console: Console) -> dict[str, Known[dict[str, str]]]:
+    """Return the settings of each name server, or why it did not tell them."""
+    addresses = await console.admin.name_servers.addresses()
+
+    async def ask() -> dict[str, Known[dict[str, str]]]:
+        errors: Mapping[str, CometMQError] = {}
+        told: Mapping[str, dict[str, str]] = {}
+        try:
+            told = await console.admin.name_servers.config()
+        except ServersFailedError as error:
+            errors, told = error.errors, error.results
+        except CometMQError as error:
+            errors = dict.fromkeys(addresses, error)
+        return {address: Known(told.get(address), errors.get(address)) for address in addresses}
+
+    return await console.recent.get("name servers", _AGE_S, ask)

@@ -1,0 +1,286 @@
+"""What operators do to consumer groups: make, change, pause, resume and delete them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, cast
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from cometmq.admin.group_records import GroupFields
+from cometmq.console import group_views as views
+from cometmq.console.pages.groups import FORM_FIELDS, shown
+from cometmq.console.recent import known
+from cometmq.console.rendering import language_of, number, translated, url
+from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.state import Console
+from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.names import dlq_topic, group_fault, is_system_group, retry_topic
+
+routes: Final = Routes()
+
+
+@routes.action("/groups/create")
+async def create(request: Request, form: Form) -> Action:
+    """Make a group at all brokers of a cluster."""
+    console, name = console_of(request), checked_group(form)
+    fields, cluster = _fields(form, SubscriptionGroupConfig()), form.get("cluster") or None
+    configs = await views.configs_of(console, name)
+    if (
+        configs.value is not None
+        and configs.value.by_broker
+        and cluster
+        in (
+            None,
+            *configs.value.clusters,
+        )
+    ):
+        raise HTTPException(409, f"there is a group {name} already; change its configuration")
+
+    async def perform() -> Outcome:
+        done = await console.admin.groups.create(name, cluster=cluster, **fields)
+        return Outcome(f"made at {', '.join(done)}")
+
+    return Action(
+        what="make group",
+        target=name,
+        perform=perform,
+        back=url("/group", name=name),
+        details=dict(fields),
+    )
+
+
+@routes.action("/groups/change")
+async def change(request: Request, form: Form) -> Action:
+    """Change settings of a group at all of its brokers."""
+    console, name = console_of(request), checked_group(form)
+    configs = await _need(console, name)
+    fields = _changed(form, configs)
+
+    async def perform() -> Outcome:
+        if not fields:
+            return Outcome("nothing differs from what the brokers have")
+        before = await _update(console, configs, name, fields)
+        lines = [
+            f"{address}: {field} {shown(getattr(config, field))} → {shown(value)}"
+            for address, config in before.items()
+            for field, value in fields.items()
+            if getattr(config, field) != value
+        ]
+        return Outcome(f"{len(fields)} settings changed", lines)
+
+    return Action(
+        what="change group",
+        target=name,
+        perform=perform,
+        back=url("/group", name=name, view="configuration"),
+        details=dict(fields),
+    )
+
+
+@routes.action("/groups/pause")
+async def pause(request: Request, form: Form) -> Action:
+    """Have no broker give a group messages any more (consumeEnable=false)."""
+    console, name = console_of(request), checked_group(form)
+    configs = await _need(console, name)
+    state = await views.state_of(console, name)
+    say = _speech(request)
+    preview = [
+        say(
+            "All brokers stop giving messages to the %(count)s members of this group that are online.",
+            {"count": number(_online(state))},
+        ),
+        say("Messages wait until you resume the group; none is lost before its retention ends."),
+    ]
+
+    async def perform() -> Outcome:
+        before = await _update(console, configs, name, {"consume_enable": False})
+        return Outcome(f"paused at {len(before)} brokers")
+
+    return Action(
+        what="pause group",
+        target=name,
+        perform=perform,
+        back=url("/group", name=name),
+        preview=preview,
+    )
+
+
+@routes.action("/groups/resume")
+async def resume(request: Request, form: Form) -> Action:
+    """Have all brokers give a group messages again."""
+    console, name = console_of(request), checked_group(form)
+    configs = await _need(console, name)
+
+    async def perform() -> Outcome:
+        before = await _update(console, configs, name, {"consume_enable": True})
+        return Outcome(f"resumed at {len(before)} brokers; its members go on within seconds")
+
+    return Action(what="resume group", target=name, perform=perform, back=url("/group", name=name))
+
+
+@routes.action("/groups/delete")
+async def delete(request: Request, form: Form) -> Action:
+    """Delete a group with its retry topic and dead letters, and with its offsets if wanted."""
+    console, name = console_of(request), checked_group(form)
+    clean = form.get("clean_offsets") == "1"
+    configs = await _need(console, name)
+    state, dead, retries = await asyncio.gather(
+        views.state_of(console, name),
+        _stored(console, dlq_topic(name)),
+        _stored(console, retry_topic(name)),
+    )
+
+    async def perform() -> Outcome:
+        done = await _each_cluster(
+            configs.clusters,
+            lambda cluster: console.admin.groups.delete(
+                name, clean_offsets=clean, cluster=cluster, missing_ok=True
+            ),
+        )
+        return Outcome(f"deleted at {', '.join(at for part in done for at in part)}")
+
+    say = _speech(request)
+    preview = [
+        say(
+            "The group goes away on every broker, with its retry topic (%(retries)s messages) and its "
+            "%(dead)s dead letters, for good.",
+            {"retries": number(retries), "dead": number(dead)},
+        ),
+        say("Its offsets go, too: a group of this name begins anew.")
+        if clean
+        else say("Its offsets stay: a group of this name goes on where this one ends."),
+    ]
+    if members := _online(state):
+        preview.append(
+            say(
+                "%(count)s members are online. Stop them first: where brokers make groups by "
+                "themselves, they bring the group back.",
+                {"count": number(members)},
+            )
+        )
+    if is_system_group(name):
+        preview.append(say("RocketMQ itself uses this group."))
+    return Action(
+        what="delete group",
+        target=name,
+        perform=perform,
+        back=url("/groups"),
+        preview=preview,
+        details={"clean_offsets": clean},
+    )
+
+
+# Inside
+
+
+def checked_group(form: Form) -> str:
+    """Return the group that a form names; 400 if it is no name."""
+    name = form.get("name", "").strip()
+    if (fault := group_fault(name)) is not None:
+        raise HTTPException(400, fault)
+    return name
+
+
+def _speech(request: Request) -> Callable[..., str]:
+    return partial(translated, language_of(request))
+
+
+def _fields(form: Form, usual: SubscriptionGroupConfig) -> GroupFields:
+    """Return the settings that a form has; 400 if one is no number that fits."""
+    given: dict[str, Any] = {}
+    for field in FORM_FIELDS:
+        if (text := form.get(field)) is None:
+            continue
+        if isinstance(getattr(usual, field), bool):
+            # A switch that is off sends its hidden 0 only.
+            given[field] = text.endswith("1")
+            continue
+        try:
+            given[field] = int(text)
+        except ValueError as error:
+            raise HTTPException(400, f"{field} is {text[:40]!r}; give a whole number") from error
+    try:
+        # Checks the ranges of numbers, which setting the fields does not.
+        wanted = msgspec.structs.replace(usual, **given)
+        msgspec.convert(msgspec.to_builtins(wanted), SubscriptionGroupConfig)
+    except msgspec.ValidationError as error:
+        raise HTTPException(400, f"the settings do not fit: {error}") from error
+    return cast("GroupFields", given)
+
+
+def _changed(form: Form, configs: views.GroupConfigs) -> GroupFields:
+    """Return the settings that the user changed, and those in which brokers differ.
+
+    A setting that somebody else has changed since the form was shown stays as it is.
+    """
+    every = list(configs.by_broker.values())
+    usual = every[0]
+    shown_before = _fields({f: form[f"was_{f}"] for f in FORM_FIELDS if f"was_{f}" in form}, usual)
+    before = cast("dict[str, Any]", shown_before)
+    fields = {
+        field: value
+        for field, value in _fields(form, usual).items()
+        if value != before.get(field) or len({getattr(config, field) for config in every}) > 1
+    }
+    return cast("GroupFields", fields)
+
+
+async def _need(console: Console, name: str) -> views.GroupConfigs:
+    """Return the group's configuration; 404 if no broker that answers has the group."""
+    configs = await views.configs_of(console, name)
+    if configs.value is None or not configs.value.by_broker:
+        raise HTTPException(
+            404, f"no broker that answers has the group {name}; {configs.error or 'check its name'}"
+        )
+    return configs.value
+
+
+async def _update(
+    console: Console, configs: views.GroupConfigs, name: str, fields: GroupFields
+) -> dict[str, SubscriptionGroupConfig]:
+    """Change a group in all its clusters; return its configuration before, by address."""
+    done = await _each_cluster(
+        configs.clusters,
+        lambda cluster: console.admin.groups.update(name, cluster=cluster, **fields),
+    )
+    return {address: config for part in done for address, config in part.items()}
+
+
+async def _each_cluster(clusters: Iterable[str], act: Callable[[str], Any]) -> list[Any]:
+    """Act on one cluster after another; a failure of one does not keep the others from it."""
+    done, errors, results = [], {}, {}
+    names = list(clusters)
+    for cluster in names:
+        try:
+            done.append(await act(cluster))
+        except ServersFailedError as error:
+            errors.update(error.errors)
+            results.update(error.results)
+        except CometMQError as error:
+            if len(names) == 1:
+                raise
+            errors[cluster] = error
+    if errors:
+        reasons = "; ".join(f"{at}: {error}" for at, error in errors.items())
+        raise ServersFailedError(
+            f"failed at {len(errors)} servers: {reasons}", results=results, errors=errors
+        )
+    return done
+
+
+def _online(state: views.GroupState) -> int:
+    return len(state.members.value.clients) if state.members.value is not None else 0
+
+
+async def _stored(console: Console, topic: str) -> int | None:
+    """Return how many messages a topic has, 0 if there is no such topic, None if it is not known."""
+    stats = await known(console.admin.topics.stats(topic))
+    if stats.value is not None:
+        return sum(at.max_offset - at.min_offset for at in stats.value.queues)
+    return 0 if isinstance(stats.error, RouteNotFoundError) else None

@@ -1,0 +1,302 @@
+"""What operators do to the offsets of consumer groups, after a preview of what it skips or repeats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from cometmq.admin.offsets import END, QueueOffsets
+from cometmq.console import group_views as views
+from cometmq.console.pages.group_actions import checked_group
+from cometmq.console.rendering import language_of, number, translated, url
+from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.state import Console
+from cometmq.console.times import time_ms, written
+from cometmq.errors import IllegalArgumentError
+from cometmq.model.names import topic_fault
+from cometmq.model.queue import MessageQueue
+
+routes: Final = Routes()
+Say = Callable[..., str]
+_SHOWN_QUEUES: Final = 20
+_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Tells where a group is in a queue and where it goes on, in offsets."""
+
+    at: QueueOffsets
+    target: int
+
+    @property
+    def begin(self) -> int:
+        """Where the group goes on without the move: at its offset, else at the queue's begin."""
+        committed = self.at.committed_offset
+        return self.at.min_offset if committed is None else max(committed, self.at.min_offset)
+
+    @property
+    def skipped(self) -> int:
+        return max(0, self.target - self.begin)
+
+    @property
+    def repeated(self) -> int:
+        """How many messages come again. Those that have left the log do not."""
+        return max(0, self.begin - max(self.target, self.at.min_offset))
+
+
+@routes.action("/groups/reset")
+async def reset(request: Request, form: Form) -> Action:
+    """Have a group go on with what a topic has stored since a time."""
+    console, group, topic = console_of(request), checked_group(form), _topic(form)
+    now_ms = console.clock.now_ms()
+    try:
+        at_ms = time_ms(form.get("time", ""), now_ms)
+    except IllegalArgumentError as error:
+        raise HTTPException(400, str(error)) from error
+    say = _speech(request)
+    # A time in the future is the end of every queue, whatever comes until then.
+    first = say(
+        "Group %(group)s goes on in topic %(topic)s with what was stored from %(time)s on.",
+        {"group": group, "topic": topic, "time": written(at_ms)},
+    )
+    return await _by_time(request, (group, topic, at_ms), first, "reset offsets of group")
+
+
+@routes.action("/groups/skip")
+async def skip(request: Request, form: Form) -> Action:
+    """Have a group go on at the end of every queue of a topic."""
+    group, topic = checked_group(form), _topic(form)
+    first = _speech(request)(
+        "Group %(group)s goes on at the end of every queue of topic %(topic)s.",
+        {"group": group, "topic": topic},
+    )
+    return await _by_time(
+        request, form, (group, topic, END), first, "skip waiting messages of group"
+    )
+
+
+async def _by_time(request: Request, meant: tuple[str, str, int], first: str, what: str) -> Action:
+    console, say = console_of(request), _speech(request)
+    group, topic, at_ms = meant
+    queues = await console.admin.offsets.of_topic(topic, group)
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def target(at: QueueOffsets) -> int:
+        if at_ms == END:
+            return at.max_offset
+        async with turns:
+            return await console.admin.offsets.at_time(at.queue, at_ms)
+
+    moves = [
+        Move(at, to)
+        for at, to in zip(queues, await asyncio.gather(*map(target, queues)), strict=True)
+    ]
+
+    async def perform() -> Outcome:
+        return _moved(topic, await console.admin.offsets.reset_to_time(group, topic, at_ms))
+
+    return Action(
+        what=what,
+        target=group,
+        perform=perform,
+        back=_back(group, topic),
+        preview=[first, *_effects(say, moves), *await _cautions(console, say, group)],
+        details={"topic": topic, "time_ms": at_ms, **_plan(moves)},
+        # What was meant by "2h" must not move on while somebody reads.
+        fields={} if at_ms == END else {"time": str(at_ms)},
+    )
+
+
+@routes.action("/groups/reset-queue")
+async def reset_queue(request: Request, form: Form) -> Action:
+    """Have a group go on at an offset of one queue."""
+    console, group, topic = console_of(request), checked_group(form), _topic(form)
+    say = _speech(request)
+    broker, _, queue_id = form.get("queue", "").rpartition(":")
+    if not broker or not _is_whole(queue_id):
+        raise HTTPException(400, "name the queue as broker:number")
+    if not _is_whole(text := form.get("offset", "").strip()):
+        raise HTTPException(400, f"the offset is {text[:40]!r}; give a whole number")
+    queue, offset = MessageQueue(topic, broker, int(queue_id)), int(text)
+    queues = await console.admin.offsets.of_topic(topic, group)
+    at = next((at for at in queues if at.queue == queue), None)
+    if at is None:
+        raise HTTPException(404, f"topic {topic} has no queue {queue_id} at broker {broker}")
+    if not at.min_offset <= offset <= at.max_offset:
+        raise HTTPException(
+            400, f"the queue has the offsets {at.min_offset} to {at.max_offset}; {offset} is none"
+        )
+    moves = [Move(at, offset)]
+
+    async def perform() -> Outcome:
+        await console.admin.offsets.reset_queue(group, queue, offset)
+        return _moved(topic, {queue: offset})
+
+    first = say(
+        "Group %(group)s goes on at offset %(offset)s of %(queue)s.",
+        {"group": group, "offset": offset, "queue": str(queue)},
+    )
+    return Action(
+        what="reset queue of group",
+        target=group,
+        perform=perform,
+        back=_back(group, topic),
+        preview=[first, *_effects(say, moves), *await _cautions(console, say, group)],
+        details={"queue": str(queue), "offset": offset, **_plan(moves)},
+    )
+
+
+@routes.action("/groups/clone")
+async def clone(request: Request, form: Form) -> Action:
+    """Give a group the offsets that another group has in a topic."""
+    console, group, topic = console_of(request), checked_group(form), _topic(form)
+    source, say = checked_group({"name": form.get("source", "")}), _speech(request)
+    theirs, ours = await asyncio.gather(
+        console.admin.offsets.of_topic(topic, source), console.admin.offsets.of_topic(topic, group)
+    )
+    targets = {at.queue: at.committed_offset for at in theirs}
+    moves = [Move(at, to) for at in ours if (to := targets.get(at.queue)) is not None]
+    if not moves:
+        raise HTTPException(400, f"group {source} has no offset in topic {topic} to copy")
+
+    async def perform() -> Outcome:
+        return _moved(topic, await console.admin.offsets.clone(source, group, topic))
+
+    first = say(
+        "Group %(group)s gets the offsets that group %(source)s has in topic %(topic)s.",
+        {"group": group, "source": source, "topic": topic},
+    )
+    preview = [first, *_effects(say, moves), *await _cautions(console, say, group)]
+    state = await views.connections_of(console, group)
+    if state.value is not None:
+        preview.append(
+            say(
+                "Members are online, and commit their own offsets over the copies: stop them first."
+            )
+        )
+    return Action(
+        what="copy offsets to group",
+        target=group,
+        perform=perform,
+        back=_back(group, topic),
+        preview=preview,
+        details={"topic": topic, "source": source, **_plan(moves)},
+    )
+
+
+@routes.action("/groups/readable")
+async def readable(request: Request, form: Form) -> Action:
+    """Let a group read a topic, or no longer."""
+    console, group, topic = console_of(request), checked_group(form), _topic(form)
+    may, say = form.get("readable") == "1", _speech(request)
+
+    async def perform() -> Outcome:
+        now = await console.admin.groups.set_may_read(group, topic, may)
+        lines = [
+            f"{address}: {'may read' if each else 'may not read'}" for address, each in now.items()
+        ]
+        return Outcome(
+            f"topic {topic} {'is given to it again' if may else 'is not given to it'}", lines
+        )
+
+    preview = say(
+        "Brokers give group %(group)s no more messages of topic %(topic)s until you resume it; other "
+        "topics go on.",
+        {"group": group, "topic": topic},
+    )
+    return Action(
+        what="resume topic for group" if may else "pause topic for group",
+        target=group,
+        perform=perform,
+        back=_back(group, topic),
+        preview=None if may else [preview],
+        details={"topic": topic},
+    )
+
+
+# Inside
+
+
+def _speech(request: Request) -> Say:
+    return partial(translated, language_of(request))
+
+
+def _topic(form: Form) -> str:
+    topic = form.get("topic", "").strip()
+    if (fault := topic_fault(topic)) is not None:
+        raise HTTPException(400, fault)
+    return topic
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+def _back(group: str, topic: str) -> str:
+    return url("/group", name=group, view="offsets", topic=topic)
+
+
+def _effects(say: Say, moves: Sequence[Move]) -> list[str]:
+    """Return sentences on how many messages a move skips and repeats, in all and by queue."""
+    skipped, repeated = sum(at.skipped for at in moves), sum(at.repeated for at in moves)
+    said = []
+    if skipped:
+        said.append(
+            say(
+                "%(count)s messages are skipped: the group never gets them.",
+                {"count": number(skipped)},
+            )
+        )
+    if repeated:
+        said.append(say("%(count)s messages are delivered again.", {"count": number(repeated)}))
+    if not said:
+        said.append(say("No message is skipped or repeated."))
+    moving = [at for at in moves if at.skipped or at.repeated]
+    for move in moving[:_SHOWN_QUEUES]:
+        text = (
+            "%(queue)s: from %(begin)s to %(target)s, %(count)s skipped"
+            if move.skipped
+            else "%(queue)s: from %(begin)s to %(target)s, %(count)s again"
+        )
+        values = {
+            "queue": f"{move.at.queue.broker_name} {move.at.queue.queue_id}",
+            "begin": number(move.begin),
+            "target": number(move.target),
+            "count": number(move.skipped or move.repeated),
+        }
+        said.append(say(text, values))
+    if len(moving) > _SHOWN_QUEUES:
+        said.append(say("… and %(count)s further queues", {"count": len(moving) - _SHOWN_QUEUES}))
+    return said
+
+
+async def _cautions(console: Console, say: Say, group: str) -> list[str]:
+    """Return sentences on members for whom moving offsets at brokers has no effect."""
+    online = await views.connections_of(console, group)
+    if online.value is not None and online.value.message_model == "BROADCASTING":
+        return [
+            say("Its members broadcast: each keeps its own offsets, so this does not move them.")
+        ]
+    return []
+
+
+def _plan(moves: Sequence[Move]) -> Mapping[str, int]:
+    return {
+        "skipped": sum(at.skipped for at in moves),
+        "repeated": sum(at.repeated for at in moves),
+    }
+
+
+def _moved(topic: str, offsets: Mapping[MessageQueue, int]) -> Outcome:
+    lines = [f"{queue.broker_name} {queue.queue_id}: {to}" for queue, to in offsets.items()]
+    more = len(lines) - _SHOWN_QUEUES
+    if more > 0:
+        lines = [*lines[:_SHOWN_QUEUES], f"… and {more} further queues"]
+    return Outcome(f"{len(offsets)} queues of topic {topic} go on at these offsets", lines)

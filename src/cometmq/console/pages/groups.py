@@ -1,0 +1,334 @@
+"""Consumer groups: the list, one group with its tabs, and one member."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cometmq.admin.group_findings import holders, judge, subscription_differences
+from cometmq.admin.group_records import GroupFields, QueueProgress, RunningInfo
+from cometmq.console import group_views as views
+from cometmq.console.paging import page_of
+from cometmq.console.recent import Known, known, known_in_part
+from cometmq.console.rendering import render
+from cometmq.console.routes import Routes, console_of
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.names import is_retry_topic, is_system_group
+
+routes: Final = Routes()
+KINDS: Final = ("normal", "system", "all")
+VIEWS: Final = ("progress", "members", "offsets", "configuration")
+_MOST_FINDINGS: Final = 12
+_MOST_TOPICS: Final = 50
+
+
+@routes.page("/groups")
+async def listing(request: Request) -> Response:
+    """Show the groups of a kind, a page at a time, by name or with the most messages waiting first."""
+    console = console_of(request)
+    configs = await views.all_configs(console)
+    kind = request.query_params.get("kind", "normal")
+    kind = kind if kind in KINDS else "normal"
+    by_lag = request.query_params.get("sort") == "lag"
+    lags = await views.all_lags(console) if by_lag else Known[dict[str, int]]({})
+    paused: dict[str, list[bool]] = {}
+    for table in (configs.value or {}).values():
+        for name, config in table.items():
+            if kind == "all" or (kind == "system") == is_system_group(name):
+                paused.setdefault(name, []).append(not config.consume_enable)
+    waiting = lags.value or {}
+    key: Callable[[str], Any] = (lambda name: (-waiting.get(name, 0), name)) if by_lag else str
+    rows = page_of(request, paused, text=str, key=key)
+    values = {
+        "rows": rows,
+        "states": await views.states_of(console, rows.rows),
+        "paused": paused,
+        "configs": configs,
+        "lags": lags,
+        "by_lag": by_lag,
+        "kind": kind,
+        "kinds": KINDS,
+    }
+    return render(request, "groups.html", values)
+
+
+@routes.page("/group")
+async def one(request: Request) -> Response:
+    """Show one tab of a group."""
+    console, name = console_of(request), request.query_params.get("name", "")
+    view = request.query_params.get("view", VIEWS[0])
+    view = view if view in VIEWS else VIEWS[0]
+    configs, state = await asyncio.gather(
+        views.configs_of(console, name), views.state_of(console, name)
+    )
+    is_known = configs.value is None or configs.value.by_broker or configs.error is not None
+    if not is_known and state.members.value is None and not _queues(state):
+        return render(request, "group_unknown.html", {"name": name}, status=404)
+    if state.lag is not None:
+        console.lags.add(name, console.clock.now_ms(), state.lag)
+    members = await _asked_members(request, state)
+    told = {client: info.value for client, info in members.items() if info.value is not None}
+    values: dict[str, Any] = {
+        "name": name,
+        "view": view,
+        "views": VIEWS,
+        "configs": configs,
+        "state": state,
+        "members": members,
+        "told": told,
+        "differences": subscription_differences(told),
+        "findings": judge(name, told, console.clock.now_ms())[:_MOST_FINDINGS],
+        "silent": {client: info.error for client, info in members.items() if info.error},
+        "is_broadcasting": _is_broadcasting(state),
+    }
+    values.update(await _TABS[view](request, state, told))
+    return render(request, f"group_{view}.html", values)
+
+
+@routes.page("/member")
+async def member(request: Request) -> Response:
+    """Show what a member of a group tells of itself, with `stacks=1` the stacks of its threads."""
+    console = console_of(request)
+    group = request.query_params.get("group", "")
+    client_id = request.query_params.get("client", "")
+    stacks = request.query_params.get("stacks") == "1"
+    online, info = await asyncio.gather(
+        views.connections_of(console, group),
+        known_in_part(
+            console.admin.groups.running_info(group, client_id, stacks=stacks),
+            lambda told: next(iter(told.values())),
+        ),
+    )
+    client = None
+    if online.value is not None:
+        client = next((at for at in online.value.clients if at.client_id == client_id), None)
+    values = {
+        "group": group,
+        "client_id": client_id,
+        "client": client,
+        "info": info,
+        "stacks": stacks,
+        "started_ms": started_ms(info.value) if info.value is not None else None,
+        "findings": judge(group, {client_id: info.value}, console.clock.now_ms())
+        if info.value is not None
+        else [],
+    }
+    return render(request, "member.html", values)
+
+
+@routes.page("/groups/new")
+async def new(request: Request) -> Response:
+    """Show the form that makes a group."""
+    console = console_of(request)
+    values = {
+        "name": request.query_params.get("name", ""),
+        "fields": form_fields(SubscriptionGroupConfig()),
+        "clusters": await known(console.admin.brokers.clusters()),
+    }
+    return render(request, "group_new.html", values)
+
+
+# The tabs
+
+
+async def _progress(
+    request: Request, state: views.GroupState, told: Mapping[str, RunningInfo]
+) -> dict[str, Any]:
+    console = console_of(request)
+    progress = state.progress.value
+    if progress is None:
+        return {"rows": None, "topics": [], "trend": console.lags.of(state.name)}
+    owners = holders(told)
+    topic = request.query_params.get("topic", "")
+    by_lag = request.query_params.get("sort") == "lag"
+    queues = [at for at in progress.queues if topic in ("", at.queue.topic)]
+    key: Callable[[QueueProgress], Any] = lambda at: at.queue  # noqa: E731 - one of two
+    rows = page_of(
+        request,
+        queues,
+        text=lambda at: f"{at.queue} {owners.get(at.queue, '')}",
+        key=(lambda at: (-at.lag, at.queue)) if by_lag else key,
+    )
+    # The topics of the rows are asked, too, so that each row has an age.
+    asked = views.waiting_topics(progress)
+    asked += [at.queue.topic for at in rows.rows if at.lag > 0 and at.queue.topic not in asked]
+    times = await views.times_of(console, state.name, dict.fromkeys(asked[: 2 * views.MOST_AGES]))
+    topics = views.topics_of(progress, times)
+    return {
+        "rows": rows,
+        "owners": owners,
+        "ages": views.ages_of(times),
+        "topic": topic,
+        "by_lag": by_lag,
+        "topics": topics[:_MOST_TOPICS],
+        "more_topics": max(0, len(topics) - _MOST_TOPICS),
+        "trend": console.lags.of(state.name),
+        "is_retry": is_retry_topic,
+    }
+
+
+async def _members(
+    request: Request, state: views.GroupState, told: Mapping[str, RunningInfo]
+) -> dict[str, Any]:
+    online = state.members.value
+    clients = online.clients if online is not None else ()
+    rows = page_of(
+        request,
+        clients,
+        text=lambda at: f"{at.client_id} {at.address} {at.version} {at.language}",
+        key=lambda at: at.client_id,
+    )
+    return {
+        "rows": rows,
+        "versions": sorted({at.version for at in clients}),
+        "held": {
+            client: sum(not at.droped for at in info.queues.values())
+            for client, info in told.items()
+        },
+        "started": {client: started_ms(info) for client, info in told.items()},
+        "cached": {
+            client: sum(at.cached_msg_count for at in info.queues.values())
+            for client, info in told.items()
+        },
+        "rates": {
+            client: sum(at.consume_ok_tps for at in info.topics.values())
+            for client, info in told.items()
+        },
+        "failed": {
+            client: sum(at.consume_failed_msgs for at in info.topics.values())
+            for client, info in told.items()
+        },
+        "paused_members": {
+            client for client, info in told.items() if info.properties.get("paused") == "true"
+        },
+    }
+
+
+async def _offsets(
+    request: Request, state: views.GroupState, told: Mapping[str, RunningInfo]
+) -> dict[str, Any]:
+    del told
+    console = console_of(request)
+    progress = state.progress.value
+    topics = [at.topic for at in views.topics_of(progress, {})] if progress is not None else []
+    topic = request.query_params.get("topic", "") or next(iter(topics), "")
+    if not topic:
+        return {"topics": [], "topic": "", "rows": None, "queues": Known([]), "readable": Known({})}
+    queues, readable = await asyncio.gather(
+        known_in_part(
+            console.admin.offsets.of_topic(topic, state.name),
+            lambda parts: [at for part in parts.values() for at in part],
+        ),
+        known_in_part(console.admin.groups.may_read(state.name, topic), dict),
+    )
+    rows = page_of(
+        request, queues.value or [], text=lambda at: str(at.queue), key=lambda at: at.queue
+    )
+    return {
+        "topics": topics[:_MOST_TOPICS],
+        "topic": topic,
+        "queues": queues,
+        "rows": rows,
+        "readable": readable,
+    }
+
+
+async def _configuration(
+    request: Request, state: views.GroupState, told: Mapping[str, RunningInfo]
+) -> dict[str, Any]:
+    del state, told
+    name = request.query_params.get("name", "")
+    configs = (await views.configs_of(console_of(request), name)).value
+    if configs is None or not configs.by_broker:
+        return {"table": [], "fields": [], "columns": []}
+    columns = [at for at in configs.brokers if at.address in configs.by_broker]
+    builtins = {
+        address: msgspec.to_builtins(config) for address, config in configs.by_broker.items()
+    }
+    usual = msgspec.to_builtins(SubscriptionGroupConfig())
+    table = []
+    for field in usual:
+        if field in ("groupName", "subscriptionDataSet"):
+            continue
+        values = [builtins[at.address][field] for at in columns]
+        table.append(
+            {
+                "name": field,
+                "values": [shown(value) for value in values],
+                "usual": shown(usual[field]),
+                "differs": any(value != usual[field] for value in values),
+                "disagrees": any(value != values[0] for value in values),
+            }
+        )
+    first = configs.by_broker[columns[0].address]
+    return {"table": table, "fields": form_fields(first), "columns": columns}
+
+
+_TABS: Final = {
+    "progress": _progress,
+    "members": _members,
+    "offsets": _offsets,
+    "configuration": _configuration,
+}
+
+
+# What forms and templates use
+
+
+def form_fields(config: SubscriptionGroupConfig) -> list[dict[str, Any]]:
+    """Return the fields of a group that forms can set, with their values, in the order of forms."""
+    kinds = {"bool": "switch", "int": "number"}
+    return [
+        {"name": name, "kind": kinds[type(getattr(config, name)).__name__], "value": value}
+        for name in FORM_FIELDS
+        if (value := getattr(config, name)) is not None
+    ]
+
+
+FORM_FIELDS: Final = (
+    "consume_enable",
+    "consume_from_min_enable",
+    "consume_broadcast_enable",
+    "consume_message_orderly",
+    "retry_max_times",
+    "retry_queue_nums",
+    "consume_timeout_minute",
+    "broker_id",
+    "which_broker_when_consume_slowly",
+    "notify_consumer_ids_changed_enable",
+)
+assert set(FORM_FIELDS) <= set(GroupFields.__annotations__)
+
+
+def shown(value: object) -> str:
+    """Return a value of a configuration as text, as brokers write it."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def started_ms(info: RunningInfo) -> int | None:
+    """Return when a member says that it started, in ms since the epoch."""
+    text = info.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+
+
+async def _asked_members(
+    request: Request, state: views.GroupState
+) -> dict[str, Known[RunningInfo]]:
+    if state.members.value is None:
+        return {}
+    clients = [at.client_id for at in state.members.value.clients][: views.MOST_MEMBERS]
+    return await views.members_of(console_of(request), state.name, clients)
+
+
+def _is_broadcasting(state: views.GroupState) -> bool:
+    online = state.members.value
+    return online is not None and online.message_model == "BROADCASTING"
+
+
+def _queues(state: views.GroupState) -> int:
+    return len(state.progress.value.queues) if state.progress.value is not None else 0

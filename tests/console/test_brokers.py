@@ -1,0 +1,141 @@
+"""Pages of brokers and name servers, and what they do."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from tests.console.running import Served, Visitor
+
+from cometmq import AdminClient, Message, Producer
+from cometmq.testing import Cluster
+
+
+@pytest.fixture
+def address(admin: AdminClient) -> str:
+    return admin.brokers.addresses()[0].address
+
+
+@pytest.fixture
+def name(admin: AdminClient) -> str:
+    return admin.brokers.addresses()[0].broker_name
+
+
+def test_brokers_and_name_servers_are_listed(
+    cluster: Cluster, reader: Visitor, address: str, name: str
+) -> None:
+    deadline = time.monotonic() + 30
+    while address not in (text := reader.get("/brokers").text):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.3)
+    assert f"{name} {address} master" in text
+    assert cluster.namesrv in text
+    assert reader.get("/brokers", q="no-such-broker").text.count("No broker has such a name") == 1
+    settings = reader.get("/name-server", address=cluster.namesrv)
+    assert "listenPort" in settings.text
+    assert "does not use" in reader.get("/name-server", address="elsewhere:1").text
+
+
+@pytest.mark.parametrize("part", ["state", "settings", "files", "replication", "values"])
+def test_each_part_of_a_broker_is_shown(reader: Visitor, address: str, part: str) -> None:
+    answer = reader.get("/broker", address=address, part=part)
+    assert answer.status == 200
+    assert "Not known" not in answer.text
+
+
+@pytest.mark.parametrize("part", ["state", "settings", "files", "replication", "values"])
+@pytest.mark.parametrize("wrong", ["127.0.0.1:1", "nonsense", "", "<script>:1"])
+def test_a_broker_that_is_not_there_is_told(reader: Visitor, wrong: str, part: str) -> None:
+    answer = reader.get("/broker", address=wrong, part=part)
+    assert answer.status == 200
+    assert "Not known: how it does" in answer.text
+    assert "<script>" not in answer.html.partition("<body>")[2]
+
+
+def test_files_say_when_they_can_be_deleted(
+    cluster: Cluster, admin: AdminClient, reader: Visitor, address: str
+) -> None:
+    admin.topics.create("broker-files")
+    with Producer("broker-files", namesrv=cluster.namesrv) as producer:
+        producer.send(Message("broker-files", b"x"))
+    deadline = time.monotonic() + 30
+    while "00000000000000000000" not in (
+        text := reader.get("/broker", address=address, part="files").text
+    ):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.3)
+    assert "the newest file always stays" in text
+
+
+def test_a_setting_is_changed_and_differs_from_its_default(
+    admin: AdminClient, operator: Visitor, served: Served, address: str
+) -> None:
+    asked = operator.get("/broker", address=address, part="settings", show="all", edit="traceOn")
+    assert 'name="value" value="true"' in asked.html
+    done = operator.act("/broker/set", address=address, key="traceOn", value="false", why="test")
+    assert "traceOn is now false; it was true" in done.text
+    assert admin.brokers.config(broker=address)[address]["traceOn"] == "false"
+    assert "traceOn false true" in operator.get("/broker", address=address, part="settings").text
+    operator.act("/broker/set", address=address, key="traceOn", value="true")
+    lines = (served.root / "audit.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    ours = [entry for entry in entries if entry["what"] == "change traceOn of broker"]
+    assert [entry["outcome"] for entry in ours] == ["begun", "done", "begun", "done"]
+    assert ours[0]["details"] == {
+        "address": address, "key": "traceOn", "before": "true", "after": "false",
+    }  # fmt: skip
+
+
+def test_a_setting_that_deletes_messages_is_confirmed(
+    admin: AdminClient, operator: Visitor, address: str, name: str
+) -> None:
+    fields = {"address": address, "key": "fileReservedTime", "value": "71"}
+    asked = operator.post("/broker/set", **fields)
+    assert asked.status == 200
+    assert "are deleted, and their messages" in asked.text
+    assert admin.brokers.config(broker=address)[address]["fileReservedTime"] == "72"
+    operator.act("/broker/set", **fields, confirm=name)
+    assert admin.brokers.config(broker=address)[address]["fileReservedTime"] == "71"
+    operator.act("/broker/set", **{**fields, "value": "72"}, confirm=name)
+
+
+@pytest.mark.parametrize("key", ["listenPort", "storePathRootDir", "noSuchKey"])
+def test_a_setting_that_takes_a_restart_is_refused(
+    operator: Visitor, address: str, key: str
+) -> None:
+    answer = operator.post("/broker/set", address=address, key=key, value="1")
+    assert answer.status == 502
+    assert "is no setting that takes effect while" in answer.text
+
+
+def test_a_value_that_the_broker_refuses_is_told(operator: Visitor, address: str) -> None:
+    page = operator.act("/broker/set", address=address, key="maxTopics", value="many")
+    assert "change maxTopics of broker" in page.text
+    assert 'class="note failed"' in page.html
+
+
+def test_the_write_permission_is_taken_and_given_back(
+    admin: AdminClient, operator: Visitor, address: str, name: str
+) -> None:
+    asked = operator.post("/broker/wipe", name=name, address=address)
+    assert "producers send to broker" in asked.text
+    taken = operator.act("/broker/wipe", name=name, address=address, confirm=name)
+    assert "its write permission was taken" in taken.text
+    given = operator.act("/broker/permit", name=name, address=address)
+    assert "Producers choose it." in given.text
+
+
+@pytest.mark.parametrize("kind", ["files", "queues", "topics"])
+def test_a_clean_up_is_confirmed(operator: Visitor, address: str, name: str, kind: str) -> None:
+    asked = operator.post("/broker/clean", address=address, kind=kind)
+    assert asked.status == 200
+    assert f"Type {name} to confirm" in asked.text
+    done = operator.act("/broker/clean", address=address, kind=kind, confirm=name)
+    assert "begun; the broker does it within a minute" in done.text
+
+
+def test_a_reader_sees_no_buttons(reader: Visitor, address: str) -> None:
+    for part in ("state", "settings", "files"):
+        page = reader.get("/broker", address=address, part=part).html.partition("<main")[2]
+        assert "<button" not in page.replace("<button>Search</button>", "")

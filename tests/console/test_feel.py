@@ -1,0 +1,156 @@
+"""How the console feels: palette, keys, themes, languages, and the width of a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.console.running import Served, Visitor, logged_in
+
+from cometmq import AdminClient
+
+pytestmark = pytest.mark.browser
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    page = logged_in(browser, served)
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    yield page
+    page.context.close()
+    assert faults == []
+
+
+@pytest.fixture
+def phone(browser: Browser, served: Served) -> Iterator[Page]:
+    page = logged_in(browser, served, viewport=PHONE)
+    yield page
+    page.context.close()
+
+
+def test_the_palette_goes_to_pages_and_topics(page: Page, admin: AdminClient) -> None:
+    admin.topics.create("palette-finds-me")
+    page.keyboard.press("/")
+    field = page.get_by_role("combobox", name="Page, topic, group or broker")
+    expect(field).to_be_focused()
+    expect(page.get_by_role("option")).to_have_count(13)
+    field.fill("palette-finds")
+    expect(page.get_by_role("option")).to_contain_text(["palette-finds-me"], timeout=15_000)
+    assert field.get_attribute("aria-activedescendant") == "palette-0"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topic?name=palette-finds-me")
+    page.keyboard.press("Control+k")
+    field.fill("nothing has this name")
+    expect(page.locator("#palette-state")).to_have_text("Nothing has such a name.")
+    field.fill("")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator("#palette-list [aria-selected=true]")).to_have_text("Audit log")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/audit")
+
+
+def test_letters_are_keys_until_somebody_turns_them_off(page: Page) -> None:
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.wait_for_url("**/topics")
+    page.keyboard.press("f")
+    expect(page.get_by_role("searchbox", name="Name contains")).to_be_focused()
+    page.keyboard.type("g?")
+    expect(page.get_by_role("searchbox", name="Name contains")).to_have_value("g?")
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    expect(dialog).to_be_visible()
+    dialog.get_by_role("checkbox").uncheck()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.locator("#palette")).to_be_hidden()
+    page.reload()
+    page.keyboard.press("?")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette")).to_be_visible()
+
+
+def test_rows_and_pages_of_a_list_have_keys(page: Page, admin: AdminClient) -> None:
+    for name in ("rows-a", "rows-b", "rows-c"):
+        admin.topics.create(name)
+    page.goto("/topics?q=rows-&rows=2")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="rows-a", exact=True)).to_be_focused()
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="rows-b", exact=True)).to_be_focused()
+    page.keyboard.press("n")
+    page.wait_for_url("**page=2**")
+    page.keyboard.press("k")
+    expect(page.get_by_role("link", name="rows-c", exact=True)).to_be_focused()
+    page.keyboard.press("p")
+    page.wait_for_url("**page=1**")
+
+
+def test_a_key_pauses_the_live_numbers(page: Page) -> None:
+    expect(page.locator("#live-state")).to_have_text("live")
+    page.keyboard.press(".")
+    expect(page.locator("#live-state")).to_have_text("paused")
+    page.keyboard.press(".")
+    expect(page.locator("#live-state")).to_have_text("live")
+
+
+def test_a_theme_and_a_language_stay_chosen(page: Page) -> None:
+    def choose(name: str) -> None:
+        page.locator("details.account summary").click()
+        page.get_by_role("button", name=name, exact=True).click()
+
+    page.goto("/topics?kind=all")
+    choose("Dark")
+    assert page.url.endswith("/topics?kind=all")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    choose("Light")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+    choose("中文")
+    expect(page.locator("html")).to_have_attribute("lang", "zh")
+    expect(page.get_by_role("heading", name="主题")).to_be_visible()
+    choose("English")
+    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+
+
+def test_on_a_phone_the_menu_opens_and_nothing_is_wider_than_the_screen(
+    phone: Page, admin: AdminClient
+) -> None:
+    admin.topics.create(
+        "a-topic-whose-name-is-so-long-that-no-phone-shows-it-in-a-single-line-of-text"
+    )
+    menu = phone.get_by_role("navigation", name="Pages", exact=True)
+    expect(menu).to_be_hidden()
+    phone.get_by_role("button", name="Menu").click()
+    expect(menu).to_be_visible()
+    for path in ("/", "/brokers", "/topics?q=so-long", "/groups", "/messages", "/audit"):
+        phone.goto(path)
+        wide = phone.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, path
+
+
+def test_the_account_menu_closes_by_escape_and_by_a_click_elsewhere(page: Page) -> None:
+    account = page.locator("details.account")
+    account.locator("summary").click()
+    expect(account).to_have_attribute("open", "")
+    page.keyboard.press("Escape")
+    expect(account).not_to_have_attribute("open", "")
+    expect(account.locator("summary")).to_be_focused()
+    account.locator("summary").click()
+    page.locator("h1").click()
+    expect(account).not_to_have_attribute("open", "")
+
+
+def test_without_scripts_pages_and_choices_work_too(served: Served) -> None:
+    visitor = Visitor(served)
+    assert "Overview" in visitor.get("/").text
+    answer = visitor.post("/choices", theme="dark", next="/topics")
+    assert (answer.status, answer.headers["location"]) == (303, "/topics")
+    assert 'data-theme="dark"' in visitor.get("/topics").html

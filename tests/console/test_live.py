@@ -1,0 +1,78 @@
+"""What a page does by itself while somebody looks at it, chooses on it, or has left it in a tab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.console.running import Served, Visitor, logged_in
+
+pytestmark = pytest.mark.browser
+
+# Stands for a tab that the browser shows or hides, which a browser without windows never does.
+_HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
+}"""
+_PUT = """html => { document.querySelector("#live").insertAdjacentHTML("beforeend", html); }"""
+
+
+@pytest.fixture
+def page(browser: Browser, served: Served) -> Iterator[Page]:
+    page = logged_in(browser, served)
+    expect(page.locator("#live-state")).to_have_text("live")
+    yield page
+    page.context.close()
+
+
+def _is_refresh(request: Any) -> bool:
+    return "x-refresh" in request.headers
+
+
+def test_more_tabs_than_a_browser_has_connections_are_live(page: Page) -> None:
+    tabs = [page]
+    for _ in range(7):
+        tabs[-1].evaluate(_HIDE, True)
+        tabs.append(page.context.new_page())
+        tabs[-1].goto("/")
+        expect(tabs[-1].locator("#live-state")).to_have_text("live")
+    tabs[-1].evaluate(_HIDE, True)
+    with tabs[0].expect_request(_is_refresh):
+        tabs[0].evaluate(_HIDE, False)
+    expect(tabs[0].locator("#live-state")).to_have_text("live")
+
+
+def test_what_is_chosen_and_not_sent_yet_stays_where_it_was_chosen(page: Page) -> None:
+    page.evaluate(_PUT, '<input type="checkbox" id="chosen"><p id="old">from before</p>')
+    page.check("#chosen")
+    page.locator("h1").click()  # takes the focus away
+    expect(page.locator("#live-state")).to_have_text("paused while you choose", timeout=20_000)
+    assert page.is_checked("#chosen")
+    page.uncheck("#chosen")
+    page.locator("h1").click()
+    expect(page.locator("#old")).to_have_count(0, timeout=20_000)
+    expect(page.locator("#live-state")).to_have_text("live")
+
+
+def test_a_page_that_outlives_its_session_leads_to_the_login(page: Page, served: Served) -> None:
+    visitor = Visitor(served, None)
+    [cookie] = [c for c in page.context.cookies() if c["name"].startswith("cometmq-session")]
+    visitor.cookies[cookie["name"]] = cookie["value"]
+    assert visitor.post("/logout").status == 303
+    page.wait_for_url("**/login?next=*", timeout=20_000)
+
+
+def test_an_error_after_a_form_leads_back_to_the_page_of_the_form(page: Page) -> None:
+    page.goto("/topics?kind=all&q=nothing-of-the-kind")
+    page.evaluate(
+        """() => { const form = document.createElement("form"); form.method = "post";
+        form.action = "/topics/delete"; document.body.append(form); form.submit(); }"""
+    )
+    page.wait_for_url("**/topics/delete")
+    again = page.get_by_role("link", name="Try again")
+    assert urlsplit(again.get_attribute("href") or "").path == "/topics"
+    again.click()
+    page.wait_for_url("**/topics?kind=all&q=nothing-of-the-kind")

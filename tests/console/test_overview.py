@@ -1,0 +1,123 @@
+"""The first page, the palette's names, and what the watch sees."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+from tests.console.running import Served, Visitor, logged_in, running_console
+
+from cometmq import AdminClient, Message, Producer
+from cometmq.testing import Cluster
+
+DEADLINE_S = 60
+
+
+def page_with(visitor: Visitor, path: str, *texts: str) -> str:
+    """Load a page until it has all texts: the watch looks every few seconds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        text = visitor.get(path).text
+        if all(wanted in text for wanted in texts):
+            return text
+        assert time.monotonic() < deadline, (texts, text)
+        time.sleep(0.3)
+
+
+def make_lag(cluster: Cluster, admin: AdminClient, name: str, count: int) -> None:
+    """Leave `count` messages of a topic to wait for a group that has consumed one."""
+    admin.topics.create(name, read_queues=1, write_queues=1)
+    admin.groups.create(f"{name}-group")
+    with Producer(name, namesrv=cluster.namesrv) as producer:
+        queue = producer.send(Message(name, b"first")).queue
+        for number in range(count):
+            producer.send(Message(name, b"%d" % number))
+    admin.offsets.commit(f"{name}-group", queue, 1)
+
+
+def test_the_overview_shows_brokers_and_groups_that_are_behind(
+    cluster: Cluster, admin: AdminClient, tmp_path: Path
+) -> None:
+    make_lag(cluster, admin, "overview-lag", 7)
+    # A console that starts now looks at the groups at once; the shared one may do so in 30 s.
+    with running_console(cluster.namesrv, tmp_path) as served:
+        text = page_with(Visitor(served), "/", "overview-lag-group", "answers")
+    assert "1 of 1" in text
+    assert "overview-lag-group 7 –" in text
+
+
+def test_a_cluster_in_order_needs_no_attention(reader: Visitor) -> None:
+    page_with(reader, "/", "Nothing. All servers answer")
+
+
+def test_a_console_without_name_servers_that_answer_says_so(tmp_path: Path) -> None:
+    with running_console("127.0.0.1:1", tmp_path) as served:
+        visitor = Visitor(served)
+        text = page_with(visitor, "/", "The name servers do not say")
+        assert "name server 127.0.0.1:1" in page_with(visitor, "/", "name server 127.0.0.1:1")
+        assert "Broken" not in text
+        listed = page_with(visitor, "/brokers", "which brokers there are now", "does not answer")
+        assert "127.0.0.1:1" in listed
+        assert visitor.get("/find", q="any").body == b"[]"
+
+
+def test_brokers_stay_on_the_page_when_name_server_and_broker_go_away(tmp_path: Path) -> None:
+    with Cluster() as own, running_console(own.namesrv, tmp_path) as served:
+        visitor = Visitor(served)
+        page_with(visitor, "/", "1 of 1")
+        with AdminClient(own.namesrv) as own_admin:
+            address = own_admin.brokers.addresses()[0].address
+        own.call("stop_broker")
+        own.call("stop_name_server")
+        page_with(visitor, "/", "0 of 1", "It does not answer", "The name servers do not say")
+        one = visitor.get("/broker", address=address)
+        assert one.status == 200
+        assert "Not known: how it does" in one.text
+
+
+def test_names_are_found_by_any_part_of_them(admin: AdminClient, reader: Visitor) -> None:
+    admin.topics.create("Find-Me-Topic")
+    admin.groups.create("find-me-group")
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = json.loads(reader.get("/find", q="find-me").body)
+        if len(found) == 2 or time.monotonic() > deadline:
+            break
+        time.sleep(0.3)
+    assert found == [
+        {"name": "Group: find-me-group", "url": "/group?name=find-me-group"},
+        {"name": "Topic: Find-Me-Topic", "url": "/topic?name=Find-Me-Topic"},
+    ]
+    assert json.loads(reader.get("/find", q="").body) == []
+    assert len(json.loads(reader.get("/find", q="e").body)) <= 20
+
+
+def test_the_best_name_comes_first(admin: AdminClient, reader: Visitor) -> None:
+    for name in ("a-rank-topic", "rank-topic-two", "rank-topic"):
+        admin.topics.create(name)
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found := json.loads(reader.get("/find", q="rank-topic").body)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    names = [hit["name"] for hit in found]
+    assert names == ["Topic: rank-topic", "Topic: rank-topic-two", "Topic: a-rank-topic"]
+
+
+@pytest.mark.browser
+def test_the_numbers_change_without_a_reload(
+    browser: Browser, cluster: Cluster, admin: AdminClient, served: Served
+) -> None:
+    page = logged_in(browser, served)
+    expect(page.locator("figure#rates canvas")).to_be_visible()
+    page.evaluate("window.stays = true")
+    admin.topics.create("overview-live")
+    with Producer("overview-live", namesrv=cluster.namesrv) as producer:
+        deadline = time.monotonic() + DEADLINE_S
+        while page.locator(".figures dd").first.inner_text() in ("0", "–"):
+            assert time.monotonic() < deadline
+            for _ in range(100):
+                producer.send(Message("overview-live", b"x"))
+    assert page.evaluate("window.stays")

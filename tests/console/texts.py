@@ -1,0 +1,58 @@
+"""Finds the texts of the console that are translated: in its templates and in its Python."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from jinja2 import nodes
+
+from cometmq.console.accounts import Role
+from cometmq.console.rendering import HERE, MENU, environment
+
+# The functions of the console whose arguments are texts in English.
+TRANSLATES: Final = ("translated", "_", "text_of")
+
+
+def of_templates() -> Iterator[tuple[str, str]]:
+    """Yield each text that a template translates, after the template's name.
+
+    Of `_(names[key])` with names written there all of them.
+    """
+    for path in sorted((HERE / "templates").glob("**/*.html")):
+        tree = environment().parse(path.read_text("utf-8"))
+        for call in tree.find_all(nodes.Call):
+            if isinstance(call.node, nodes.Name) and call.node.name == "_" and call.args:
+                for text in _texts(call.args[0]):
+                    yield path.name, text
+
+
+def _texts(node: nodes.Expr) -> Iterator[str]:
+    if isinstance(node, nodes.Const):
+        yield str(node.value)
+    elif isinstance(node, nodes.Getitem) and isinstance(node.node, nodes.Dict):
+        yield from (str(pair.value.as_const()) for pair in node.node.items)
+    elif isinstance(node, nodes.CondExpr):
+        yield from _texts(node.expr1)
+        if node.expr2 is not None:
+            yield from _texts(node.expr2)
+
+
+def of_python() -> Iterator[tuple[str, str]]:
+    """Yield each text that a module translates, after the module's name."""
+    for path in sorted(HERE.glob("**/*.py")):
+        yield from ((path.name, text) for text in _of_module(path))
+    yield from (("rendering.py", name) for _, name, _ in MENU)
+    yield from (("accounts.py", role.value) for role in Role)
+
+
+def _of_module(path: Path) -> Iterator[str]:
+    for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            continue
+        if call.func.id in TRANSLATES:
+            for argument in call.args:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield argument.value

@@ -1,0 +1,130 @@
+"""What the watch makes of what servers told, and what needs attention."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from cometmq.admin.servers import BrokerAddress
+from cometmq.console.concerns import Concern, behind_bytes, concerns_of
+from cometmq.console.recent import Known
+from cometmq.console.watch import BrokerState, GroupLag, Lags, LagSample, Sample, Watch
+from cometmq.errors import ConnectError
+from cometmq.model.finding import Severity, error, ok, warning
+
+MASTER = BrokerAddress("one", "broker-a", 0, "10.0.0.1:10911")
+SLAVE = BrokerAddress("one", "broker-a", 1, "10.0.0.2:10911")
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def watch() -> Watch:
+    made = Watch(None, None, None)  # type: ignore[arg-type]  # it does not look in these tests
+    made.samples.append(Sample(1, {MASTER.address: (1.0, 2.0)}))
+    made.brokers = (BrokerState(MASTER, {"putTps": "1.0 2.0 3.0"}),)
+    return made
+
+
+def said(concerns: list[Concern]) -> list[tuple[Severity, str, str]]:
+    return [(each.severity, each.where, each.what % each.values) for each in concerns]
+
+
+def lags(watch: Watch, *samples: dict[str, int]) -> None:
+    """Have the watch seen these lags, a minute apart."""
+    watch.lag_samples = deque(
+        LagSample(number * MINUTE_MS, sum(each.values()), each)
+        for number, each in enumerate(samples)
+    )
+    groups = {name: GroupLag(name, lag, 0, 0.0) for name, lag in samples[-1].items()}
+    watch.lags = Lags((len(samples) - 1) * MINUTE_MS, groups, {})
+
+
+def test_rates_of_both_spellings_and_of_none() -> None:
+    told = {"putTps": "1.5 2.0 3.0", "getTransferedTps": "4.0 5.0 6.0"}
+    old = BrokerState(MASTER, told)
+    assert (old.messages_in, old.messages_out) == (1.5, 4.0)
+    new = BrokerState(MASTER, {"putTps": "  ", "getTransferredTps": "4.0"})
+    assert (new.messages_in, new.messages_out) == (0.0, 4.0)
+    away = BrokerState(MASTER, {}, ConnectError("away"))
+    assert (away.messages_in, away.messages_out, away.disk_ratio) == (None, None, None)
+
+
+def test_a_broker_that_is_away_makes_a_gap_not_a_zero() -> None:
+    sample = Sample(1, {"a": (1.0, 2.0), "b": (None, None)})
+    assert sample.total() == (1.0, 2.0)
+    assert sample.total(["b"]) == (None, None)
+    assert sample.total(["unknown"]) == (None, None)
+
+
+def test_nothing_needs_attention_when_all_is_well(watch: Watch) -> None:
+    watch.findings = Known([ok("broker broker-a", "answered")])
+    lags(watch, {"g": 5000}, {"g": 4000})
+    assert concerns_of(watch) == []
+
+
+def test_errors_come_before_warnings(watch: Watch) -> None:
+    watch.brokers = (BrokerState(MASTER, {}, ConnectError("refused")),)
+    watch.findings = Known(
+        [
+            warning("broker broker-a: clock", "5 s ahead", "run chrony"),
+            error("broker broker-a", "told already", "start it"),
+            error("broker broker-a: messages", "told already", "free disk"),
+            error("name server x:1", "no answer", "start it"),
+        ]
+    )
+    assert said(concerns_of(watch)) == [
+        (Severity.ERROR, "broker broker-a", "It does not answer: refused"),
+        (Severity.ERROR, "name server x:1", "no answer"),
+        (Severity.WARNING, "broker broker-a: clock", "5 s ahead"),
+    ]
+
+
+def test_a_finding_leads_to_the_page_of_its_broker(watch: Watch) -> None:
+    watch.findings = Known([warning("broker broker-a: disk", "80% used", "free disk")])
+    [concern] = concerns_of(watch)
+    assert concern.url == "/broker?address=10.0.0.1%3A10911"
+    assert concern.remedy == "Free disk"
+
+
+def test_a_group_that_falls_behind_needs_attention(watch: Watch) -> None:
+    lags(watch, {"grows": 1000, "small": 5}, {"grows": 3000, "small": 900})
+    assert said(concerns_of(watch)) == [
+        (
+            Severity.WARNING,
+            "group grows",
+            "3,000 messages wait for it; in ten minutes these became 2,000 more.",
+        )
+    ]
+
+
+def test_a_group_that_stands_still_needs_attention(watch: Watch) -> None:
+    lags(watch, {"stands": 1000}, {"stands": 1000})
+    assert said(concerns_of(watch))[0][2] == "1,000 messages wait for it, and it consumes none."
+
+
+def test_a_group_is_not_judged_by_one_look(watch: Watch) -> None:
+    lags(watch, {"new": 1_000_000})
+    assert concerns_of(watch) == []
+
+
+def test_growth_counts_from_ten_minutes_ago(watch: Watch) -> None:
+    lags(watch, *({"g": 1000 * number} for number in range(21)))
+    assert watch.lag_change("g", 10 * MINUTE_MS) == 10_000
+    assert watch.lag_change("other", 10 * MINUTE_MS) is None
+
+
+def test_a_slave_that_lacks_much_of_the_log_needs_attention(watch: Watch) -> None:
+    slave = BrokerState(SLAVE, {"commitLogMaxOffset": "1000"})
+    end = str(1000 + 100 * 1024 * 1024)
+    watch.brokers = (BrokerState(MASTER, {"commitLogMaxOffset": end}), slave)
+    assert behind_bytes(watch, slave) == 100 * 1024 * 1024
+    assert behind_bytes(watch, watch.brokers[0]) is None
+    assert said(concerns_of(watch)) == [
+        (Severity.WARNING, "slave 1 of broker-a", "It lacks 100 MiB of its master's log.")
+    ]
+
+
+def test_no_broker_at_all_needs_attention(watch: Watch) -> None:
+    watch.brokers = ()
+    assert said(concerns_of(watch)) == [(Severity.ERROR, "brokers", "No broker is registered.")]
