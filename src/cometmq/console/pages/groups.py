@@ -35,7 +35,8 @@ async def listing(request: Request) -> Response:
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
     by_lag = request.query_params.get("sort") == "lag"
-    lags = await views.all_lags(console) if by_lag else Known[dict[str, int]]({})
+    nothing: Known[dict[str, int]] = Known({})
+    lags = await views.all_lags(console) if by_lag else nothing
     paused: dict[str, list[bool]] = {}
     for table in (configs.value or {}).values():
         for name, config in table.items():
