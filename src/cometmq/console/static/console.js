@@ -74,12 +74,18 @@ function listen() {
   open();
 }
 
+// To the ms, and in the order in which they are sorted.
+function precise(when) {
+  const local = new Date(when.getTime() - when.getTimezoneOffset() * 60000);
+  return local.toISOString().replace("T", " ").replace("Z", "");
+}
+
 // Times are UTC in the page, and shown in the browser's zone.
 function localTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const when = new Date(element.dateTime);
     // The Swedish form is that of ISO 8601: short, the same in all languages, and it sorts.
-    const text = when.toLocaleString("sv-SE");
+    const text = element.closest(".precise") ? precise(when) : when.toLocaleString("sv-SE");
     // Only if it differs: a change would call this again.
     if (element.textContent !== text) element.textContent = text;
   }
@@ -118,24 +124,41 @@ function tails() {
   const state = document.querySelector("[data-tail-state]");
   const pause = document.querySelector("[data-tail-pause]");
   const say = (what, more = "") => { state.textContent = more || state.dataset[what]; };
-  const source = new EventSource(body.dataset.tail);
   const paused = () => pause.getAttribute("aria-pressed") === "true";
-  source.onopen = () => say(paused() ? "paused" : "live");
-  source.onerror = () => say("lost");
-  source.addEventListener("rows", (event) => {
-    if (paused()) return;
-    say("live");
-    body.insertAdjacentHTML("afterbegin", event.data);
-    while (body.rows.length > MAX_TAIL_ROWS) body.lastElementChild.remove();
-  });
-  source.addEventListener("skipped", () => { if (!paused()) say("skipped"); });
-  source.addEventListener("failed", (event) => say("lost", event.data));
-  source.addEventListener("ended", () => { source.close(); location.reload(); });
+  let source = null;
+  let last = body.dataset.tail;
+  const close = () => { source?.close(); source = null; };
+  const open = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(last);
+    source.onopen = () => say(paused() ? "paused" : "live");
+    source.onerror = () => {
+      say("lost");
+      if (source?.readyState === EventSource.CLOSED) { close(); setTimeout(open, 15000); }
+    };
+    source.addEventListener("rows", (event) => {
+      // A tab that comes back goes on where it was.
+      const address = new URL(last, location.href);
+      address.searchParams.set("cursor", event.lastEventId);
+      last = address.pathname + address.search;
+      if (paused()) return;
+      say("live");
+      body.insertAdjacentHTML("afterbegin", event.data);
+      while (body.rows.length > MAX_TAIL_ROWS) body.lastElementChild.remove();
+    });
+    source.addEventListener("skipped", () => { if (!paused()) say("skipped"); });
+    source.addEventListener("failed", (event) => say("lost", event.data));
+    source.addEventListener("ended", () => { close(); location.reload(); });
+  };
   pause.addEventListener("click", () => {
     pause.setAttribute("aria-pressed", String(!paused()));
     say(paused() ? "paused" : "live");
   });
-  addEventListener("pagehide", () => source.close());
+  // See `listen`: a tab that nobody sees gives its connection back.
+  addEventListener("visibilitychange", () => { if (document.hidden) close(); else open(); });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+  open();
 }
 
 // Charts.
