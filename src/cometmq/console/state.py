@@ -12,7 +12,6 @@ from cometmq.console.config import ConsoleConfig
 from cometmq.console.logins import Logins
 from cometmq.console.recent import Recent
 from cometmq.console.sessions import Sessions
-from cometmq.console.trends import LagTrends
 from cometmq.console.watch import Watch
 from cometmq.runtime.addresses import bare_host
 from cometmq.runtime.clock import Clock
@@ -34,7 +33,6 @@ class Console:
         self.logins = Logins(config.accounts, clock)
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
-        self.lags = LagTrends()
         # The pages that are live now; see `live`.
         self.streams = 0
         self.is_ending = False
