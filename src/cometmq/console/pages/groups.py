@@ -146,7 +146,12 @@ async def _progress(
     console = console_of(request)
     progress = state.progress.value
     if progress is None:
-        return {"rows": None, "topics": [], "trend": console.watch.lag_trend(state.name)}
+        return {
+            "rows": None,
+            "topic": request.query_params.get("topic", ""),
+            "topics": [],
+            "trend": console.watch.lag_trend(state.name),
+        }
     owners = holders(told)
     topic = request.query_params.get("topic", "")
     by_lag = request.query_params.get("sort") == "lag"
