@@ -42,7 +42,9 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def running_console(namesrv: str, root: Path, **options: Any) -> Iterator[Served]:
+def running_console(
+    namesrv: str, root: Path, *, timeout_ms: int = 5000, **options: Any
+) -> Iterator[Served]:
     """Run a console for the cluster of these name servers, on a loop of its own.
 
     `options` are those of ConsoleConfig; without a `port` it is a free one.
@@ -52,7 +54,9 @@ def running_console(namesrv: str, root: Path, **options: Any) -> Iterator[Served
     thread = LoopThread("console")
     thread.start()
     try:
-        config = ConsoleConfig(admin=AdminClient(namesrv), root=root, **options)
+        config = ConsoleConfig(
+            admin=AdminClient(namesrv, timeout_ms=timeout_ms), root=root, **options
+        )
         server = ConsoleServer(config)
         thread.call(server.start())
         try:
@@ -102,7 +106,7 @@ class Visitor:
     def log_in(self, name: str, password: str) -> Answer:
         return self.send("POST", "/login", {"name": name, "password": password})
 
-    def get(self, path: str, **query: object) -> Answer:
+    def get(self, path: str, /, **query: object) -> Answer:
         given = {name: value for name, value in query.items() if value is not None}
         return self.send("GET", f"{path}?{urlencode(given)}" if given else path)
 
@@ -112,11 +116,11 @@ class Visitor:
         assert found is not None, "a page has a form"
         return found[1]
 
-    def post(self, path: str, **fields: object) -> Answer:
+    def post(self, path: str, /, **fields: object) -> Answer:
         """Post a form with the session's token; `confirm` and `why` are fields like others."""
         return self.send("POST", path, {"csrf": self.token(), **fields})
 
-    def act(self, path: str, **fields: object) -> Answer:
+    def act(self, path: str, /, **fields: object) -> Answer:
         """Post a form, follow it to the page behind it, and return that page."""
         answer = self.post(path, **fields)
         assert answer.status == 303, answer.text
@@ -129,14 +133,21 @@ class Visitor:
         fields: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
+        body = None if fields is None else urlencode(fields, doseq=True)
+        kind = {} if fields is None else {"Content-Type": "application/x-www-form-urlencoded"}
+        return self._send(method, path, body, {**kind, **(headers or {})})
+
+    def send_body(self, path: str, body: str | bytes, kind: str) -> Answer:
+        """Post a body as it is."""
+        return self._send("POST", path, body, {"Content-Type": kind})
+
+    def _send(
+        self, method: str, path: str, body: str | bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.served.port, timeout=30)
         try:
             sent = {"Cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items())}
-            body = None
-            if fields is not None:
-                body = urlencode(fields, doseq=True)
-                sent["Content-Type"] = "application/x-www-form-urlencoded"
-            connection.request(method, path, body, {**sent, **(headers or {})})
+            connection.request(method, path, body, {**sent, **headers})
             answer = connection.getresponse()
             for cookie in answer.headers.get_all("set-cookie") or []:
                 name, _, value = cookie.partition(";")[0].partition("=")

@@ -19,6 +19,7 @@ MODULES: Final = (
     "access_targets",
     "store_targets",
     "server_targets",
+    "console_targets",
 )
 
 

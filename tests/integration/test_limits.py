@@ -404,6 +404,13 @@ async def many_configs(stage: Stage) -> Answers:
     return [await peer.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)]
 
 
+@patched(limits, "MAX_LISTED_NAMES", 2)
+async def many_listed_topics(stage: Stage) -> Answers:
+    peer = await stage.at_broker()
+    ext = {"consumerGroup": "g", "topicList": "a;b;c"}
+    return [await peer.ask(Code.GET_CONSUME_STATS, ext)]
+
+
 def new_topic(name: str, queues: int = 4, **more: str) -> dict[str, Any]:
     return {
         "topic": name, "defaultTopic": "TBW102", "readQueueNums": queues,

@@ -5,48 +5,41 @@ Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.letters import UnconsumedMessages
+from cometmq.admin.message_pages import PagedMessages
 from cometmq.admin.queue_contents import QueueContents
 from cometmq.admin.reading import address_of, message_of, records_of
-from cometmq.admin.servers import master_of, readable_of
+from cometmq.admin.redriving import LetterOutcome, redrive_each
+from cometmq.admin.sending import SentMessages
+from cometmq.admin.servers import readable_of
+from cometmq.admin.waiting import WaitingMessages
 from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
-from cometmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group
-from cometmq.model.queue import MessageQueue
-from cometmq.model.results import SendResult, SendStatus
-from cometmq.model.sysflag import COMPRESSED, COMPRESSION_MASK
+from cometmq.model.names import TRACE_TOPIC, check_group
+from cometmq.model.results import SendResult
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     QueryMessageRequestHeader,
-    SendMessageRequestHeaderV2,
     ViewMessageRequestHeader,
 )
-from cometmq.protocol.properties import encode_properties
 from cometmq.protocol.record import decode_record
 from cometmq.protocol.redrive import NO_END_MS
 
 # As in Java's tools.
-_RESEND_GROUP: Final = "ReSendMsgById"
 _MAX_MESSAGES: Final = 64
+_TRACKS_AT_ONCE: Final = 8
 _CONSUME_TIMEOUT_S: Final = 15.0
-# Brokers take these for orders of the sender: TRAN_MSG would make a half message of a message whose
-# transaction was committed, a delay would hold it back. The copy lies in the same topic, so it keeps
-# what a retried message or a dead letter tells of its origin.
-_NOT_RESENT: Final = (p.RESERVED | p.OF_ONE_SENDING) - {
-    p.UNIQ_CLIENT_MESSAGE_ID,
-    p.RETRY_TOPIC,
-    p.ORIGIN_MESSAGE_ID,
-}
 
 
 class TrackKind(Enum):
@@ -108,7 +101,7 @@ class TraceEvent:
     context: ContextCode | None
 
 
-class Messages(QueueContents, UnconsumedMessages):
+class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
@@ -199,13 +192,20 @@ class Messages(QueueContents, UnconsumedMessages):
 
     # What became of a message
 
-    async def tracks(self, message: MessageExt) -> list[MessageTrack]:
+    async def tracks(
+        self, message: MessageExt, *, groups: Iterable[str] | None = None
+    ) -> list[MessageTrack]:
         """Return for each group of the message's topic whether it has consumed the message.
 
         The group's offset decides: it has consumed the message if it is beyond it in its queue.
+        `groups` are those to tell of, None for all.
         """
-        groups = await Groups(self._servers).of_topic(message.topic)
-        return [await self._track(message, group) for group in groups]
+        asked = await Groups(self._servers).of_topic(message.topic) if groups is None else [*groups]
+        tracks: list[MessageTrack] = []
+        for begin in range(0, len(asked), _TRACKS_AT_ONCE):
+            some = asked[begin : begin + _TRACKS_AT_ONCE]
+            tracks += await asyncio.gather(*(self._track(message, group) for group in some))
+        return tracks
 
     async def trace(
         self,
@@ -246,55 +246,36 @@ class Messages(QueueContents, UnconsumedMessages):
 
     # Sending and consuming again
 
-    async def resend(self, message: MessageExt) -> SendResult:
-        """Send a message that was stored again, at once, under its unique id.
+    async def resend_letter(self, letter: MessageExt) -> SendResult:
+        """Send a dead letter to its original topic again, at once, under its unique id.
 
-        It goes to the queue that it was in, or to the first one if that takes none any more. Every
-        group of the topic gets it once more.
+        Each call sends it once more; `redrive` sends no letter twice, but Java brokers do not know
+        it. Raises IllegalArgumentError if the message does not name its topic.
         """
-        route = await self._servers.route(message.topic)
-        queues = route.publish_queues(message.topic)
-        if not queues:
-            raise RemoteError(
-                f"no broker takes messages of topic {message.topic}; give it the permission to write "
-                "by topics.update(permission=6)",
-                code=ResponseCode.NO_PERMISSION,
+        topic = letter.properties.get(p.RETRY_TOPIC)
+        if not topic:
+            raise IllegalArgumentError(
+                f"message {letter.msg_id} does not name the topic that it came from ({p.RETRY_TOPIC})"
             )
-        own = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        queue = own if own in queues else queues[0]
-        properties = {k: v for k, v in message.properties.items() if k not in _NOT_RESENT}
-        # Only a body that could not be decompressed still has the flag: see `message_of`.
-        compressed = message.sys_flag & COMPRESSED
-        sys_flag = message.sys_flag & (COMPRESSED | COMPRESSION_MASK) if compressed else 0
-        answer = await self._servers.ask(
-            master_of(route, message.topic, queue.broker_name),
-            requests.SEND_MESSAGE_V2,
-            SendMessageRequestHeaderV2(
-                producer_group=_RESEND_GROUP,
-                topic=message.topic,
-                default_topic=AUTO_CREATE_TOPIC,
-                default_topic_queue_nums=4,
-                queue_id=queue.queue_id,
-                sys_flag=sys_flag,
-                born_timestamp=message.born_timestamp_ms,
-                flag=message.flag,
-                properties=encode_properties(properties),
-                reconsume_times=0,
-                unit_mode=False,
-                batch=False,
-            ),
-            message.body,
-            what=f"sending message {message.msg_id} again",
-            also=_SENT,
-        )
-        sent = answer.header
-        return SendResult(
-            _SENT[ResponseCode(answer.code)],
-            message.msg_id,
-            sent.msg_id,
-            queue._replace(queue_id=sent.queue_id),
-            sent.queue_offset,
-        )
+        message = letter.copy()
+        message.topic = topic
+        del message.properties[p.RETRY_TOPIC]
+        return await self.resend(message)
+
+    async def redrive_letters(
+        self,
+        redrive_id: str,
+        group: str,
+        letters: Sequence[MessageExt],
+        *,
+        only_group: bool = False,
+    ) -> list[LetterOutcome]:
+        """Send chosen dead letters of a group again like `redrive`, and tell what became of each.
+
+        Brokers that know no redrive, Java's, get each letter by a send of its own; a repetition of
+        the call sends it once more there, and `only_group` is impossible. At most 1,000 letters.
+        """
+        return await redrive_each(self, redrive_id, group, letters, only_group)
 
     async def consume_directly(
         self, group: str, client_id: str, offset_msg_id: str, topic: str | None = None
@@ -402,14 +383,6 @@ class Messages(QueueContents, UnconsumedMessages):
             if data.topic == message.topic and wanted and not {message.tags, "*"} & {*wanted}:
                 return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED)
         return MessageTrack(group, TrackKind.CONSUMED)
-
-
-_SENT: Final = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
 
 
 def _context(code: int) -> ContextCode | None:

@@ -110,6 +110,10 @@ class Offsets(Room):
         offsets = await self._servers.each(by_reader, ask, f"the offsets of topic {topic}")
         return sorted((at for found in offsets.values() for at in found), key=lambda at: at.queue)
 
+    async def of_queue(self, queue: MessageQueue, group: str | None = None) -> QueueOffsets:
+        """Return the offsets of one queue, from the master of its broker."""
+        return await self._queue_offsets(await self._master(queue), queue, group)
+
     async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the first offset whose message was stored at this time or later.
 

@@ -34,7 +34,7 @@ log = get_logger(__name__)
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 _MESSAGES_AT_ONCE: Final = 32
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-_BEYOND: Final = 2**63 - 1
+BEYOND: Final = 2**63 - 1
 _NOTHING_FOUND: Final = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -132,7 +132,7 @@ class MessageReader:
         )
         offset, end = max(begin_offset, found.header.offset), highest.header.offset
         while offset < end:
-            records, offset = await self._pull(address, queue, offset, tags)
+            records, offset = await self.pull(address, queue, offset, tags)
             for record in records:
                 if record.queue_offset >= end or record.store_timestamp > end_ms:
                     return
@@ -143,18 +143,23 @@ class MessageReader:
                 if not wanted or message.tags in wanted:
                     yield message
 
-    async def _pull(
-        self, address: str, queue: MessageQueue, offset: int, tags: str
+    async def pull(
+        self,
+        address: str,
+        queue: MessageQueue,
+        offset: int,
+        tags: str,
+        count: int = _MESSAGES_AT_ONCE,
     ) -> tuple[list[StoredRecord], int]:
         """Return the records from `offset` on, and the offset to continue at.
 
         That offset is always beyond `offset`, and beyond every queue if this queue has no more.
         """
-        answer = await self._ask(address, queue, offset, _MESSAGES_AT_ONCE, tags)
+        answer = await self._ask(address, queue, offset, count, tags)
         if answer.code == ResponseCode.SUCCESS:
             return records_of(answer.body, str(queue)), answer.header.next_begin_offset
         if answer.code == ResponseCode.PULL_NOT_FOUND:
-            return [], _BEYOND
+            return [], BEYOND
         # Retention has deleted the records at `offset`, or no record is left before the next one.
         if answer.header.next_begin_offset <= offset:
             raise refused(answer.command, address, _what(queue, offset))
@@ -217,16 +222,19 @@ def records_of(body: bytes, source: str) -> list[StoredRecord]:
     return records
 
 
-def message_of(record: StoredRecord, broker_name: str) -> MessageExt:
+def message_of(
+    record: StoredRecord, broker_name: str, *, max_body_bytes: int = _MAX_BODY_BYTES
+) -> MessageExt:
     """Return the message of a record.
 
-    A body that cannot be decompressed stays as it is stored and keeps its flag.
+    A body that cannot be decompressed, or not within `max_body_bytes`, stays as it is stored and
+    keeps its flag.
     """
     message = record.to_message(broker_name)
     if message.sys_flag & COMPRESSED:
         try:
             message.body = decompress(
-                message.body, message.sys_flag, max_length=_MAX_BODY_BYTES, limit="MAX_BODY_BYTES"
+                message.body, message.sys_flag, max_length=max_body_bytes, limit="max_body_bytes"
             )
         except ProtocolError:
             return message

@@ -126,6 +126,7 @@ class BlockingOffsets(BlockingRoom):
     """Makes the calls of `AdminClient.offsets`, but blocks."""
 
     of_topic = _blocking(offsets.Offsets.of_topic)
+    of_queue = _blocking(offsets.Offsets.of_queue)
     at_time = _blocking(offsets.Offsets.at_time)
     earliest_ms = _blocking(offsets.Offsets.earliest_ms)
     of_brokers = _blocking(offsets.Offsets.of_brokers)
@@ -144,8 +145,15 @@ class BlockingMessages(BlockingRoom):
 
     dead_letters = _iterating(messages.Messages.dead_letters)
     redrive = _blocking(messages.Messages.redrive)
+    redrive_letters = _blocking(messages.Messages.redrive_letters)
+    resend_letter = _blocking(messages.Messages.resend_letter)
     given_up_halves = _iterating(messages.Messages.given_up_halves)
     resume_half = _blocking(messages.Messages.resume_half)
+    delay_levels = _blocking(messages.Messages.delay_levels)
+    in_delay_level = _blocking(messages.Messages.in_delay_level)
+    timed = _blocking(messages.Messages.timed)
+    halves = _blocking(messages.Messages.halves)
+    end_half = _blocking(messages.Messages.end_half)
     by_id = _blocking(messages.Messages.by_id)
     by_unique_id = _blocking(messages.Messages.by_unique_id)
     by_key = _blocking(messages.Messages.by_key)
@@ -154,8 +162,11 @@ class BlockingMessages(BlockingRoom):
     stored = _iterating(messages.Messages.stored)
     stored_in = _iterating(messages.Messages.stored_in)
     units = _blocking(messages.Messages.units)
+    page = _blocking(messages.Messages.page)
+    recall = _blocking(messages.Messages.recall)
     tracks = _blocking(messages.Messages.tracks)
     trace = _blocking(messages.Messages.trace)
+    send = _blocking(messages.Messages.send)
     resend = _blocking(messages.Messages.resend)
     consume_directly = _blocking(messages.Messages.consume_directly)
 

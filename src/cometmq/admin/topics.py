@@ -7,7 +7,6 @@ topicRoute, topicStatus, topicClusterList, updateOrderConf.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.room import Room
 from cometmq.admin.servers import masters_of, readable_of
+from cometmq.admin.topic_records import TopicStats, stats_of
 from cometmq.admin.topic_values import attribute_changes, permission_of
 from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC, check_topic
@@ -43,43 +43,6 @@ from cometmq.protocol.inspection_bodies import TopicOffset
 # Java: NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG.
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 QUEUES: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """Tells where a queue begins and ends, in offsets; the next message gets `max_offset`.
-
-    `last_stored_ms` is the time of the newest message in ms since the epoch, 0 if there is none.
-    """
-
-    queue: MessageQueue
-    min_offset: int
-    max_offset: int
-    last_stored_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicStats:
-    """Tells of a topic's queues, and of its messages per second in the last minute (0 before 5.0)."""
-
-    topic: str
-    put_per_s: float
-    queues: tuple[QueueStats, ...]
-
-
-def stats_of(
-    topic: str, found: Mapping[str, tuple[dict[MessageQueue, TopicOffset], float]]
-) -> TopicStats:
-    """Return the statistics of a topic that brokers told, each its queues and its rate."""
-    queues = {queue: offset for table, _ in found.values() for queue, offset in table.items()}
-    return TopicStats(
-        topic,
-        sum(rate for _, rate in found.values()),
-        tuple(
-            QueueStats(queue, at.min_offset, at.max_offset, at.last_update_timestamp)
-            for queue, at in sorted(queues.items(), key=lambda item: item[0])
-        ),
-    )
 
 
 class Topics(Room):

@@ -20,6 +20,7 @@ _N, _R, _P = 2**14, 8, 1
 _SALT_BYTES: Final = 16
 _GENERATED_BYTES: Final = 12
 MAX_PASSWORD: Final = 1024
+MIN_PASSWORD: Final = 12
 
 
 class Role(Enum):
@@ -41,7 +42,14 @@ def generated_password() -> str:
 
 
 def hashed(password: str) -> str:
-    """Return what an accounts file holds in place of a password. It takes about 50 ms."""
+    """Return what an accounts file holds in place of a password. It takes about 50 ms.
+
+    Raises ConfigError for a password that is too short or too long.
+    """
+    if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
+        raise ConfigError(
+            f"a password must have {MIN_PASSWORD} to {MAX_PASSWORD} characters; this one has {len(password)}"
+        )
     salt = secret_bytes(_SALT_BYTES)
     return f"scrypt:{salt.hex()}:{_derived(password, salt).hex()}"
 
@@ -63,6 +71,9 @@ class Accounts:
         _, salt, expected = stored.split(":")
         given = _derived(password[:MAX_PASSWORD], bytes.fromhex(salt))
         return account if hmac.compare_digest(given, bytes.fromhex(expected)) else None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._accounts
 
     def __len__(self) -> int:
         return len(self._accounts)
@@ -88,7 +99,12 @@ def load_accounts(path: Path) -> Accounts:
         raise ConfigError(f"{path} is no JSON: {error}") from error
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{path} must be a JSON list with one account or more")
-    return Accounts(_account(path, number, entry) for number, entry in enumerate(entries, 1))
+    accounts = [_account(path, number, entry) for number, entry in enumerate(entries, 1)]
+    names = [account.name for account, _ in accounts]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{path} has the account {name!r} more than once")
+    return Accounts(accounts)
 
 
 def _account(path: Path, number: int, entry: object) -> tuple[Account, str]:

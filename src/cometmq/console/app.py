@@ -6,25 +6,39 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from cometmq.console import live
 from cometmq.console.guard import Guard
 from cometmq.console.pages import (
+    audit,
     brokers,
+    delayed,
     group_actions,
     group_offsets,
     groups,
+    letters,
     login,
+    message,
+    messages,
     overview,
+    producers,
+    reports,
+    schemas,
+    topic,
+    topic_change,
+    topic_send,
     topics,
+    trace,
+    transactions,
+    why,
 )
 from cometmq.console.rendering import HERE, render
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -35,34 +49,55 @@ PAGES: Final = (
     overview,
     brokers,
     topics,
+    topic,
+    topic_change,
+    topic_send,
     groups,
     group_actions,
     group_offsets,
+    producers,
+    messages,
+    message,
+    schemas,
+    letters,
+    delayed,
+    transactions,
+    trace,
+    why,
+    reports,
+    audit,
 )
 
 
-def create_app(console: Console) -> Starlette:
-    """Return the application of a console that is started."""
+def create_app(console: Console) -> ASGIApp:
+    """Return the application of a console that is started, behind its guard.
+
+    The guard stands before all of Starlette: the page of a failure gets its headers, too.
+    """
     routes: list[BaseRoute] = [
         Mount("/static", StaticFiles(directory=HERE / "static")),
         *(route for module in PAGES for route in module.routes.routes),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, console=console)],
         exception_handlers={
             CometMQError: _cluster_failed,
+            IllegalArgumentError: _cannot_be,
             HTTPException: _refused,
             404: _refused,
             500: _failed,
         },
     )
     app.state.console = console
-    return app
+    return Guard(app, console, frozenset().union(*(module.routes.streams for module in PAGES)))
 
 
 async def _cluster_failed(request: Request, error: Exception) -> Response:
     return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
+
+
+async def _cannot_be(request: Request, error: Exception) -> Response:
+    return _error(request, 400, "The console cannot do this", str(error))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -6,42 +6,34 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from cometmq.console.routes import Routes, console_of
 
 routes: Final = Routes()
-MAX_STREAMS: Final = 500
 _SILENCE_S: Final = 15.0
 
 
-@routes.page("/events")
+@routes.stream("/events")
 async def events(request: Request) -> Response:
     """Send `refresh` after each sample that the watch takes; end with the session."""
     console = console_of(request)
-    if console.streams >= MAX_STREAMS:
-        raise HTTPException(503, f"{MAX_STREAMS} pages are live already; reload this one by hand")
 
     async def stream() -> AsyncIterator[str]:
-        console.streams += 1
-        try:
-            yield "retry: 5000\n\n"
-            while True:
-                try:
-                    await asyncio.wait_for(console.watch.next(), _SILENCE_S)
-                except TimeoutError:
-                    yield ": nothing new\n\n"
-                    continue
-                if console.is_ending:
-                    return
-                cookie = request.cookies.get(console.cookie_name, "")
-                if console.sessions.find(cookie, uses=False) is None:
-                    yield "event: ended\ndata: \n\n"
-                    return
-                yield "event: refresh\ndata: \n\n"
-        finally:
-            console.streams -= 1
+        yield "retry: 5000\n\n"
+        while True:
+            try:
+                await asyncio.wait_for(console.watch.next(), _SILENCE_S)
+            except TimeoutError:
+                yield ": nothing new\n\n"
+                continue
+            if console.is_ending:
+                return
+            cookie = request.cookies.get(console.cookie_name, "")
+            if console.sessions.find(cookie, uses=False) is None:
+                yield "event: ended\ndata: \n\n"
+                return
+            yield "event: refresh\ndata: \n\n"
 
     return StreamingResponse(stream(), media_type="text/event-stream")

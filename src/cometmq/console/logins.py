@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections import OrderedDict
-from typing import Final
+from math import ceil
+from typing import Final, NamedTuple
 
 from cometmq.console.accounts import Account, Accounts
 from cometmq.errors import CometMQError
@@ -13,11 +15,24 @@ from cometmq.runtime.clock import Clock
 # A check costs 50 ms of a processor and 16 MiB.
 CHECKS_AT_ONCE: Final = 2
 WAITING: Final = 32
-# After so many wrong passwords an address or a name waits.
-FREE_FAULTS: Final = 5
+# After so many wrong passwords a name from an address waits, and an address for all names. Many people
+# may be behind one address, so it waits later and less long.
+NAME_FAULTS: Final = 5
+LONGEST_NAME_WAIT_S: Final = 60.0
+ADDRESS_FAULTS: Final = 50
+LONGEST_ADDRESS_WAIT_S: Final = 15.0
 FIRST_WAIT_S: Final = 1.0
-LONGEST_WAIT_S: Final = 300.0
+# After so long one wrong password is forgotten.
+FORGET_S: Final = 60.0
 MAX_KEYS: Final = 10_000
+
+
+class _Faults(NamedTuple):
+    """Is how many wrong passwords are remembered, since when, and when the next one is looked at."""
+
+    faults: float = 0.0
+    at_s: float = 0.0
+    until_s: float = 0.0
 
 
 class TooManyLoginsError(CometMQError):
@@ -32,19 +47,22 @@ class Logins:
         self._clock = clock
         self._checking = asyncio.Semaphore(CHECKS_AT_ONCE)
         self._waiting = 0
-        # The faults in a row, and the time before which no further attempt is looked at.
-        self._faults: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._faults: OrderedDict[str, _Faults] = OrderedDict()
 
     async def check(self, name: str, password: str, address: str) -> Account | None:
         """Return the account, None for a wrong name or password. Raises TooManyLoginsError."""
         if self._accounts is None:
             return None
-        keys = [f"address {address}", f"name {name[:100]} of {address}"]
+        place = _network(address)
+        keys = {
+            f"address {place}": (ADDRESS_FAULTS, LONGEST_ADDRESS_WAIT_S),
+            f"name {name[:100]} of {place}": (NAME_FAULTS, LONGEST_NAME_WAIT_S),
+        }
         now_s = self._clock.monotonic()
-        wait_s = max(self._faults.get(key, (0, 0.0))[1] - now_s for key in keys)
+        wait_s = max(self._faults.get(key, _Faults()).until_s - now_s for key in keys)
         if wait_s > 0:
             raise TooManyLoginsError(
-                f"too many wrong passwords came from {address}: try again in {wait_s:.0f} s"
+                f"too many wrong passwords came from {address}: try again in {ceil(wait_s)} s"
             )
         if self._waiting >= WAITING:
             raise TooManyLoginsError(f"{WAITING} logins are being checked: try again in a moment")
@@ -54,17 +72,35 @@ class Logins:
                 account = await asyncio.to_thread(self._accounts.verify, name, password)
         finally:
             self._waiting -= 1
-        for key in keys:
-            if account is not None:
-                self._faults.pop(key, None)
-            else:
-                self._count(key)
+        for key, (free, longest_s) in keys.items():
+            if account is None:
+                self._count(key, free, longest_s)
+        if account is not None:
+            # Only of this name: whoever has one password must not get more guesses at others.
+            self._faults.pop(f"name {name[:100]} of {place}", None)
         return account
 
-    def _count(self, key: str) -> None:
-        faults = self._faults.pop(key, (0, 0.0))[0] + 1
-        over = faults - FREE_FAULTS
-        wait_s = min(FIRST_WAIT_S * 2.0 ** min(over, 20), LONGEST_WAIT_S) if over >= 0 else 0.0
-        self._faults[key] = faults, self._clock.monotonic() + wait_s
+    def knows(self, name: str) -> bool:
+        """Return whether there is such an account."""
+        return self._accounts is not None and name in self._accounts
+
+    def _count(self, key: str, free: int, longest_s: float) -> None:
+        now_s = self._clock.monotonic()
+        before = self._faults.pop(key, _Faults(0.0, now_s))
+        count = max(0.0, before.faults - (now_s - before.at_s) / FORGET_S) + 1
+        over = ceil(count) - free
+        wait_s = min(FIRST_WAIT_S * 2.0 ** min(over, 20), longest_s) if over >= 0 else 0.0
+        self._faults[key] = _Faults(count, now_s, now_s + wait_s)
         while len(self._faults) > MAX_KEYS:
             self._faults.popitem(last=False)
+
+
+def _network(address: str) -> str:
+    """Return what one client has: an IPv4 address, or the /64 of an IPv6 address."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv6Address):
+        return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))
+    return str(ip)

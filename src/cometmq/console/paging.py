@@ -27,17 +27,22 @@ class Slice(Generic[T]):
 
 
 def page_of(
-    request: Request, items: Iterable[T], *, text: Callable[[T], str], key: Callable[[T], Any]
+    request: Request,
+    items: Iterable[T],
+    *,
+    text: Callable[[T], str],
+    key: Callable[[T], Any],
+    most: int = MAX_PAGE_ROWS,
 ) -> Slice[T]:
     """Return the page that the address names: `q` searches in `text`, `page` and `rows` cut.
 
-    Rows are sorted by `key`; `desc=1` turns the order.
+    Rows are sorted by `key`; `desc=1` turns the order. A page has at most `most` rows.
     """
     query = request.query_params.get("q", "")[:MAX_QUERY]
     wanted = query.lower()
     found = [item for item in items if not wanted or wanted in text(item).lower()]
     found.sort(key=key, reverse=request.query_params.get("desc") == "1")
-    rows = min(max(whole(request, "rows", PAGE_ROWS), 1), MAX_PAGE_ROWS)
+    rows = min(max(whole(request, "rows", PAGE_ROWS), 1), most)
     pages = max(1, -(-len(found) // rows))
     page = min(max(whole(request, "page", 1), 1), pages)
     first = (page - 1) * rows

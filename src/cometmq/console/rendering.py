@@ -85,18 +85,18 @@ def _catalogue(language: str) -> dict[str, str]:
 
 
 @jinja2.pass_context
-def _translate(context: jinja2.runtime.Context, text: str, **values: Any) -> str:
+def _translate(context: jinja2.runtime.Context, text: str, /, **values: Any) -> str:
     return translated(context["language"], text, values)
 
 
-def url(path: str, **query: object) -> str:
+def url(path: str, /, **query: object) -> str:
     """Return the address of a page; None and empty values are left out."""
     given = [(name, str(value)) for name, value in query.items() if value not in (None, "")]
     return f"{path}?{urlencode(given)}" if given else path
 
 
 @jinja2.pass_context
-def _here(context: jinja2.runtime.Context, **changes: object) -> str:
+def _here(context: jinja2.runtime.Context, /, **changes: object) -> str:
     """Return the address of this page with some of its values changed.
 
     An action has no page of its own: there it is the page that the form was on.
@@ -104,11 +104,16 @@ def _here(context: jinja2.runtime.Context, **changes: object) -> str:
     request: Request = context["request"]
     if request.method == "POST":
         return _form_page(request)
-    return url(request.url.path, **{**dict(request.query_params), **changes})
+    # Two slashes at the beginning would name another host.
+    path = "/" + request.url.path.lstrip("/")
+    return url(path, **{**dict(request.query_params), **changes})
 
 
 def _form_page(request: Request) -> str:
-    came_from = urlsplit(request.headers.get("referer", ""))
+    try:
+        came_from = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return "/"
     is_page = came_from.netloc == request.headers.get("host") and came_from.path != request.url.path
     # Two slashes would name another host.
     path = "/" + came_from.path.lstrip("/\\") if is_page else "/"
@@ -199,3 +204,9 @@ def render(
         )
     )
     return HTMLResponse(text, status)
+
+
+def fragment(request: Request, template: str, values: Mapping[str, Any]) -> str:
+    """Return a part of a page, for one that is open already."""
+    found = environment().get_template(template)
+    return found.render(request=request, language=language_of(request), **values)

@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from cometmq.console.audit import action_id
 from cometmq.console.rendering import render
 from cometmq.console.sessions import Note
 from cometmq.errors import CometMQError, ServersFailedError
+from cometmq.runtime.loggers import get_logger
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
+
+log = get_logger(__name__)
 
 MAX_FORM_BYTES: Final = 1024 * 1024
 MAX_FORM_FIELDS: Final = 2000
@@ -37,13 +41,15 @@ class Action:
 
     `what` names it in the audit log ("delete topic"); `target` is what it is done to, and what must be
     typed to confirm it if `preview` says, in sentences, what it destroys. `perform` does it and may
-    return an `Outcome`. The browser then goes to `back`.
+    return an `Outcome`. The browser then goes to `back`, or after a failure to `again`, if that is
+    given: the form, filled in as it was.
     """
 
     what: str
     target: str
     perform: Callable[[], Awaitable[Outcome | None]]
     back: str
+    again: str | None = None
     preview: Sequence[str] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -53,12 +59,14 @@ class Action:
 class Outcome:
     """Is what an action has done: a sentence, and a line for each server or message.
 
-    `failed` says that a part of it failed.
+    `failed` says that a part of it failed. `shown_at` is the address of the page that shows what was
+    made.
     """
 
     text: str
     lines: Sequence[str] = ()
     failed: bool = False
+    shown_at: str = ""
 
 
 Handler = Callable[[Request, Form], Awaitable[Action]]
@@ -75,6 +83,8 @@ class Routes:
 
     def __init__(self) -> None:
         self.routes: list[Route] = []
+        # The pages that send events for as long as somebody looks; the guard counts them apart.
+        self.streams: set[str] = set()
 
     def page(self, path: str) -> Callable[[Page], Page]:
         """Have a function answer GET at `path`, for whoever is logged in."""
@@ -84,6 +94,11 @@ class Routes:
             return page
 
         return register
+
+    def stream(self, path: str) -> Callable[[Page], Page]:
+        """Have a function answer GET at `path` by events without end."""
+        self.streams.add(path)
+        return self.page(path)
 
     def action(self, path: str) -> Callable[[Handler], Handler]:
         """Have a function turn a form that is posted to `path` into an action, for operators."""
@@ -98,7 +113,14 @@ class Routes:
         return register
 
 
-async def read_form(request: Request) -> dict[str, str]:
+class Fields(dict[str, str]):
+    """Holds the fields of a form. One that is needed and is not there gives status 400."""
+
+    def __missing__(self, name: str) -> str:
+        raise HTTPException(400, f"the form lacks its field {name!r:.100}")
+
+
+async def read_form(request: Request, max_bytes: int = MAX_FORM_BYTES) -> Fields:
     """Return the fields of a posted form; of several with one name all values, joined by newlines.
 
     Raises HTTPException for a body that is too large or no form.
@@ -107,23 +129,26 @@ async def read_form(request: Request) -> dict[str, str]:
     if kind != "application/x-www-form-urlencoded":
         raise HTTPException(415, "the body must be a form (application/x-www-form-urlencoded)")
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > max_bytes:
+                raise HTTPException(413, f"the form is larger than {max_bytes} bytes")
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the form was cut off") from error
     try:
         pairs = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS, errors="strict"
         )
     except ValueError as error:
         raise HTTPException(400, f"the form cannot be read: {error}") from error
-    fields: dict[str, str] = {}
+    values: dict[str, list[str]] = {}
     for name, value in pairs:
-        fields[name] = f"{fields[name]}\n{value}" if name in fields else value
-    return fields
+        values.setdefault(name, []).append(value)
+    return Fields((name, "\n".join(given)) for name, given in values.items())
 
 
-async def checked_form(request: Request) -> dict[str, str]:
+async def checked_form(request: Request) -> Fields:
     """Return the fields of a form that carries the session's token; 403 without it."""
     form = await read_form(request)
     session = request.state.session
@@ -139,7 +164,7 @@ async def _act(request: Request, handler: Handler) -> Response:
     address = request.client.host if request.client else ""
     who, role = session.account.name, session.account.role.value
     if not session.is_operator:
-        await console.audit.write(who, role, address, request.url.path, "", "refused")
+        await console.audit.refuse(who, role, address, request.url.path)
         raise HTTPException(403, "only operators may do this; your account is a reader")
     why, confirmed = form.pop("why", "").strip(), form.pop("confirm", None)
     if len(why) > MAX_WHY:
@@ -153,29 +178,48 @@ async def _act(request: Request, handler: Handler) -> Response:
             "wrong": confirmed,
         }
         return render(request, "confirm.html", asked, status=200 if confirmed is None else 422)
+    number = action_id()
 
     async def write(outcome: str, said: str = "") -> None:
         await console.audit.write(
             who, role, address, action.what, action.target, outcome,
-            why=why, said=said, details=action.details,
+            why=why, said=said, details=action.details, action=number,
         )  # fmt: skip
 
-    await write("begun")
+    try:
+        await write("begun")
+    except OSError as error:
+        log.warning("audit log cannot be written", error=str(error))
+        raise HTTPException(
+            503, f"nothing was done, because the audit log cannot be written: {error}"
+        ) from error
+    try:
+        note = await _performed(action, write)
+    except OSError as error:
+        # It is done, and the log says that it has begun.
+        log.warning("audit log cannot be written", error=str(error))
+        text = f"{action.what} {action.target}: the audit log cannot be written: {error}"
+        note = Note(text, failed=True)
+    session.note(note)
+    console.recent.forget()
+    return RedirectResponse((action.again or action.back) if note.failed else action.back, 303)
+
+
+async def _performed(action: Action, write: Callable[..., Awaitable[None]]) -> Note:
+    """Carry an action out, write how it ended, and return what the next page says of it."""
+    name = f"{action.what} {action.target}"
     try:
         outcome = await action.perform() or Outcome("")
     except ServersFailedError as error:
-        lines = [f"{server}: {reason}" for server, reason in error.errors.items()]
         await write("failed", str(error))
-        session.note(Note(f"{action.what} {action.target}: {error}", failed=True, lines=lines))
+        lines = [f"{server}: {reason}" for server, reason in error.errors.items()]
+        return Note(f"{name}: {error}", failed=True, lines=lines)
     except CometMQError as error:
         await write("failed", str(error))
-        session.note(Note(f"{action.what} {action.target}: {error}", failed=True))
+        return Note(f"{name}: {error}", failed=True)
     except BaseException:
         await write("failed", "the console failed, or the browser went away; see its log")
         raise
-    else:
-        await write("failed" if outcome.failed else "done", outcome.text)
-        text = f"{action.what} {action.target}: {outcome.text or 'done'}"
-        session.note(Note(text, failed=outcome.failed, lines=list(outcome.lines)))
-    console.recent.forget()
-    return RedirectResponse(action.back, 303)
+    await write("failed" if outcome.failed else "done", outcome.text)
+    text = f"{name}: {outcome.text or 'done'}"
+    return Note(text, outcome.failed, list(outcome.lines), shown_at=outcome.shown_at)

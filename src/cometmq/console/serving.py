@@ -14,6 +14,7 @@ import uvicorn
 
 from cometmq.console.app import create_app
 from cometmq.console.config import ConsoleConfig
+from cometmq.console.connections import Connection
 from cometmq.console.state import Console
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
@@ -21,7 +22,6 @@ from cometmq.runtime.arrivals import bound_sockets
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner
 
-MAX_CONNECTIONS: Final = 1000
 MAX_HEADER_BYTES: Final = 32 * 1024
 _END_S: Final = 3
 _BACKLOG: Final = 512
@@ -65,14 +65,15 @@ class ConsoleServer:
         self._server = _Server(
             uvicorn.Config(
                 create_app(console),
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                # It has a line for each request that is no HTTP, and strangers fill the log by it.
+                log_level="critical",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=MAX_CONNECTIONS,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=_END_S,
                 ssl_certfile=config.certificate,

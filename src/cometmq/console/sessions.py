@@ -13,16 +13,22 @@ from cometmq.runtime.clock import Clock
 from cometmq.runtime.randomness import secret_bytes
 
 MAX_SESSIONS: Final = 1000
+# Or one account could end everybody's sessions by logging in again and again.
+MAX_OF_ACCOUNT: Final = 200
 MAX_NOTES: Final = 20
 
 
 @dataclass(slots=True)
 class Note:
-    """Is what a page says once after an action: a sentence, and a line for each server or message."""
+    """Is what a page says once after an action: a sentence, and a line for each server or message.
+
+    `shown_at` is the address of the page that shows what the action has made.
+    """
 
     text: str
     failed: bool = False
     lines: list[str] = field(default_factory=list)
+    shown_at: str = ""
 
 
 @dataclass(slots=True)
@@ -56,7 +62,8 @@ class Session:
 class Sessions:
     """Holds the sessions by the hash of their cookie, the one used longest ago first.
 
-    For the loop's thread only. Beyond MAX_SESSIONS the one used longest ago ends.
+    For the loop's thread only. Beyond MAX_OF_ACCOUNT of an account, its session used longest ago
+    ends; beyond MAX_SESSIONS the one of all that was used longest ago.
     """
 
     def __init__(self, clock: Clock, *, idle_s: float, session_s: float) -> None:
@@ -67,6 +74,9 @@ class Sessions:
 
     def begin(self, account: Account) -> str:
         """Begin a session and return its cookie."""
+        same = [key for key, one in self._sessions.items() if one.account.name == account.name]
+        for key in same[: max(0, len(same) + 1 - MAX_OF_ACCOUNT)]:
+            del self._sessions[key]
         cookie = secret_bytes(32).hex()
         now_s = self._clock.monotonic()
         self._sessions[_key(cookie)] = Session(account, secret_bytes(32).hex(), now_s, now_s)

@@ -11,6 +11,7 @@ from cometmq.console.audit import AuditLog
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.logins import Logins
 from cometmq.console.recent import Recent
+from cometmq.console.schemas import Schemas
 from cometmq.console.sessions import Sessions
 from cometmq.console.watch import Watch
 from cometmq.runtime.addresses import bare_host
@@ -33,16 +34,18 @@ class Console:
         self.logins = Logins(config.accounts, clock)
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
-        # The pages that are live now; see `live`.
-        self.streams = 0
+        # The pages that follow a topic now; see `pages.messages`.
+        self.tails = 0
+        self.schemas = Schemas(config.root)
         self.is_ending = False
-        self.hosts = frozenset({bare_host(config.host), *config.hosts})
+        self.hosts = frozenset(name.lower() for name in (bare_host(config.host), *config.hosts))
         # Browsers send a cookie to all ports of a host, so each console has a name of its own.
         self.cookie_name = f"{COOKIE}-{port}"
 
     async def start(self) -> None:
-        """Open the audit log, enter the client and begin to watch. Raises OSError."""
+        """Open the audit log and the schemas, enter the client and begin to watch. Raises OSError."""
         await self.audit.open()
+        await self.schemas.open()
         await self.admin.__aenter__()
         self.watch.start()
 

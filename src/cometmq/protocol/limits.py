@@ -45,12 +45,24 @@ MAX_QUEUES_OF_TOPIC: Final = 262_144
 MAX_KV_LENGTH: Final = 64 * 1024
 MAX_CONFIGS: Final = 10_000
 MAX_ATTRIBUTES_LENGTH: Final = 4_096
+MAX_LISTED_NAMES: Final = 2_048
 
 
 def check_limit(what: str, count: int, name: str, limit: int, remedy: str) -> None:
     """Raise ProtocolError naming limit, value and remedy if `count` exceeds `limit`."""
     if count > limit:
         raise ProtocolError(f"{count} {what}, the limit {name} is {limit}; {remedy}", limit=name)
+
+
+def listed_names(text: str, separator: str) -> list[str]:
+    """Return the names that a header lists, each once. Raises ProtocolError for too many.
+
+    Access control checks each, and a header has room for a hundred thousand.
+    """
+    names = list(dict.fromkeys(filter(None, text.split(separator))))
+    remedy = "ask in several requests"
+    check_limit("names in a list", len(names), "MAX_LISTED_NAMES", MAX_LISTED_NAMES, remedy)
+    return names
 
 
 def check_heartbeat(data: HeartbeatData) -> None:

@@ -14,6 +14,8 @@ from cometmq.protocol.bodies import Body
 from cometmq.protocol.header import Header, Int64
 
 NO_END_MS = 2**63 - 1
+# The property of a message that a redrive has sent: the redrive's id.
+REDRIVE_ID = "REDRIVE_ID"
 
 
 class RedriveDeadLettersRequestHeader(Header):

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header, HeaderT
 from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, encode_body
+from cometmq.protocol.limits import listed_names
 
 AnswerT = TypeVar("AnswerT", bound=Header)
 BodyT = TypeVar("BodyT")
@@ -94,14 +95,17 @@ class Resource:
     separator: str = ""
 
     def names(self, header: Header, body: Any = None) -> Iterator[str]:
-        """Yield the names in a request; a field that the request leaves out gives none."""
+        """Yield the names in a request; a field that the request leaves out gives none.
+
+        Raises ProtocolError for a list with too many names.
+        """
         if self.path:
             values = _values(body if self.in_body else header, self.path.split("."))
             if not self.separator:
                 yield from values
                 return
             for value in values:
-                yield from filter(None, value.split(self.separator))
+                yield from listed_names(value, self.separator)
 
 
 def _values(value: Any, path: list[str]) -> Iterator[str]:

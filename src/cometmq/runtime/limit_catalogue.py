@@ -236,6 +236,10 @@ _declare(
     "mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
+    "MAX_LISTED_NAMES", "names", "Topics or groups in a list of a request's header.", _ERROR,
+    "tools list some dozen", at="protocol.limits",
+)  # fmt: skip
+_declare(
     "MAX_QUEUES_OF_TOPIC", "queues", "Queues of a topic, also of a retry topic.", _WRONG,
     "Java's clients need one pull for each; a topic has 4 to some hundred", at="protocol.limits",
 )  # fmt: skip

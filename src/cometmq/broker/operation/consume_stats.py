@@ -27,6 +27,7 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.inspection_bodies import OffsetWrapper, QueueTimeSpan
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.limits import listed_names
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
@@ -145,9 +146,8 @@ class ConsumeStatsHandlers:
         return QueueTimeSpan(queue, first_ms, last_ms, consumed_ms, delay_ms)
 
     def _topics_to_tell(self, header: GetConsumeStatsRequestHeader) -> list[str]:
-        listed = [name for name in (header.topic_list or "").split(_TOPIC_SEPARATOR) if name]
-        if listed:
-            return list(dict.fromkeys(listed))
+        if listed := listed_names(header.topic_list or "", _TOPIC_SEPARATOR):
+            return listed
         if header.topic and not header.topic.isspace():
             topics = [header.topic]
         else:

@@ -21,7 +21,10 @@ TagMatcher = Callable[[int], bool]
 # Pulls answered in one turn of the loop; each answer may have some hundred kilobytes.
 _ANSWERS_PER_TURN: Final = 64
 # Woken pulls that are put into the order in which they are answered, in one turn of the loop.
-_SORTED_PER_TURN: Final = 4_096
+_SORTED_PER_TURN: Final = 16_384
+# Pulls answered in a turn while others are still to be put into that order: the first of them are
+# not yet known to be those whose turn it is.
+_ANSWERS_WHILE_SORTING: Final = 8
 # Pulls that a sweep looks at in one turn of the loop, but always all those of a topic.
 _SWEPT_PER_TURN: Final = 10_000
 # Cost of looking at one pull, in units of WorkBudget. Up to _FREE_LOOKS pulls cost nothing.
@@ -239,7 +242,10 @@ class LongPolling:
 
     def _answer_woken(self) -> None:
         self._sort_woken()
-        for _ in range(min(self._ready_count, self._answers_per_turn)):
+        most = self._answers_per_turn
+        if self._woken:
+            most = min(most, _ANSWERS_WHILE_SORTING)
+        for _ in range(min(self._ready_count, most)):
             pull = self._next_ready()
             if pull.connection.closed:
                 continue

@@ -28,7 +28,7 @@ from cometmq.protocol.ids import encode_offset_id, parse_offset_id
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.record import StoredRecord
-from cometmq.protocol.redrive import LetterSelection
+from cometmq.protocol.redrive import REDRIVE_ID, LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.files import Files
 from cometmq.runtime.json_file import JsonFile
@@ -44,7 +44,6 @@ MAX_REDRIVES: Final = 10_000
 MAX_ID_LENGTH: Final = 120
 # Limit of all selections that are remembered together: their file is always written as a whole.
 MAX_SELECTED_CHARACTERS: Final = 4 * 1024 * 1024
-REDRIVE_ID: Final = "REDRIVE_ID"
 # Units of WorkBudget that a redrive spends between two turns of the loop.
 _WORK_PER_TURN: Final = 5_000_000
 # Cost of a letter: it is found, decoded and perhaps appended, and each byte is checked and copied.

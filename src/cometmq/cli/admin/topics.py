@@ -228,7 +228,7 @@ async def topic_status(
     ] = None,
 ) -> None:
     """Show the first and last offset of each queue, and when it got its last message."""
-    from cometmq.admin.topics import stats_of
+    from cometmq.admin.topic_records import stats_of
 
     only = None
     if cluster is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,8 +22,12 @@ from cometmq.console.rendering import (
     translated,
 )
 from cometmq.console.routes import Routes, checked_form, console_of, read_form
+from cometmq.runtime.loggers import get_logger
+
+log = get_logger(__name__)
 
 routes: Final = Routes()
+MAX_LOGIN_BYTES: Final = 16 * 1024
 _YEAR_S: Final = 365 * 24 * 60 * 60
 
 
@@ -42,20 +48,34 @@ async def show(request: Request) -> Response:
 
 async def _login(request: Request) -> Response:
     console = console_of(request)
-    form = await read_form(request)
+    form = await read_form(request, MAX_LOGIN_BYTES)
     name, address = form.get("name", ""), request.client.host if request.client else ""
     try:
         account = await console.logins.check(name, form.get("password", ""), address)
     except TooManyLoginsError as error:
         return render(request, "login.html", {"wrong": str(error), "name": name}, status=429)
     if account is None:
-        await console.audit.write(name, "", address, "log in", "", "refused")
+        # What is no name may be a password that was typed in the wrong place.
+        who = name if console.logins.knows(name) else "(an unknown name)"
+        with _unless_full():
+            await console.audit.refuse(who, "", address, "log in")
         wrong = translated(language_of(request), "The name or the password is wrong.")
         return render(request, "login.html", {"wrong": wrong, "name": name}, status=401)
-    await console.audit.write(name, account.role.value, address, "log in", "", "done")
+    with _unless_full():
+        await console.audit.write(name, account.role.value, address, "log in", "", "done")
     answer = RedirectResponse(_next(request.query_params.get("next", "/")), 303)
+    console.sessions.end(request.cookies.get(console.cookie_name, ""))
     console.give_cookie(answer, console.sessions.begin(account))
     return answer
+
+
+@contextmanager
+def _unless_full() -> Iterator[None]:
+    """Have people log in and look when the audit log cannot be written. Actions are refused then."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("audit log cannot be written", error=str(error))
 
 
 async def _logout(request: Request) -> Response:
@@ -63,7 +83,8 @@ async def _logout(request: Request) -> Response:
     console, account = console_of(request), request.state.session.account
     address = request.client.host if request.client else ""
     console.sessions.end(request.cookies.get(console.cookie_name, ""))
-    await console.audit.write(account.name, account.role.value, address, "log out", "", "done")
+    with _unless_full():
+        await console.audit.write(account.name, account.role.value, address, "log out", "", "done")
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(console.cookie_name)
     return answer

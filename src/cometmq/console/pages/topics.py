@@ -1,66 +1,263 @@
-"""Topics: the list, one topic, and the actions on it."""
+"""The list of topics, and the page that makes one."""
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cometmq.admin.topic_records import TopicStats, stats_of
+from cometmq.console.asking import ask_each, in_time, masters_of
+from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
 from cometmq.console.paging import page_of
-from cometmq.console.recent import known
+from cometmq.console.recent import Known
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.model.names import DLQ_PREFIX, is_retry_topic, is_system_topic
+from cometmq.errors import RouteNotFoundError, ServersFailedError
+from cometmq.model.names import (
+    DLQ_PREFIX,
+    REPLY_TOPIC_POSTFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    is_retry_topic,
+    is_system_topic,
+)
+from cometmq.model.route import TopicRouteData
+from cometmq.model.sysflag import PERM_RW
+
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
 
 routes: Final = Routes()
+KINDS: Final = {
+    "normal": "Normal",
+    "retry": "Retry",
+    "dead": "Dead letters",
+    "delayed": "Delayed",
+    "system": "System",
+    "all": "All",
+}
+MOST_QUEUES: Final = 65_535
+PERMISSIONS: Final = {"6": "read and write", "4": "read only", "2": "write only", "0": "none"}
+MESSAGE_TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
+TYPE: Final = "message.type"
 _LIST_AGE_S: Final = 3.0
-KINDS: Final = ("normal", "retry", "dead", "system", "all")
+_ROW_AGE_S: Final = 4.0
+_TYPES_AGE_S: Final = 15.0
+_SYSTEM_AGE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Is what the list tells of one topic."""
+
+    route: Known[TopicRouteData]
+    stats: Known[TopicStats]
+
+    @property
+    def brokers(self) -> list[str]:
+        route = self.route.value
+        return [] if route is None else sorted({at.broker_name for at in route.queue_datas})
+
+    @property
+    def queues(self) -> tuple[int, int]:
+        """How many queues are read, and how many are written, at all brokers together."""
+        found = [] if self.route.value is None else self.route.value.queue_datas
+        return sum(at.read_queue_nums for at in found), sum(at.write_queue_nums for at in found)
+
+    @property
+    def permissions(self) -> list[str]:
+        """What the brokers allow, in words: one text if they agree."""
+        found = [] if self.route.value is None else self.route.value.queue_datas
+        return list(dict.fromkeys(permission_name(at.perm) for at in found))
 
 
 @routes.page("/topics")
 async def listing(request: Request) -> Response:
-    """Show the names of all topics of a kind, a page at a time."""
+    """Show the topics of a kind, a page at a time."""
     console = console_of(request)
-    names = await console.recent.get("topics", _LIST_AGE_S, console.admin.topics.names)
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
-    of_kind = [name for name in names if kind in ("all", _kind(name))]
+    names = await console.recent.get("topics", _LIST_AGE_S, console.admin.topics.names)
+    of_kind = names if kind == "all" else await _of_kind(console, names, kind)
     rows = page_of(request, of_kind, text=str, key=str)
-    return render(request, "topics.html", {"rows": rows, "kind": kind, "kinds": KINDS})
+    found = await ask_each(rows.rows, lambda name: _row(console, name))
+    values = {
+        "rows": rows,
+        "found": {name: each.value for name, each in found.items()},
+        "late": next((each.error for each in found.values() if each.error), None),
+        "kind": kind,
+        "kinds": KINDS,
+    }
+    return render(request, "topics.html", values)
 
 
-@routes.page("/topic")
-async def one(request: Request) -> Response:
-    """Show a topic's queues."""
-    console, name = console_of(request), request.query_params.get("name", "")
-    stats = await known(
-        console.recent.get(("topic stats", name), 1.0, lambda: console.admin.topics.stats(name))
-    )
-    return render(request, "topic.html", {"name": name, "stats": stats})
+@routes.page("/topics/new")
+async def new(request: Request) -> Response:
+    """Show the form for a new topic; the address may fill it in."""
+    console = console_of(request)
+    masters = await in_time(masters_of(console))
+    values = {
+        "given": given_by(request),
+        "clusters": sorted({at.cluster for at in masters.value or ()}),
+        "masters": masters,
+        "permissions": PERMISSIONS,
+        "types": MESSAGE_TYPES,
+    }
+    return render(request, "topic_new.html", values)
 
 
-@routes.action("/topics/delete")
-async def delete(request: Request, form: Form) -> Action:
-    """Delete a topic and all of its messages."""
-    console, name = console_of(request), form["name"]
+@routes.action("/topics/new")
+async def create(request: Request, form: Form) -> Action:
+    """Make a topic that does not exist yet, in a cluster or at one broker."""
+    console, name = console_of(request), text_field(form, "name")
+    place = await _place(console, text_field(form, "where"))
+    read = number_field(form, "read_queues", 1, MOST_QUEUES) or 8
+    write = number_field(form, "write_queues", 1, MOST_QUEUES) or 8
+    permission = int(choice_field(form, "permission", PERMISSIONS, "6"))
+    message_type = choice_field(form, "message_type", ("", *MESSAGE_TYPES), "")
+    attributes = pairs_field(form, "attributes")
+    if message_type:
+        attributes[TYPE] = message_type
+    order = form.get("order") == "true"
 
     async def perform() -> Outcome:
-        done = await console.admin.topics.delete(name)
-        return Outcome("deleted", [str(address) for address in done or ()])
+        if await exists(console, name):
+            return Outcome("there is a topic of this name already; change that one", failed=True)
+        done = await console.admin.topics.create(
+            name,
+            read_queues=read,
+            write_queues=write,
+            permission=permission,
+            order=order,
+            attributes=attributes,
+            cluster=place.get("cluster"),
+            broker=place.get("broker"),
+        )
+        return Outcome("made", [f"{address}: made" for address in done])
 
     return Action(
-        what="delete topic",
+        what="make topic",
         target=name,
         perform=perform,
-        back=url("/topics"),
-        preview=[f"The topic {name} and all of its messages go away on every broker, for good."],
+        back=url("/topic", name=name),
+        again=url("/topics/new", **dict(form)),
+        details={
+            **place,
+            "read_queues": read,
+            "write_queues": write,
+            "permission": permission,
+            "order": order,
+            "attributes": attributes,
+        },
     )
 
 
-def _kind(name: str) -> str:
+async def _place(console: Console, where: str) -> dict[str, str]:
+    """Return the cluster or broker that a form names. Raises HTTPException for one that is not there.
+
+    Nobody may have the console ask an address of his choice.
+    """
+    masters = await masters_of(console)
+    kind, _, name = where.partition(":")
+    known = {
+        "cluster": {at.cluster for at in masters},
+        "broker": {at.broker_name for at in masters},
+    }
+    if name not in known.get(kind, ()):
+        raise HTTPException(
+            400, f"where is {where[:80]!r}, which is no cluster or broker with a master; choose one"
+        )
+    return {kind: name}
+
+
+def permission_name(permission: int) -> str:
+    """Return what a permission allows, in words."""
+    return PERMISSIONS[str(permission & PERM_RW)]
+
+
+async def exists(console: Console, name: str) -> bool:
+    """Return whether the name servers know a topic."""
+    try:
+        await console.admin.topics.route(name)
+    except RouteNotFoundError:
+        return False
+    return True
+
+
+async def stats_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicStats]:
+    """Return what is known of a topic's queues. With an error, the value is that of some brokers."""
+    found = await in_time(
+        console.recent.get(("topic stats", name), age_s, lambda: console.admin.topics.stats(name))
+    )
+    if isinstance(found.error, ServersFailedError) and found.error.results:
+        return Known(stats_of(name, found.error.results), found.error)
+    return found
+
+
+async def route_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicRouteData]:
+    """Return a topic's route, or why it is not known."""
+    return await in_time(
+        console.recent.get(("route", name), age_s, lambda: console.admin.topics.route(name))
+    )
+
+
+def kind_of(name: str, system: frozenset[str]) -> str:
+    """Return the kind of a topic by its name; `system` are the names of clusters and brokers."""
     if is_retry_topic(name):
         return "retry"
     if name.startswith(DLQ_PREFIX):
         return "dead"
-    return "system" if is_system_topic(name) else "normal"
+    is_reply = name.endswith(f"_{REPLY_TOPIC_POSTFIX}")
+    own = name.removesuffix(f"_{REPLY_TOPIC_POSTFIX}") if is_reply else name
+    return "system" if is_system_topic(name) or own in system else "normal"
+
+
+async def system_names(console: Console) -> frozenset[str]:
+    """Return the names of clusters and brokers, of which brokers have topics for themselves."""
+    found = await in_time(
+        console.recent.get("system topics", _SYSTEM_AGE_S, console.admin.name_servers.system_topics)
+    )
+    return frozenset(found.value or ())
+
+
+async def _of_kind(console: Console, names: list[str], kind: str) -> list[str]:
+    if kind == "delayed":
+        delayed = {SCHEDULE_TOPIC, TIMER_TOPIC, *await _delay_topics(console)}
+        return [name for name in names if name in delayed]
+    system = await system_names(console)
+    return [name for name in names if kind_of(name, system) == kind]
+
+
+async def _delay_topics(console: Console) -> set[str]:
+    """Return the topics that are made for delayed messages. Brokers before 5.0 have none."""
+
+    async def ask(address: str) -> set[str]:
+        configs = await console.admin.topics.configs(broker=address)
+        return {
+            name
+            for config in configs.values()
+            for name, topic in config.items()
+            if topic.attributes.get(TYPE) == "DELAY"
+        }
+
+    masters = await in_time(masters_of(console))
+    found = await ask_each(
+        [at.address for at in masters.value or ()],
+        lambda address: console.recent.get(
+            ("delay topics", address), _TYPES_AGE_S, lambda: ask(address)
+        ),
+    )
+    return {name for each in found.values() for name in each.value or ()}
+
+
+async def _row(console: Console, name: str) -> Row:
+    return Row(
+        *await asyncio.gather(
+            route_now(console, name, _ROW_AGE_S), stats_now(console, name, _ROW_AGE_S)
+        )
+    )

@@ -1,0 +1,157 @@
+"""Redrives chosen dead letters, and tells of each what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cometmq.admin.reading import address_of
+from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+from cometmq.model.names import retry_topic
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.redrive import REDRIVE_ID
+
+if TYPE_CHECKING:
+    from cometmq.admin.messages import Messages
+
+# As many as a broker takes in one request.
+MAX_LETTERS: Final = 1_000
+# Brokers enter messages into their indexes in batches.
+_LOOKS: Final = 12
+_PAUSE_S: Final = 0.25
+_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LetterOutcome:
+    """Tells what became of a dead letter that was to be sent again.
+
+    It went to `topic`, and lies in queue `queue_id` of `broker_name` at `queue_offset`; these three
+    are None while no index has it. `fault` says why it was not sent.
+    """
+
+    letter: MessageExt
+    topic: str
+    broker_name: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    fault: str = ""
+
+
+async def redrive_each(
+    messages: Messages,
+    redrive_id: str,
+    group: str,
+    letters: Sequence[MessageExt],
+    only_group: bool,
+) -> list[LetterOutcome]:
+    """Carry out `Messages.redrive_letters`."""
+    if not 0 < len(letters) <= MAX_LETTERS:
+        raise IllegalArgumentError(
+            f"{len(letters)} letters are to be sent again; give 1 to {MAX_LETTERS}"
+        )
+    skipped, errors = 0, dict[str, CometMQError]()
+    try:
+        done = await messages.redrive(
+            redrive_id,
+            group,
+            ids=[letter.offset_msg_id for letter in letters],
+            only_group=only_group,
+        )
+        skipped = sum(each.skipped_count for each in done)
+    except ServersFailedError as error:
+        errors = dict(error.errors)
+        reports = (report for report in error.results.values() if report is not None)
+        skipped = sum(report.skipped_count for report in reports)
+    except CometMQError as error:
+        # The only broker has refused: there was no other to ask.
+        errors = {address_of(letter.offset_msg_id): error for letter in letters}
+    sent = [letter for letter in letters if address_of(letter.offset_msg_id) not in errors]
+    outcomes = {
+        id(letter): outcome
+        for letter, outcome in [
+            *await _of_refused(messages, letters, errors, only_group),
+            *await _of_sent(messages, redrive_id, group, sent, only_group, skipped),
+        ]
+    }
+    return [outcomes[id(letter)] for letter in letters]
+
+
+async def _of_refused(
+    messages: Messages,
+    letters: Sequence[MessageExt],
+    errors: Mapping[str, CometMQError],
+    only_group: bool,
+) -> list[tuple[MessageExt, LetterOutcome]]:
+    """Send letters of brokers that know no redrive, one by one; the others keep their errors."""
+    found = []
+    for letter in letters:
+        error = errors.get(address_of(letter.offset_msg_id))
+        if error is None:
+            continue
+        topic = letter.properties.get(p.RETRY_TOPIC, "")
+        outcome = LetterOutcome(letter, topic, fault=str(error))
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and not only_group:
+            try:
+                at = await messages.resend_letter(letter)
+            except CometMQError as refusal:
+                outcome = LetterOutcome(letter, topic, fault=str(refusal))
+            else:
+                queue = at.queue
+                outcome = LetterOutcome(
+                    letter, topic, queue.broker_name, queue.queue_id, at.queue_offset
+                )
+        found.append((letter, outcome))
+    return found
+
+
+async def _of_sent(
+    messages: Messages,
+    redrive_id: str,
+    group: str,
+    letters: Sequence[MessageExt],
+    only_group: bool,
+    skipped: int,
+) -> list[tuple[MessageExt, LetterOutcome]]:
+    """Look for the copies that brokers have sent, in their indexes."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(letter: MessageExt, topic: str) -> LetterOutcome | None:
+        async with turns:
+            try:
+                found = await messages.by_unique_id(topic, letter.msg_id)
+            except CometMQError as error:
+                return LetterOutcome(letter, topic, fault=str(error))
+        for copy in found:
+            if copy.properties.get(REDRIVE_ID) == redrive_id:
+                place = copy.broker_name, copy.queue_id, copy.queue_offset
+                return LetterOutcome(letter, topic, *place)
+        return None
+
+    outcomes: dict[int, LetterOutcome] = {}
+    topics = {
+        id(letter): retry_topic(group) if only_group else letter.properties.get(p.RETRY_TOPIC, "")
+        for letter in letters
+    }
+    left = [letter for letter in letters if topics[id(letter)]]
+    for _ in range(_LOOKS):
+        looked = await asyncio.gather(*(look(letter, topics[id(letter)]) for letter in left))
+        outcomes |= {id(each.letter): each for each in looked if each is not None}
+        left = [letter for letter in left if id(letter) not in outcomes]
+        if len(left) <= skipped:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    for letter in letters:
+        if id(letter) not in outcomes:
+            topic = topics[id(letter)]
+            fault = ""
+            if not topic:
+                fault = f"the letter does not name its topic ({p.RETRY_TOPIC})"
+            elif skipped:
+                fault = f"the broker did not send it: topic {topic} does not take it"
+            outcomes[id(letter)] = LetterOutcome(letter, topic, fault=fault)
+    return [(letter, outcomes[id(letter)]) for letter in letters]

@@ -1,0 +1,72 @@
+"""Asks the cluster for many things at once, within bounds of number and time.
+
+A page that shows fifty topics asks for each of them. A server that is away must not hold that page up,
+so what is not answered in time is told as unknown, and comes with a later refresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from cometmq.console.recent import Known, known
+from cometmq.errors import RequestTimeoutError
+from cometmq.model.route import MASTER_ID
+
+if TYPE_CHECKING:
+    from cometmq.admin.servers import BrokerAddress
+    from cometmq.console.state import Console
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+WAIT_S: Final = 2.0
+AT_ONCE: Final = 64
+_BROKERS_AGE_S: Final = 3.0
+
+
+async def ask_each(
+    names: Iterable[K], ask: Callable[[K], Awaitable[T]], *, wait_s: float = WAIT_S
+) -> dict[K, Known[T]]:
+    """Return what `ask` gives for each name, or why it gives nothing.
+
+    All of them have `wait_s` together. Let `ask` go through `Recent.get`: an answer that comes too
+    late for this page is then there for the next one.
+    """
+    turns = asyncio.Semaphore(AT_ONCE)
+    end_s = asyncio.get_running_loop().time() + wait_s
+
+    async def one(name: K) -> Known[T]:
+        try:
+            async with asyncio.timeout_at(end_s), turns:
+                return await known(ask(name))
+        except TimeoutError:
+            return Known(None, _late(wait_s))
+
+    asked = list(dict.fromkeys(names))
+    return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
+
+
+async def in_time(asked: Awaitable[T], *, wait_s: float = WAIT_S) -> Known[T]:
+    """Return what `asked` gives within `wait_s`, or why it gives nothing."""
+    try:
+        async with asyncio.timeout(wait_s):
+            return await known(asked)
+    except TimeoutError:
+        return Known(None, _late(wait_s))
+
+
+async def brokers_of(console: Console) -> list[BrokerAddress]:
+    """Return all brokers of all clusters, slaves too, sorted by cluster, name and id."""
+    return await console.recent.get("brokers", _BROKERS_AGE_S, console.admin.brokers.addresses)
+
+
+async def masters_of(console: Console) -> list[BrokerAddress]:
+    """Return the masters of all clusters, sorted by cluster and name."""
+    return [at for at in await brokers_of(console) if at.broker_id == MASTER_ID]
+
+
+def _late(wait_s: float) -> RequestTimeoutError:
+    return RequestTimeoutError(
+        f"no answer came within {wait_s:g} s; the question is under way, look again in a moment"
+    )

@@ -1,0 +1,95 @@
+"""Reads the fields of forms and addresses, and says what is wrong with them.
+
+The HTTPException that they raise tells whoever filled in the form what to give.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+MAX_NAME: Final = 255
+MAX_LINES: Final = 200
+
+
+def given_by(request: Request) -> defaultdict[str, str]:
+    """Return what an address gives for the fields of a form; a field that it does not give is empty."""
+    return defaultdict(str, request.query_params)
+
+
+def asked(request: Request, field: str) -> str:
+    """Return a text that an address has to give."""
+    return _given(request.query_params, field, "the address", MAX_NAME)
+
+
+def text_field(form: Mapping[str, str], field: str, most: int = MAX_NAME) -> str:
+    """Return a text that a form has to give, without white space around it."""
+    return _given(form, field, "the form", most)
+
+
+def number_field(form: Mapping[str, str], field: str, low: int, high: int) -> int | None:
+    """Return a whole number from `low` to `high`, None for a field that is blank or not there."""
+    text = form.get(field, "").strip()
+    if not text:
+        return None
+    digits = text.removeprefix("-")
+    is_whole = digits.isascii() and digits.isdigit() and len(digits) <= 19
+    if not is_whole or not low <= int(text) <= high:
+        raise HTTPException(
+            400, f"{_words(field)} is {text[:40]!r}; give a whole number from {low} to {high}"
+        )
+    return int(text)
+
+
+def choice_field(
+    form: Mapping[str, str], field: str, choices: Collection[str], default: str | None = None
+) -> str:
+    """Return one of `choices`; a field that is not there is the default, if there is one."""
+    text = form.get(field, default)
+    if text is None or text not in choices:
+        given = "" if text is None else text
+        raise HTTPException(
+            400, f"{_words(field)} is {given[:40]!r}; give one of {', '.join(map(repr, choices))}"
+        )
+    return text
+
+
+def pairs_field(form: Mapping[str, str], field: str) -> dict[str, str]:
+    """Return the names and values of a text with `name=value` on each line."""
+    pairs: dict[str, str] = {}
+    for line in lines_field(form, field):
+        name, equals, value = line.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not name or not value:
+            raise HTTPException(400, f"{_words(field)}: {line[:80]!r} is not name=value")
+        if name in pairs:
+            raise HTTPException(400, f"{_words(field)}: {name[:80]!r} is there twice")
+        pairs[name] = value
+    return pairs
+
+
+def lines_field(form: Mapping[str, str], field: str) -> list[str]:
+    """Return the lines of a text that are not blank."""
+    lines = [line.strip() for line in form.get(field, "").splitlines() if line.strip()]
+    if len(lines) > MAX_LINES:
+        raise HTTPException(400, f"{_words(field)} has {len(lines)} lines; {MAX_LINES} are allowed")
+    return lines
+
+
+def _words(field: str) -> str:
+    return field.replace("_", " ")
+
+
+def _given(fields: Mapping[str, str], field: str, where: str, most: int) -> str:
+    text = fields.get(field, "").strip()
+    if not text:
+        raise HTTPException(400, f"{where} lacks the {_words(field)}; give it")
+    if len(text) > most:
+        raise HTTPException(
+            400, f"the {_words(field)} has {len(text)} characters; {most} are allowed"
+        )
+    return text

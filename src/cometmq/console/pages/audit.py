@@ -1,0 +1,114 @@
+"""Shows the audit log of the console: who did what to what, when, why, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from cometmq.console.audit import SHOWN, Entry, ended
+from cometmq.console.paging import page_of
+from cometmq.console.rendering import render
+from cometmq.console.routes import Routes, console_of
+
+routes: Final = Routes()
+OUTCOMES: Final = ("done", "failed", "refused", "begun")
+_MAX_FILTER: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """Is what the address asks for; empty values take all."""
+
+    who: str
+    what: str
+    outcome: str
+    q: str
+    since: str
+    until: str
+
+    @classmethod
+    def of(cls, request: Request) -> _Filter:
+        def given(name: str) -> str:
+            return request.query_params.get(name, "")[:_MAX_FILTER]
+
+        outcome = given("outcome")
+        return cls(
+            given("who"),
+            given("what"),
+            outcome if outcome in OUTCOMES else "",
+            given("q"),
+            given("since"),
+            given("until"),
+        )
+
+    def takes(self) -> Callable[[Entry], bool]:
+        """Return what says whether an entry is wanted."""
+        since_ms, until_ms = _ms(self.since), _ms(self.until)
+        text = self.q.lower()
+
+        def takes(entry: Entry) -> bool:
+            return (
+                self.who in ("", entry.who)
+                and self.what in ("", entry.what)
+                and self.outcome in ("", entry.outcome)
+                and (since_ms is None or entry.at_ms >= since_ms)
+                and (until_ms is None or entry.at_ms < until_ms)
+                and (not text or text in _text(entry).lower())
+            )
+
+        return takes
+
+
+@routes.page("/audit")
+async def listing(request: Request) -> Response:
+    """Show the newest actions first; those that have ended without their beginning."""
+    entries = ended(console_of(request).audit.entries)
+    asked = _Filter.of(request)
+    takes = asked.takes()
+    rows = page_of(
+        request,
+        [(number, entry) for number, entry in enumerate(entries) if takes(entry)],
+        text=lambda row: _text(row[1]),
+        key=lambda row: -row[0],
+    )
+    values = {
+        "rows": rows,
+        "asked": asked,
+        "people": sorted({entry.who for entry in entries}),
+        "actions": sorted({entry.what for entry in entries}),
+        "outcomes": OUTCOMES,
+        "shown": SHOWN,
+        "is_full": len(console_of(request).audit.entries) >= SHOWN,
+    }
+    return render(request, "audit.html", values)
+
+
+@routes.page("/audit/export")
+async def export(request: Request) -> Response:
+    """Send what the files hold of the filtered actions, as JSON lines, beginnings and all."""
+    lines: AsyncIterator[bytes] = console_of(request).audit.lines(_Filter.of(request).takes())
+    return StreamingResponse(
+        lines,
+        media_type="application/jsonl",
+        headers={"content-disposition": 'attachment; filename="cometmq-audit.jsonl"'},
+    )
+
+
+def _text(entry: Entry) -> str:
+    """Return what a search looks at."""
+    parts = (entry.who, entry.what, entry.target, entry.why, entry.said, entry.address)
+    return " ".join(parts)
+
+
+def _ms(text: str) -> int | None:
+    """Return a time of a form, UTC unless it says another zone, in ms; None for what is none."""
+    try:
+        when = datetime.fromisoformat(text)
+        return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None

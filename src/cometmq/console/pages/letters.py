@@ -1,0 +1,396 @@
+"""Dead letters: whose they are, what they are, and sending them to their topics again."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from cometmq.admin.message_pages import MessagePage
+from cometmq.admin.redriving import LetterOutcome
+from cometmq.admin.topic_records import TopicStats
+from cometmq.console.asking import ask_each
+from cometmq.console.paging import page_of
+from cometmq.console.recent import Known, known
+from cometmq.console.rendering import render, url, words
+from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.state import Console
+from cometmq.console.times import time_ms
+from cometmq.errors import IllegalArgumentError
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+from cometmq.model.names import DLQ_PREFIX, check_group, dlq_topic
+from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
+
+routes: Final = Routes()
+# So many groups are asked for their letters at once, so that the newest letters come first.
+MAX_SORTED: Final = 200
+# So many letters are sent with an outcome for each; more are counted by the brokers.
+MAX_EACH: Final = 500
+_MAX_EACH_BYTES: Final = 32 * 1024 * 1024
+MAX_EXPORTED: Final = 100_000
+PAGE_LETTERS: Final = 50
+_LISTED_BODY_BYTES: Final = 200
+_STATS_AGE_S: Final = 3.0
+_SHOWN_OUTCOMES: Final = 200
+_FIND_S: Final = 10.0
+_END_MS: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Says which letters of a group are meant: those of `ids`, or all that the filter finds."""
+
+    group: str
+    ids: tuple[str, ...] = ()
+    key: str = ""
+    begin_ms: int = 0
+    end_ms: int = _END_MS
+
+    def matches(self, letter: MessageExt) -> bool:
+        return not self.key or self.key in letter.keys or self.key == letter.unique_id
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """Is a group with dead letters: how many are kept, and when the last one was stored."""
+
+    group: str
+    stats: Known[TopicStats]
+
+    @property
+    def count(self) -> int | None:
+        if self.stats.value is None:
+            return None
+        return sum(queue.max_offset - queue.min_offset for queue in self.stats.value.queues)
+
+    @property
+    def last_ms(self) -> int:
+        if self.stats.value is None:
+            return 0
+        return max((queue.last_stored_ms for queue in self.stats.value.queues), default=0)
+
+
+@routes.page("/letters")
+async def letters(request: Request) -> Response:
+    """Show the groups that have dead letters, or the letters of the group in the address."""
+    if request.query_params.get("group"):
+        return await _of_group(request)
+    console = console_of(request)
+    names = await console.recent.get("topics", _STATS_AGE_S, console.admin.topics.names)
+    groups = [name.removeprefix(DLQ_PREFIX) for name in names if name.startswith(DLQ_PREFIX)]
+    query = request.query_params.get("q", "").lower()
+    if sum(query in group.lower() for group in groups) <= MAX_SORTED:
+        buried = await _buried(console, [group for group in groups if query in group.lower()])
+        # Old brokers make the topic when the group is made: most have no letter in it.
+        buried.sort(key=lambda each: (each.count == 0, -each.last_ms, each.group))
+        order = {each.group: number for number, each in enumerate(buried)}
+        rows = page_of(request, buried, text=lambda each: each.group, key=lambda e: order[e.group])
+        return render(request, "letters.html", {"rows": rows, "shown": rows.rows})
+    found = page_of(request, groups, text=str, key=str)
+    shown = await _buried(console, found.rows)
+    return render(request, "letters.html", {"rows": found, "shown": shown})
+
+
+async def _buried(console: Console, groups: Sequence[str]) -> list[Buried]:
+    async def ask(group: str) -> TopicStats:
+        topic = dlq_topic(group)
+        return await console.recent.get(
+            ("topic stats", topic), _STATS_AGE_S, lambda: console.admin.topics.stats(topic)
+        )
+
+    stats = await ask_each(groups, ask)
+    return [Buried(group, stats[group]) for group in groups]
+
+
+async def _of_group(request: Request) -> Response:
+    console, query = console_of(request), request.query_params
+    choice = _filter(request, query["group"], query)
+    page, config = await asyncio.gather(
+        known(
+            console.admin.messages.page(
+                dlq_topic(choice.group),
+                begin_ms=choice.begin_ms,
+                end_ms=choice.end_ms,
+                matches=choice.matches if choice.key else None,
+                cursor=query.get("cursor") or None,
+                count=PAGE_LETTERS,
+                body_bytes=_LISTED_BODY_BYTES,
+            )
+        ),
+        known(console.admin.topics.stats(dlq_topic(choice.group))),
+    )
+    values = {
+        "choice": choice,
+        "page": page,
+        "count": Buried(choice.group, config).count,
+        "rows": _rows(page.value),
+        "given": {name: query.get(name, "") for name in ("key", "begin", "end")},
+    }
+    return render(request, "letters_of_group.html", values)
+
+
+def _rows(page: MessagePage | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "message": each.message,
+            "body_bytes": each.body_bytes,
+            "origin": each.message.properties.get(p.RETRY_TOPIC, ""),
+            "text": _glimpse(each.message.body),
+        }
+        for each in (page.messages if page is not None else ())
+    ]
+
+
+def _glimpse(body: bytes) -> str:
+    """Return the beginning of a body if it is text, else nothing."""
+    text = body[:_LISTED_BODY_BYTES].decode("utf-8", "replace")
+    # The last character may have been cut.
+    text = text.removesuffix("�")
+    return text if text.isprintable() or text.replace("\n", "").isprintable() else ""
+
+
+def _filter(request: Request, group: str, given: Any) -> Choice:
+    """Return what an address or a form selects. Raises HTTPException for what is no group or time."""
+    now_ms = console_of(request).clock.now_ms()
+    begin, end = given.get("begin", "").strip(), given.get("end", "").strip()
+    try:
+        check_group(group)
+        return Choice(
+            group,
+            (),
+            given.get("key", "").strip(),
+            time_ms(begin, now_ms) if begin else 0,
+            time_ms(end, now_ms) if end else _END_MS,
+        )
+    except IllegalArgumentError as error:
+        raise HTTPException(400, str(error)) from error
+
+
+@routes.action("/letters/redrive")
+async def redrive(request: Request, form: Form) -> Action:
+    """Send the chosen letters again, or all that the filter finds, after a dry run."""
+    _, console = words(request), console_of(request)
+    choice = _filter(request, form["group"], form)
+    if form.get("which") != "all":
+        ids = tuple(dict.fromkeys(form.get("id", "").split()))
+        if not ids:
+            raise HTTPException(
+                400, _("No letter is chosen: go back, and tick those to send again.")
+            )
+        choice = Choice(choice.group, ids)
+    only_group = form.get("only_group") == "1"
+    # Under one id brokers send no letter twice, even if the form is sent twice.
+    redrive_id = form.get("redrive", "") or f"console-{SYSTEM_RANDOMNESS.uuid4().hex}"
+    found, is_all = await _chosen(console, choice)
+    if not found:
+        raise HTTPException(409, _("None of these letters is there any more."))
+
+    async def perform() -> Outcome:
+        if is_all:
+            outcomes = await console.admin.messages.redrive_letters(
+                redrive_id, choice.group, found, only_group=only_group
+            )
+            return _told(_, outcomes)
+        done = await console.admin.messages.redrive(
+            redrive_id,
+            choice.group,
+            keys=[choice.key] if choice.key else (),
+            begin_ms=choice.begin_ms,
+            end_ms=choice.end_ms,
+            only_group=only_group,
+        )
+        lines = [
+            _(
+                "%(broker)s: %(sent)s sent, %(skipped)s left, whose topic does not take them",
+                broker=each.broker_name,
+                sent=each.sent_count,
+                skipped=each.skipped_count,
+            )
+            for each in done
+        ]
+        sent, skipped = sum(d.sent_count for d in done), sum(d.skipped_count for d in done)
+        text = _("%(sent)s sent again, %(left)s not", sent=sent, left=skipped)
+        return Outcome(text, lines, failed=skipped > 0)
+
+    return Action(
+        what="redrive dead letters of group",
+        target=choice.group,
+        perform=perform,
+        back=url("/letters", group=choice.group),
+        preview=await _dry_run(request, choice, found, is_all=is_all, only_group=only_group),
+        details={
+            "redrive_id": redrive_id,
+            "ids": list(choice.ids),
+            "key": choice.key,
+            "begin_ms": choice.begin_ms,
+            "end_ms": None if choice.end_ms == _END_MS else choice.end_ms,
+            "only_group": only_group,
+        },
+        fields={"redrive": redrive_id},
+    )
+
+
+async def _chosen(console: Console, choice: Choice) -> tuple[list[MessageExt], bool]:
+    """Return the letters that are meant, and whether these are all; at most MAX_EACH."""
+    topic = dlq_topic(choice.group)
+    if choice.ids:
+        if len(choice.ids) > MAX_EACH:
+            raise HTTPException(
+                400, f"{len(choice.ids)} letters are chosen; {MAX_EACH} are allowed at once"
+            )
+        # Of an id only `find` asks no address but those of the topic's brokers.
+        found = await ask_each(
+            choice.ids, lambda each: console.admin.messages.find(each, topic), wait_s=_FIND_S
+        )
+        letters = [letter for each in found.values() for letter in each.value or ()]
+        return [letter for letter in letters if letter.offset_msg_id in choice.ids], True
+    some: list[MessageExt] = []
+    size = 0
+    async for letter in _filtered(console, choice):
+        size += len(letter.body)
+        if len(some) >= MAX_EACH or size > _MAX_EACH_BYTES:
+            return some, False
+        some.append(letter)
+    return some, True
+
+
+async def _filtered(console: Console, choice: Choice) -> AsyncIterator[MessageExt]:
+    letters = console.admin.messages.dead_letters(
+        choice.group, begin_ms=choice.begin_ms, end_ms=choice.end_ms
+    )
+    async for letter in letters:
+        if choice.matches(letter):
+            yield letter
+
+
+async def _dry_run(
+    request: Request,
+    choice: Choice,
+    found: Sequence[MessageExt],
+    *,
+    is_all: bool,
+    only_group: bool,
+) -> list[str]:
+    """Return the sentences that say what would be sent where."""
+    _, console = words(request), console_of(request)
+    topics = Counter(letter.properties.get(p.RETRY_TOPIC, "") for letter in found)
+    # As they are now: a list that is seconds old may lack a new topic.
+    names = set(await console.admin.topics.names())
+    if is_all:
+        said = [_("%(count)s dead letters would be sent again:", count=len(found))]
+    else:
+        said = [
+            _(
+                "More than %(count)s dead letters would be sent again. The first ones:",
+                count=len(found),
+            )
+        ]
+    for topic, count in topics.most_common():
+        if not topic:
+            said.append(_("%(count)s stay: they do not name their topic.", count=count))
+        elif topic not in names:
+            said.append(
+                _("%(count)s stay: topic %(topic)s is no longer there.", count=count, topic=topic)
+            )
+        else:
+            said.append(_("%(count)s to topic %(topic)s.", count=count, topic=topic))
+    if only_group:
+        said.append(_("Only group %(group)s gets them.", group=choice.group))
+    else:
+        said.append(_("Every group that consumes these topics gets them once more."))
+    said.append(_("The dead letters stay where they are until their broker deletes old files."))
+    return said
+
+
+def _told(_: Callable[..., str], outcomes: Sequence[LetterOutcome]) -> Outcome:
+    lines, sent = [], 0
+    for each in outcomes:
+        name = " ".join((each.letter.msg_id, *each.letter.keys))
+        if each.fault:
+            lines.append(_("%(letter)s: not sent: %(why)s", letter=name, why=each.fault))
+            continue
+        sent += 1
+        if each.broker_name is None:
+            text = _("%(letter)s: sent to %(topic)s", letter=name, topic=each.topic)
+        else:
+            text = _(
+                "%(letter)s: sent to %(topic)s, %(broker)s queue %(queue)s, offset %(offset)s",
+                letter=name,
+                topic=each.topic,
+                broker=each.broker_name,
+                queue=each.queue_id,
+                offset=each.queue_offset,
+            )
+        lines.append(text)
+    left = len(outcomes) - sent
+    # What was not sent is what somebody has to look at.
+    faults = [line for line, each in zip(lines, outcomes, strict=True) if each.fault]
+    others = [line for line, each in zip(lines, outcomes, strict=True) if not each.fault]
+    text = _("%(sent)s sent again, %(left)s not", sent=sent, left=left)
+    return Outcome(text, [*faults, *others][:_SHOWN_OUTCOMES], failed=left > 0)
+
+
+@routes.page("/letters/export")
+async def export(request: Request) -> Response:
+    """Give the letters that the filter finds as a file of JSON lines, with their exact bodies."""
+    console, query = console_of(request), request.query_params
+    choice = _filter(request, query.get("group", ""), query)
+    letters = _filtered(console, choice)
+    # An error before the first letter is told by a page, a later one breaks the download off.
+    first = await anext(letters, None)
+
+    async def lines() -> AsyncIterator[bytes]:
+        count = 0
+        if first is not None:
+            yield _line(first)
+            count = 1
+        async for letter in letters:
+            if count >= MAX_EXPORTED:
+                told = f"{MAX_EXPORTED} letters were exported; take the others by a time range"
+                yield json.dumps({"incomplete": told}).encode() + b"\n"
+                return
+            yield _line(letter)
+            count += 1
+
+    name = f"dead-letters-{choice.group}.jsonl".replace("%", "_").replace("|", "_")
+    return StreamingResponse(
+        lines(),
+        media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def _line(letter: MessageExt) -> bytes:
+    """Return a letter as a line of JSON. `body` is Base64; `text` is there if the body is UTF-8."""
+    told: dict[str, Any] = {
+        "msgId": letter.msg_id,
+        "offsetMsgId": letter.offset_msg_id,
+        "topic": letter.topic,
+        "originTopic": letter.properties.get(p.RETRY_TOPIC),
+        "brokerName": letter.broker_name,
+        "queueId": letter.queue_id,
+        "queueOffset": letter.queue_offset,
+        "bornTimestamp": letter.born_timestamp_ms,
+        "bornHost": letter.born_host,
+        "storeTimestamp": letter.store_timestamp_ms,
+        "reconsumeTimes": letter.reconsume_times,
+        "flag": letter.flag,
+        "sysFlag": letter.sys_flag,
+        "properties": letter.properties,
+        "bodyBytes": len(letter.body),
+        "bodyBase64": base64.b64encode(letter.body).decode(),
+    }
+    # The exact bytes are there in any case.
+    with suppress(UnicodeDecodeError):
+        told["text"] = letter.body.decode()
+    return json.dumps(told, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,281 @@
+"""Shows one message: its body, its properties, who has consumed it; sends or consumes it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cometmq.admin.messages import MessageTrack
+from cometmq.admin.reading import address_of
+from cometmq.console import bodies
+from cometmq.console.asking import brokers_of, in_time
+from cometmq.console.bodies import Shown
+from cometmq.console.pages.messages import Row, link_of
+from cometmq.console.paging import Slice, page_of, whole
+from cometmq.console.rendering import render, url
+from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.schemas import UndecodableError
+from cometmq.errors import IllegalArgumentError
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from cometmq.model.queue import MessageQueue
+from cometmq.model.sysflag import COMPRESSED
+
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
+
+routes: Final = Routes()
+_PLACE: Final = ("topic", "broker", "queue", "offset", "id")
+_AGE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Consumers:
+    """Is what became of a message in the groups of its topic, a page of them at a time."""
+
+    groups: Slice[str]
+    tracks: list[MessageTrack]
+
+
+@routes.page("/message")
+async def one(request: Request) -> Response:
+    """Show a message, or which messages have its id."""
+    place = _place(request.query_params)
+    found = await in_time(_find(console_of(request), place))
+    if not found.value or len(found.value) > 1:
+        rows = [Row(each, len(each.body)) for each in found.value or ()]
+        return render(
+            request, "message_choice.html", {"found": found, "rows": rows, "place": place}
+        )
+    message = found.value[0]
+    consumers = await in_time(_consumers(request, message))
+    group = request.query_params.get("group", "")
+    members = await in_time(console_of(request).admin.groups.connections(group)) if group else None
+    values = {
+        "message": message,
+        "place": _place_of(message),
+        "shown": await _shown(request, message),
+        "is_compressed": bool(message.sys_flag & COMPRESSED),
+        "kinds": bodies.KINDS,
+        "charsets": bodies.CHARSETS,
+        "schemas": console_of(request).schemas.all(),
+        "consumers": consumers,
+        "group": group,
+        "members": members,
+        "facts": _facts(message),
+        "visible": bodies.visible,
+        "can_recall": message.topic == TIMER_TOPIC,
+        "waits_by_level": message.topic == SCHEDULE_TOPIC,
+    }
+    return render(request, "message.html", values)
+
+
+@routes.page("/message/body")
+async def body(request: Request) -> Response:
+    """Send a body as it is, byte for byte, as a file."""
+    found = await _find(console_of(request), _place(request.query_params))
+    if len(found) != 1:
+        raise HTTPException(404, "there is no such message, or there are several with this id")
+    message = found[0]
+    name = f"{message.topic}-{message.broker_name}-{message.queue_id}-{message.queue_offset}.bin"
+    disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    return Response(
+        message.body,
+        media_type="application/octet-stream",
+        headers={"content-disposition": disposition, "content-security-policy": "sandbox"},
+    )
+
+
+@routes.action("/message/resend")
+async def resend(request: Request, form: Form) -> Action:
+    """Send a message once more to its queue."""
+    console, message = console_of(request), await _only(request, form)
+
+    async def perform() -> Outcome:
+        sent = await console.admin.messages.resend(message)
+        return Outcome(
+            f"sent to {sent.queue.broker_name}:{sent.queue.queue_id} at offset "
+            f"{sent.queue_offset} ({sent.status.name})"
+        )
+
+    return Action(
+        what="send again",
+        target=message.msg_id,
+        perform=perform,
+        back=link_of(message),
+        preview=[
+            f"The message goes to topic {message.topic} once more, under its id.",
+            "Every group of the topic gets it again; what consumers did for it they may do twice.",
+        ],
+        details=_place_of(message),
+    )
+
+
+@routes.action("/message/consume")
+async def consume(request: Request, form: Form) -> Action:
+    """Have one member of a group consume a message, outside its queues."""
+    console, message = console_of(request), await _only(request, form)
+    group, client = form.get("group", ""), form.get("client", "")
+    if not group or not client:
+        raise HTTPException(400, "choose a group and one of its members")
+
+    async def perform() -> Outcome:
+        done = await console.admin.messages.consume_directly(
+            group, client, message.offset_msg_id, message.topic
+        )
+        remark = [done.remark] if done.remark else []
+        text = f"{client} of group {group} answered {done.result} after {done.spent_ms} ms"
+        return Outcome(text, remark, failed=done.result != "CR_SUCCESS")
+
+    return Action(
+        what="consume directly",
+        target=message.msg_id,
+        perform=perform,
+        back=link_of(message),
+        preview=[
+            f"{client} of group {group} gets the message once more, even if it has consumed it.",
+            "The group's offsets stay as they are.",
+        ],
+        details={**_place_of(message), "group": group, "client": client},
+    )
+
+
+@routes.action("/message/recall")
+async def recall(request: Request, form: Form) -> Action:
+    """Keep the broker from delivering a delayed message."""
+    console, message = console_of(request), await _only(request, form)
+
+    async def perform() -> Outcome:
+        await console.admin.messages.recall(message)
+        return Outcome("the broker will not deliver it")
+
+    return Action(
+        what="recall",
+        target=message.msg_id,
+        perform=perform,
+        back=link_of(message),
+        preview=["The message waits for its time. Recalled, it is never delivered to anybody."],
+        details=_place_of(message),
+    )
+
+
+async def _find(console: Console, place: Mapping[str, str]) -> list[MessageExt]:
+    """Return the messages at a place, or with an id. Raises CometMQError."""
+    topic, messages = place["topic"], console.admin.messages
+    key = ("message", *place.values())
+    if place["broker"]:
+        if not topic:
+            raise IllegalArgumentError("a queue has a topic: give its name, too")
+        queue = MessageQueue(topic, place["broker"], _number("queue", place["queue"]))
+        offset = _number("offset", place["offset"])
+        at = await console.recent.get(key, _AGE_S, lambda: messages.by_offset(queue, offset))
+        return [at] if at is not None else []
+    if not place["id"]:
+        raise IllegalArgumentError("give a message's id, or its topic, broker, queue and offset")
+    if topic:
+        return await console.recent.get(key, _AGE_S, lambda: messages.find(place["id"], topic))
+    # An id holds an address. The console signs what it asks, so it asks nobody but the cluster.
+    address = address_of(place["id"])
+    if address not in {at.address for at in await brokers_of(console)}:
+        raise IllegalArgumentError(
+            f"the id {place['id']!r:.80} is of the broker {address}, which this cluster does not "
+            "have; give the topic, too"
+        )
+    return [await console.recent.get(key, _AGE_S, lambda: messages.by_id(place["id"]))]
+
+
+async def _only(request: Request, form: Form) -> MessageExt:
+    try:
+        found = await _find(console_of(request), _place(form))
+    except IllegalArgumentError as error:
+        raise HTTPException(400, str(error)) from error
+    if len(found) != 1:
+        raise HTTPException(404, "there is no such message any more, or there are several")
+    return found[0]
+
+
+async def _shown(request: Request, message: MessageExt) -> Shown:
+    """Return what to show of the body, by the address and the schema of the topic."""
+    query, schemas = request.query_params, console_of(request).schemas
+    kind, charset = query.get("as", "auto"), query.get("charset", "utf-8")
+    kind = kind if kind in (*bodies.KINDS, "schema") else "auto"
+    name = query.get("schema", "")
+    schema = schemas.get(name) if name else None
+    if schema is None and kind == "auto":
+        schema = schemas.of_topic(message.properties.get(p.REAL_TOPIC, message.topic))
+    hint = ""
+    if schema is not None and kind in ("auto", "schema"):
+        try:
+            text, hint = await schemas.decode(schema, message.body)
+        except UndecodableError as error:
+            hint = f"{schema.name}: {error}"
+        else:
+            size = len(message.body)
+            return Shown(schema.name, bodies.visible(text), 0, size, size, hint)
+    shown = bodies.show(
+        message.body,
+        "auto" if kind == "schema" else kind,
+        charset,
+        first=whole(request, "from", 0),
+        more=query.get("more") == "1",
+    )
+    if hint:
+        return Shown(shown.kind, shown.text, shown.first, shown.shown, shown.total, hint)
+    return shown
+
+
+async def _consumers(request: Request, message: MessageExt) -> Consumers:
+    console = console_of(request)
+    topic = message.topic
+    names = await console.recent.get(
+        ("groups of", topic), _AGE_S, lambda: console.admin.groups.of_topic(topic)
+    )
+    rows = page_of(request, names, text=str, key=str)
+    tracks = await console.recent.get(
+        ("tracks", link_of(message), *rows.rows),
+        _AGE_S,
+        lambda: console.admin.messages.tracks(message, groups=rows.rows),
+    )
+    return Consumers(rows, tracks)
+
+
+def _facts(message: MessageExt) -> list[tuple[str, str, str]]:
+    """Return what the properties tell of a message's way: a sentence, a value, its page."""
+    given, found = message.properties, []
+    real, origin = given.get(p.REAL_TOPIC), given.get(p.ORIGIN_MESSAGE_ID)
+    retried = given.get(p.RETRY_TOPIC)
+    if real and real != message.topic:
+        found.append(("It waits for topic", real, url("/topic", name=real)))
+    if retried:
+        found.append(("It was first sent to topic", retried, url("/topic", name=retried)))
+    if origin:
+        found.append(("It is a copy of", origin, url("/message", id=origin, topic=retried)))
+    if message.reconsume_times:
+        found.append(("Delivered again, times", str(message.reconsume_times), ""))
+    return found
+
+
+def _place(given: Mapping[str, str]) -> dict[str, str]:
+    return {name: given.get(name, "").strip()[:300] for name in _PLACE}
+
+
+def _place_of(message: MessageExt) -> dict[str, str]:
+    return {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue": str(message.queue_id),
+        "offset": str(message.queue_offset),
+    }
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise IllegalArgumentError(f"the {name} is {text!r:.40}; give a whole number")
+    return int(text)

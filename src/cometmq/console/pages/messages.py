@@ -1,0 +1,232 @@
+"""Finds messages: by topic and time, by key, by id, by place; and follows a topic live."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from cometmq.admin.message_pages import ListedMessage, MessagePage, Order
+from cometmq.console.bodies import snippet
+from cometmq.console.paging import MAX_QUERY, whole
+from cometmq.console.recent import known
+from cometmq.console.rendering import fragment, render, url
+from cometmq.console.routes import Routes, console_of
+from cometmq.console.times import time_ms
+from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.model.message import MessageExt
+
+routes: Final = Routes()
+WAYS: Final = ("time", "tail", "key", "id", "offset")
+MAX_TAILS: Final = 20
+_PAGE_ROWS: Final = 50
+_TAIL_ROWS: Final = 50
+_TAIL_PAUSE_S: Final = 1.0
+_LISTED_BODY_BYTES: Final = 256
+_ZONE: Final = re.compile(r"-?[0-9]{1,4}")
+# What a broker may take before a page is shown without its messages.
+_WAIT_S: Final = 2.0
+_NO_END_MS: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Is a line of a list of messages."""
+
+    message: MessageExt
+    body_bytes: int
+
+    @property
+    def link(self) -> str:
+        return link_of(self.message)
+
+    @property
+    def snippet(self) -> str:
+        return snippet(self.message.body)
+
+
+def link_of(message: MessageExt) -> str:
+    """Return the address of a message's page: its place, which no other message has."""
+    return url(
+        "/message",
+        topic=message.topic,
+        broker=message.broker_name,
+        queue=message.queue_id,
+        offset=message.queue_offset,
+    )
+
+
+@routes.page("/messages")
+async def listing(request: Request) -> Response:
+    """Show the form, and what it finds."""
+    query = request.query_params
+    way = query.get("by", "time")
+    way = way if way in WAYS else "time"
+    topic = query.get("topic", "").strip()
+    values: dict[str, Any] = {
+        "way": way,
+        "ways": WAYS,
+        "topic": topic,
+        "query": query,
+        "page": None,
+        "found": None,
+    }
+    if way == "id" and query.get("id"):
+        return RedirectResponse(url("/message", topic=topic, id=query["id"].strip()), 303)
+    if way == "offset" and topic and query.get("offset"):
+        place = {name: query.get(name, "").strip() for name in ("broker", "queue", "offset")}
+        return RedirectResponse(url("/message", topic=topic, **place), 303)
+    if topic and way in ("time", "tail"):
+        values["page"] = await known(_page(request, topic, is_tail=way == "tail"))
+    elif topic and way == "key" and query.get("key"):
+        values["found"] = await known(_by_key(request, topic))
+    values["rows_of"] = lambda listed: [Row(each.message, each.body_bytes) for each in listed]
+    return render(request, "messages.html", values)
+
+
+@routes.stream("/messages/tail")
+async def tail(request: Request) -> Response:
+    """Send the rows of new messages, as server-sent events, until the session ends."""
+    console = console_of(request)
+    if console.tails >= MAX_TAILS:
+        raise HTTPException(503, f"{MAX_TAILS} pages follow topics already; try again later")
+    following = _Tail(request, *_selection(request))
+
+    async def stream() -> AsyncIterator[str]:
+        console.tails += 1
+        try:
+            yield "retry: 5000\n\n"
+            cookie = request.cookies.get(console.cookie_name, "")
+            while not console.is_ending:
+                if console.sessions.find(cookie, uses=False) is None:
+                    yield _event("ended", "")
+                    return
+                for event in await following.look():
+                    yield event
+                await asyncio.sleep(_TAIL_PAUSE_S)
+        finally:
+            console.tails -= 1
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+class _Tail:
+    """Follows a topic for one page, from the cursor in the address on."""
+
+    def __init__(self, request: Request, tags: str, matches: Callable[[MessageExt], bool] | None):
+        self._request = request
+        self._tags = tags
+        self._matches = matches
+        self._topic = request.query_params.get("topic", "")
+        # A browser that connects again says which event it has had last.
+        self._cursor = request.headers.get("last-event-id") or request.query_params.get(
+            "cursor", ""
+        )
+
+    async def look(self) -> list[str]:
+        """Return the events of what has come since the last look; a comment if nothing has."""
+        try:
+            page = await console_of(self._request).admin.messages.page(
+                self._topic,
+                order=Order.OLDEST,
+                tags=self._tags,
+                matches=self._matches,
+                cursor=self._cursor,
+                count=_TAIL_ROWS,
+                body_bytes=_LISTED_BODY_BYTES,
+            )
+        except CometMQError as error:
+            return [_event("failed", str(error))]
+        events = [_event("failed", f"{name}: {error}") for name, error in page.errors.items()]
+        self._cursor = page.newest if page.next is None or page.messages else page.next
+        if page.messages:
+            rows = [Row(each.message, each.body_bytes) for each in reversed(page.messages)]
+            text = fragment(self._request, "message_rows.html", {"rows": rows})
+            events.append(f"id: {self._cursor}\n{_event('rows', text)}")
+        if page.next is not None and page.messages:
+            # They come faster than anybody reads.
+            events.append(_event("skipped", ""))
+        return events or [": nothing new\n\n"]
+
+
+async def _page(request: Request, topic: str, *, is_tail: bool) -> MessagePage:
+    query = request.query_params
+    tags, matches = _selection(request)
+    queue = None
+    if query.get("queue"):
+        broker, colon, number = query["queue"].strip().rpartition(":")
+        if not colon or not (number.isascii() and number.isdigit() and len(number) < 10):
+            raise IllegalArgumentError("a queue is written as BROKER:NUMBER, such as broker-a:0")
+        queue = broker, int(number)
+    now_ms = console_of(request).clock.now_ms()
+    zone = query.get("zone", "")
+    return await console_of(request).admin.messages.page(
+        topic,
+        order=Order.NEWEST if is_tail or query.get("order") != "oldest" else Order.OLDEST,
+        begin_ms=0 if is_tail else _time(query.get("begin", ""), zone, now_ms, 0),
+        end_ms=_NO_END_MS if is_tail else _time(query.get("end", ""), zone, now_ms, _NO_END_MS),
+        tags=tags,
+        matches=matches,
+        queue=queue,
+        cursor=None if is_tail else query.get("cursor"),
+        count=min(max(whole(request, "rows", _PAGE_ROWS), 1), 500),
+        body_bytes=_LISTED_BODY_BYTES,
+        wait_s=_WAIT_S,
+    )
+
+
+async def _by_key(request: Request, topic: str) -> list[ListedMessage]:
+    query, now_ms = request.query_params, console_of(request).clock.now_ms()
+    zone = query.get("zone", "")
+    found = await console_of(request).admin.messages.by_key(
+        topic,
+        query["key"].strip(),
+        begin_ms=_time(query.get("begin", ""), zone, now_ms, 0),
+        end_ms=_time(query.get("end", ""), zone, now_ms, _NO_END_MS),
+    )
+    return [ListedMessage(message, len(message.body)) for message in found]
+
+
+def _selection(request: Request) -> tuple[str, Callable[[MessageExt], bool] | None]:
+    """Return the tags to ask for, and what else a message must fulfil."""
+    query = request.query_params
+    tags = query.get("tags", "").strip()[:MAX_QUERY] or "*"
+    text = query.get("text", "")[:MAX_QUERY]
+    if not text:
+        return tags, None
+    wanted = text.encode()
+
+    def matches(message: MessageExt) -> bool:
+        return wanted in message.body or any(text in value for value in message.properties.values())
+
+    return tags, matches
+
+
+def _time(text: str, zone: str, now_ms: int, default: int) -> int:
+    """Return the time that a form gives, in ms since the epoch; see `times.time_ms`.
+
+    `zone` is the browser's distance to UTC in minutes, for times that name no zone.
+    """
+    text = text.strip()
+    if not text:
+        return default
+    minutes = int(zone) if _ZONE.fullmatch(zone) and abs(int(zone)) < 24 * 60 else 0
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return time_ms(text, now_ms)
+    if when.tzinfo is None:
+        text = when.replace(tzinfo=timezone(timedelta(minutes=minutes))).isoformat()
+    return time_ms(text, now_ms)
+
+
+def _event(name: str, data: str) -> str:
+    lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
+    return f"event: {name}\n{lines}\n"

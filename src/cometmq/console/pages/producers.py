@@ -1,0 +1,122 @@
+"""The producers that are connected: all of them, those of a group, those at the brokers of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cometmq.admin.group_records import Connection
+from cometmq.admin.producers import SeenProducer
+from cometmq.console.asking import ask_each, in_time, masters_of
+from cometmq.console.fields import MAX_NAME
+from cometmq.console.paging import page_of
+from cometmq.console.rendering import render
+from cometmq.console.routes import Routes, console_of
+from cometmq.errors import CometMQError
+
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
+
+routes: Final = Routes()
+_AGE_S: Final = 3.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """Is a client in a producer group: at which brokers it is connected, and when one heard of it
+    last, in ms since the epoch; 0 if that is not told.
+    """
+
+    group: str
+    client: Connection
+    brokers: list[str] = field(default_factory=list)
+    last_seen_ms: int = 0
+
+    @property
+    def text(self) -> str:
+        return f"{self.group} {self.client.client_id} {self.client.address}"
+
+
+@routes.page("/producers")
+async def producers(request: Request) -> Response:
+    """Show producers. With a group and a topic they are asked for as brokers of all versions tell."""
+    console = console_of(request)
+    group = request.query_params.get("group", "").strip()[:MAX_NAME]
+    topic = request.query_params.get("topic", "").strip()[:MAX_NAME]
+    errors: Mapping[str, CometMQError]
+    if group and topic:
+        found, errors = await _named(console, group, topic)
+    else:
+        found, errors = await _told(console, topic)
+        found = [seen for seen in found if group in ("", seen.group)]
+    rows = page_of(
+        request,
+        found,
+        text=lambda seen: seen.text,
+        key=lambda seen: (seen.group, seen.client.client_id),
+    )
+    values: dict[str, Any] = {"rows": rows, "errors": errors, "group": group, "topic": topic}
+    return render(request, "producers.html", values)
+
+
+async def seen_at(
+    console: Console, brokers: Mapping[str, str]
+) -> tuple[list[Seen], dict[str, CometMQError]]:
+    """Return the producers at brokers, and why some brokers do not tell, by name.
+
+    `brokers` has the addresses by name.
+    """
+
+    async def ask(address: str) -> Mapping[str, list[SeenProducer]]:
+        told = await console.recent.get(
+            ("producers", address),
+            _AGE_S,
+            lambda: console.admin.producers.of_brokers(broker=address),
+        )
+        return told[address]
+
+    asked = await ask_each(brokers.values(), ask)
+    told = {name: asked[address] for name, address in brokers.items()}
+    found = _joined({name: each.value for name, each in told.items() if each.value is not None})
+    return found, {name: each.error for name, each in told.items() if each.error is not None}
+
+
+async def _told(console: Console, topic: str) -> tuple[list[Seen], dict[str, CometMQError]]:
+    if topic:
+        route = await in_time(console.admin.topics.route(topic))
+        if route.value is None:
+            assert route.error is not None
+            return [], {topic: route.error}
+        at = {data.broker_name: data.any_address() for data in route.value.broker_datas}
+        return await seen_at(console, {name: to for name, to in at.items() if to is not None})
+    masters = await in_time(masters_of(console))
+    if masters.value is None:
+        assert masters.error is not None
+        return [], {"brokers": masters.error}
+    return await seen_at(console, {at.broker_name: at.address for at in masters.value})
+
+
+async def _named(
+    console: Console, group: str, topic: str
+) -> tuple[list[Seen], dict[str, CometMQError]]:
+    clients = await in_time(console.admin.producers.connections(group, topic))
+    if clients.value is None:
+        assert clients.error is not None
+        return [], {group: clients.error}
+    return [Seen(group, client) for client in clients.value], {}
+
+
+def _joined(told: Mapping[str, Mapping[str, Iterable[SeenProducer]]]) -> list[Seen]:
+    """Join what brokers tell: a client is connected to many, and tells each of itself."""
+    joined: dict[tuple[str, str], Seen] = {}
+    for broker, groups in told.items():
+        for group, members in groups.items():
+            for member in members:
+                seen = joined.setdefault((group, member.client_id), Seen(group, member))
+                seen.brokers.append(broker)
+                seen.last_seen_ms = max(seen.last_seen_ms, member.last_seen_ms)
+    return list(joined.values())

@@ -1,0 +1,271 @@
+"""One topic: its queues, what each broker has of it, and the groups and producers at work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cometmq.admin.broker_reports import Statistics
+from cometmq.admin.group_findings import is_offline
+from cometmq.admin.group_records import GroupConnections, GroupProgress
+from cometmq.admin.topic_records import TopicStats
+from cometmq.console.asking import ask_each, brokers_of, in_time
+from cometmq.console.fields import asked
+from cometmq.console.pages.producers import seen_at
+from cometmq.console.pages.topics import (
+    kind_of,
+    permission_name,
+    route_now,
+    stats_now,
+    system_names,
+)
+from cometmq.console.paging import page_of
+from cometmq.console.recent import Known
+from cometmq.console.rendering import render
+from cometmq.console.routes import Routes, console_of
+from cometmq.errors import RouteNotFoundError
+from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
+from cometmq.model.route import BrokerData, QueueData, TopicRouteData
+from cometmq.model.topic import TopicConfig
+
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
+
+routes: Final = Routes()
+TABS: Final = {
+    "queues": "Queues",
+    "brokers": "Brokers",
+    "groups": "Groups",
+    "producers": "Producers",
+}
+# Groups of a topic are asked for one by one, so fewer of them are on a page.
+GROUP_ROWS: Final = 20
+_COLUMNS: Final[Mapping[str, Callable[[TopicConfig], object]]] = {
+    "Read queues": lambda it: it.read_queue_nums,
+    "Write queues": lambda it: it.write_queue_nums,
+    "Permission": lambda it: it.perm,
+    "Ordered": lambda it: it.order,
+    "Flags": lambda it: it.topic_sys_flag,
+    "Attributes": lambda it: it.attributes,
+}
+_COUNTS_AGE_S: Final = 5.0
+_CONFIG_AGE_S: Final = 10.0
+_GROUPS_AGE_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts the messages that a topic got in the last hour and day, as far as brokers told.
+
+    Brokers count hours by tens of minutes and days by hours, so both are 0 at first.
+    """
+
+    hour: int
+    day: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Is a broker that has the topic: its addresses, what name servers tell of the topic's queues
+    there, and what its master has as the topic's configuration.
+    """
+
+    data: BrokerData
+    queues: QueueData
+    config: Known[TopicConfig] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """Is a group of the topic: how far it is, and its members."""
+
+    progress: Known[GroupProgress]
+    members: Known[GroupConnections]
+
+    @property
+    def online(self) -> int | None:
+        """How many members are connected, None if that is not known."""
+        if self.members.value is not None:
+            return len(self.members.value.clients)
+        error = self.members.error
+        return 0 if error is not None and is_offline(error) else None
+
+
+@routes.page("/topic")
+async def one(request: Request) -> Response:
+    """Show a topic, one tab of it."""
+    console, name = console_of(request), asked(request, "name")
+    tab = request.query_params.get("tab", "")
+    tab = tab if tab in TABS else "queues"
+    route, stats, system = await asyncio.gather(
+        route_now(console, name), stats_now(console, name), system_names(console)
+    )
+    values: dict[str, Any] = {
+        "name": name,
+        "kind": kind_of(name, system),
+        "group": group_of(name),
+        "tab": tab,
+        "tabs": TABS,
+        "route": route,
+        "is_missing": isinstance(route.error, RouteNotFoundError),
+        "stats": stats,
+    }
+    if route.value is not None:
+        counts, shown = await asyncio.gather(
+            _counts(console, name, route.value), _shown(request, tab, name, route.value, stats)
+        )
+        values |= {"counts": counts, **shown}
+    return render(request, "topic.html", values)
+
+
+def group_of(topic: str) -> str | None:
+    """Return the group to which a retry topic or a topic of dead letters belongs."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return None
+
+
+async def configs_of(
+    console: Console, name: str, route: TopicRouteData
+) -> dict[str, Known[TopicConfig]]:
+    """Return a topic's configuration at each master of its route, by address."""
+
+    async def ask(address: str) -> TopicConfig:
+        configs = await console.recent.get(
+            ("topic config", name, address),
+            _CONFIG_AGE_S,
+            lambda: console.admin.topics.config(name, broker=address),
+        )
+        return configs[address]
+
+    masters = [data.master() for data in route.broker_datas]
+    return await ask_each([address for address in masters if address is not None], ask)
+
+
+def differences(configs: Iterable[TopicConfig]) -> list[str]:
+    """Return the columns in which the brokers' configurations of a topic differ."""
+    told = list(configs)
+    return [
+        column
+        for column, value in _COLUMNS.items()
+        if any(value(config) != value(told[0]) for config in told[1:])
+    ]
+
+
+async def _shown(
+    request: Request, tab: str, name: str, route: TopicRouteData, stats: Known[TopicStats]
+) -> dict[str, Any]:
+    """Return what a tab shows."""
+    console = console_of(request)
+    if tab == "brokers":
+        return await _brokers(console, name, route)
+    if tab == "groups":
+        return await _groups(request, name)
+    if tab == "producers":
+        return await _producers(request, route)
+    queues = stats.value.queues if stats.value is not None else ()
+    rows = page_of(request, queues, text=lambda at: at.queue.broker_name, key=lambda at: at.queue)
+    return {"rows": rows}
+
+
+async def _counts(console: Console, name: str, route: TopicRouteData) -> Counts | None:
+    """Count what came, None if no broker tells."""
+
+    async def ask(address: str) -> Statistics | None:
+        told = await console.recent.get(
+            ("topic counts", name, address),
+            _COUNTS_AGE_S,
+            lambda: console.admin.brokers.statistics("TOPIC_PUT_NUMS", name, broker=address),
+        )
+        return told[address]
+
+    masters = [data.master() for data in route.broker_datas]
+    told = await ask_each([address for address in masters if address is not None], ask)
+    if not any(each.is_known for each in told.values()):
+        return None
+    known = [each.value for each in told.values() if each.value is not None]
+    return Counts(sum(at.hour.total for at in known), sum(at.day.total for at in known))
+
+
+async def _brokers(console: Console, name: str, route: TopicRouteData) -> dict[str, Any]:
+    configs, registered = await asyncio.gather(
+        configs_of(console, name, route), in_time(brokers_of(console))
+    )
+    order = None
+    if any(each.value is not None and each.value.order for each in configs.values()):
+        order = await in_time(console.admin.topics.order_config(name))
+    datas = {data.broker_name: data for data in route.broker_datas}
+    holders = [
+        Holder(data, queues, configs.get(data.master() or ""))
+        for queues in sorted(route.queue_datas, key=lambda at: at.broker_name)
+        if (data := datas.get(queues.broker_name)) is not None
+    ]
+    clusters = {data.cluster for data in route.broker_datas}
+    others = {at.broker_name for at in registered.value or () if at.cluster in clusters}
+    known = {holder.data.broker_name: holder.config.value for holder in holders if holder.config}
+    stale = [
+        holder.data.broker_name
+        for holder in holders
+        if (config := known.get(holder.data.broker_name)) is not None
+        and (config.read_queue_nums, config.write_queue_nums, config.perm)
+        != (holder.queues.read_queue_nums, holder.queues.write_queue_nums, holder.queues.perm)
+    ]
+    return {
+        "holders": holders,
+        "differences": differences(config for config in known.values() if config is not None),
+        "stale": stale,
+        "without": sorted(others - datas.keys()),
+        "order": order,
+        "permission_name": permission_name,
+    }
+
+
+async def _groups(request: Request, name: str) -> dict[str, Any]:
+    console = console_of(request)
+    groups = await in_time(
+        console.recent.get(
+            ("groups of", name), _GROUPS_AGE_S, lambda: console.admin.groups.of_topic(name)
+        )
+    )
+    rows = page_of(request, groups.value or (), text=str, key=str, most=GROUP_ROWS)
+
+    async def ask(group: str) -> GroupRow:
+        progress, members = await asyncio.gather(
+            in_time(
+                console.recent.get(
+                    ("progress", group, name),
+                    _GROUPS_AGE_S,
+                    lambda: console.admin.groups.progress(group, name),
+                )
+            ),
+            in_time(
+                console.recent.get(
+                    ("members", group),
+                    _GROUPS_AGE_S,
+                    lambda: console.admin.groups.connections(group),
+                )
+            ),
+        )
+        return GroupRow(progress, members)
+
+    return {"groups": groups, "rows": rows, "found": await ask_each(rows.rows, ask)}
+
+
+async def _producers(request: Request, route: TopicRouteData) -> dict[str, Any]:
+    at = {data.broker_name: data.any_address() for data in route.broker_datas}
+    found, errors = await seen_at(
+        console_of(request), {name: to for name, to in at.items() if to is not None}
+    )
+    rows = page_of(
+        request,
+        found,
+        text=lambda seen: seen.text,
+        key=lambda seen: (seen.group, seen.client.client_id),
+    )
+    return {"rows": rows, "errors": errors}

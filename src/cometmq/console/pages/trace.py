@@ -1,0 +1,76 @@
+"""Trace: what clients noted of a message, as a line of time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cometmq.admin.messages import TraceEvent
+from cometmq.console.recent import Known, known
+from cometmq.console.rendering import render
+from cometmq.console.routes import Routes, console_of
+from cometmq.console.state import Console
+from cometmq.console.timeline import timelines
+from cometmq.errors import IllegalArgumentError
+from cometmq.model.message import MessageExt
+from cometmq.model.names import TRACE_TOPIC, topic_fault
+
+routes: Final = Routes()
+# Of a key that many messages share, the first ones.
+MAX_MESSAGES: Final = 20
+_MAX_ID: Final = 255
+
+
+@routes.page("/trace")
+async def trace(request: Request) -> Response:
+    """Show the trace of the message whose id or key the address has."""
+    console, query = console_of(request), request.query_params
+    wanted = query.get("id", "").strip()
+    trace_topic = query.get("trace_topic", "").strip() or TRACE_TOPIC
+    if len(wanted) > _MAX_ID:
+        raise HTTPException(400, f"the id has {len(wanted)} characters; {_MAX_ID} are allowed")
+    if fault := topic_fault(trace_topic):
+        raise HTTPException(400, fault)
+    values: dict[str, Any] = {
+        "wanted": wanted,
+        "trace_topic": trace_topic,
+        "usual_topic": TRACE_TOPIC,
+        "error": None,
+        "lines": [],
+        "more": 0,
+    }
+    if wanted:
+        events: Known[list[TraceEvent]] = await known(
+            console.admin.messages.trace(wanted, trace_topic=trace_topic)
+        )
+        if isinstance(events.error, IllegalArgumentError):
+            raise HTTPException(400, str(events.error))
+        values["error"] = events.error
+        found = _first_messages(events.value or [])
+        values["lines"] = timelines(found, await _stored(console, found))
+        values["more"] = len({event.msg_id for event in events.value or ()}) - MAX_MESSAGES
+    return render(request, "trace.html", values)
+
+
+def _first_messages(events: Sequence[TraceEvent]) -> list[TraceEvent]:
+    kept = list(dict.fromkeys(event.msg_id for event in events))[:MAX_MESSAGES]
+    return [event for event in events if event.msg_id in kept]
+
+
+async def _stored(
+    console: Console, events: Sequence[TraceEvent]
+) -> dict[str, Sequence[MessageExt]]:
+    """Return the copies of each message that its topic has, as far as the brokers tell."""
+    topics = {event.msg_id: event.topic for event in events if event.topic}
+    found = await asyncio.gather(
+        *(
+            known(console.admin.messages.by_unique_id(topic, msg_id))
+            for msg_id, topic in topics.items()
+        )
+    )
+    return {msg_id: each.value or () for msg_id, each in zip(topics, found, strict=True)}

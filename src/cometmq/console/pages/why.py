@@ -1,0 +1,220 @@
+"""Answers the questions of `cometmq explain`: causes with their evidence, and what to do.
+
+Each question has an address of its own, so that other pages link to it with its values filled in:
+`/why/group?name=…`, `/why/message?id=…&topic=…`, `/why/write?topic=…`, `/why/disk`, `/why/restart`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cometmq.console.recent import Known, known
+from cometmq.console.rendering import render, url
+from cometmq.console.routes import Page, Routes, console_of
+from cometmq.errors import IllegalArgumentError
+
+if TYPE_CHECKING:
+    from cometmq.admin.client import AdminClient
+    from cometmq.admin.explain.records import Evidence, Explanation, Reason
+
+routes: Final = Routes()
+# A reader waits for this page; what is missing then is named on it.
+DEADLINE_S: Final = 10.0
+_AGE_S: Final = 1.0
+_MAX_VALUE: Final = 500
+
+# The values that a form gives; those that are empty are None.
+Values = Mapping[str, str | None]
+Ask = Callable[["AdminClient", Values], Awaitable["Explanation"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Is an input of a question's form. `kind` is that of the HTML element."""
+
+    name: str
+    label: str
+    is_needed: bool = False
+    kind: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Is one of the questions: what it asks in words, its form, and whom it asks."""
+
+    name: str
+    title: str
+    hint: str
+    fields: tuple[Field, ...]
+    ask: Ask
+
+    @property
+    def path(self) -> str:
+        return f"/why/{self.name}"
+
+    @property
+    def needs_nothing(self) -> bool:
+        return not any(field.is_needed for field in self.fields)
+
+
+def _group(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
+    return admin.explain.group(
+        given["name"] or "", given["topic"], cluster=given["cluster"], deadline_s=DEADLINE_S
+    )
+
+
+def _message(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
+    return admin.explain.message(
+        given["id"] or "", given["topic"], group=given["group"], deadline_s=DEADLINE_S
+    )
+
+
+async def _write(admin: AdminClient, given: Values) -> Explanation:
+    return await admin.explain.write(
+        given["topic"] or "",
+        size=_size(given["size"]),
+        cluster=given["cluster"],
+        broker=given["broker"],
+        deadline_s=DEADLINE_S,
+    )
+
+
+def _size(text: str | None) -> int | None:
+    if text is None:
+        return None
+    size = int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else 0
+    if size < 1:
+        raise IllegalArgumentError(f"{text!r:.80} is no size: give a number of bytes, 1 or more")
+    return size
+
+
+def _disk(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
+    return admin.explain.disk(
+        cluster=given["cluster"], broker=given["broker"], deadline_s=DEADLINE_S
+    )
+
+
+def _restart(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
+    return admin.explain.restart(
+        cluster=given["cluster"], broker=given["broker"], deadline_s=DEADLINE_S
+    )
+
+
+_CLUSTER: Final = Field("cluster", "Only this cluster")
+_BROKER: Final = Field("broker", "Only this broker (name or host:port)")
+QUESTIONS: Final = (
+    Question(
+        "group",
+        "Why is this group behind?",
+        "Members, listeners, queues, offsets, filters and permissions.",
+        (
+            Field("name", "Consumer group", is_needed=True),
+            Field("topic", "Only this topic"),
+            _CLUSTER,
+        ),
+        _group,
+    ),
+    Question(
+        "message",
+        "Why was this message not delivered?",
+        "Stored, indexed, filtered, pulled by whom, retried, dead-lettered, deleted.",
+        (
+            Field("id", "Message id", is_needed=True),
+            Field("topic", "Its topic (for a unique id)"),
+            Field("group", "Only this group"),
+        ),
+        _message,
+    ),
+    Question(
+        "write",
+        "Why is this write refused?",
+        "Why brokers refuse messages of a topic, or why producers do not choose them.",
+        (
+            Field("topic", "Topic", is_needed=True),
+            Field("size", "Size of the body in bytes", kind="number"),
+            _CLUSTER,
+            _BROKER,
+        ),
+        _write,
+    ),
+    Question(
+        "disk",
+        "What does each broker delete next?",
+        "Which file of the commit log goes next, when and why.",
+        (_CLUSTER, _BROKER),
+        _disk,
+    ),
+    Question(
+        "restart",
+        "What would a restart cost?",
+        "Log to read, queues to load, clients that wait.",
+        (_CLUSTER, _BROKER),
+        _restart,
+    ),
+)
+
+
+@routes.page("/why")
+async def listing(request: Request) -> Response:
+    """Show the questions with their forms."""
+    return render(request, "why.html", {"questions": QUESTIONS})
+
+
+def _page(question: Question) -> Page:
+    async def answer(request: Request) -> Response:
+        """Ask, if all that the question needs is given, and show the answer below the form."""
+        given = {
+            field.name: request.query_params.get(field.name, "").strip()[:_MAX_VALUE] or None
+            for field in question.fields
+        }
+        is_asked = all(given[field.name] for field in question.fields if field.is_needed)
+        answered: Known[Explanation] | None = None
+        if is_asked:
+            console = console_of(request)
+            answered = await known(
+                console.recent.get(
+                    ("why", question.name, *given.values()),
+                    _AGE_S,
+                    lambda: question.ask(console.admin, given),
+                )
+            )
+        values: dict[str, Any] = {
+            "question": question,
+            "questions": QUESTIONS,
+            "given": given,
+            "answered": answered,
+            "told": _told,
+            "about": _about(given),
+        }
+        return render(request, "why_answer.html", values)
+
+    return answer
+
+
+for _question in QUESTIONS:
+    routes.page(_question.path)(_page(_question))
+
+
+def _told(reason: Reason) -> list[tuple[Evidence, list[Evidence]]]:
+    """Return the evidence of a reason by answer, each with the first of its figures as its source."""
+    told: dict[tuple[str, str, int], list[Evidence]] = {}
+    for evidence in reason.evidence:
+        told.setdefault((evidence.request, evidence.address, evidence.at_ms), []).append(evidence)
+    return [(figures[0], figures) for figures in told.values()]
+
+
+def _about(given: Values) -> list[tuple[str, str, str]]:
+    """Return the pages of what a question is about: what it is, its name, its address."""
+    pages = []
+    if group := given.get("name") or given.get("group"):
+        pages.append(("Consumer group", group, url("/group", name=group)))
+    if topic := given.get("topic"):
+        pages.append(("Topic", topic, url("/topic", name=topic)))
+    if message := given.get("id"):
+        pages.append(("Message", message, url("/message", id=message, topic=topic)))
+    return pages

@@ -1,0 +1,151 @@
+"""Keeps the schemas by which operators have bodies decoded: Avro's in JSON, and `.proto` files.
+
+They lie in `schemas.json` beside the audit log. A process of its own reads schemas and decodes bodies,
+with bounds on its time and memory: both come from others, and a body of few bytes can declare lists
+without an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess  # only this program, with fixed arguments
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
+from cometmq.runtime.durable import PRIVATE_FILE, make_directories, write_atomically
+
+MAX_SCHEMAS: Final = 200
+MAX_SCHEMA: Final = 256 * 1024
+MAX_NAME: Final = 100
+KINDS: Final = ("avro", "protobuf")
+_DECODED_AT_ONCE: Final = 2
+# The process ends itself earlier, by its limit on processor time.
+_DEADLINE_S: Final = 20.0
+
+
+class UndecodableError(CometMQError):
+    """A schema is wrong, or a body does not follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Is a schema with a name. It is proposed for messages of `topic`, if that is not empty.
+
+    `message` is the type in a `.proto` file, and `compiled` its descriptors in Base64.
+    """
+
+    name: str
+    kind: str
+    text: str
+    topic: str = ""
+    message: str = ""
+    compiled: str = ""
+
+
+class Schemas:
+    """Holds the schemas by name. For the loop's thread only."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / "schemas.json"
+        self._schemas: dict[str, Schema] = {}
+        self._turns = asyncio.Semaphore(_DECODED_AT_ONCE)
+
+    async def open(self) -> None:
+        """Read the file. Raises OSError, or ConfigError that names the fault."""
+        self._schemas = await asyncio.to_thread(self._read)
+
+    def all(self) -> list[Schema]:
+        """Return the schemas in the order of their names."""
+        return sorted(self._schemas.values(), key=lambda schema: schema.name)
+
+    def get(self, name: str) -> Schema | None:
+        return self._schemas.get(name)
+
+    def of_topic(self, topic: str) -> Schema | None:
+        """Return the schema that is proposed for a topic."""
+        return next((schema for schema in self.all() if schema.topic == topic), None)
+
+    async def put(self, schema: Schema) -> Schema:
+        """Check a schema and keep it under its name. Raises UndecodableError, IllegalArgumentError."""
+        if not schema.name or len(schema.name) > MAX_NAME or schema.name != schema.name.strip():
+            raise IllegalArgumentError(f"give the schema a name of 1 to {MAX_NAME} characters")
+        if schema.kind not in KINDS:
+            raise IllegalArgumentError(
+                f"{schema.kind!r:.80} is no kind of schema: avro or protobuf"
+            )
+        if len(schema.text) > MAX_SCHEMA:
+            raise IllegalArgumentError(
+                f"the schema has {len(schema.text)} characters; {MAX_SCHEMA} are allowed"
+            )
+        if schema.name not in self._schemas and len(self._schemas) >= MAX_SCHEMAS:
+            raise IllegalArgumentError(f"{MAX_SCHEMAS} schemas are kept already; delete one first")
+        answer = await self._run({"do": "check", **asdict(schema)}, b"")
+        checked = Schema(
+            schema.name,
+            schema.kind,
+            schema.text,
+            schema.topic,
+            str(answer.get("message", schema.message)),
+            str(answer.get("compiled", "")),
+        )
+        await self._write({**self._schemas, schema.name: checked})
+        return checked
+
+    async def delete(self, name: str) -> None:
+        """Forget a schema. Raises IllegalArgumentError if there is none of this name."""
+        if name not in self._schemas:
+            raise IllegalArgumentError(f"there is no schema {name!r:.80}")
+        await self._write({key: each for key, each in self._schemas.items() if key != name})
+
+    async def decode(self, schema: Schema, body: bytes) -> tuple[str, str]:
+        """Return what a body holds, as JSON, and a note if there is one. Raises UndecodableError."""
+        answer = await self._run({"do": "decode", **asdict(schema)}, body)
+        return str(answer["text"]), str(answer.get("note", ""))
+
+    async def _run(self, order: Mapping[str, Any], body: bytes) -> dict[str, Any]:
+        async with self._turns:
+            answer = await asyncio.to_thread(_in_process, order, body)
+        if "error" in answer:
+            raise UndecodableError(str(answer["error"]))
+        return answer
+
+    async def _write(self, schemas: dict[str, Schema]) -> None:
+        await asyncio.to_thread(self._replace, list(schemas.values()))
+        self._schemas = schemas
+
+    def _replace(self, schemas: list[Schema]) -> None:
+        make_directories(self.path.parent)
+        data = json.dumps([asdict(each) for each in schemas], indent=1).encode()
+        write_atomically(self.path, data, PRIVATE_FILE)
+
+    def _read(self) -> dict[str, Schema]:
+        if not self.path.exists():
+            return {}
+        try:
+            return {each["name"]: Schema(**each) for each in json.loads(self.path.read_bytes())}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigError(
+                f"{self.path} does not hold schemas: {error}; move it away"
+            ) from error
+
+
+def _in_process(order: Mapping[str, Any], body: bytes) -> dict[str, Any]:
+    sent = json.dumps({**order, "body": base64.b64encode(body).decode()}).encode()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "cometmq.console.decoding"],
+            input=sent,
+            capture_output=True,
+            timeout=_DEADLINE_S,
+            check=False,
+        )
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return {"error": "decoding it takes too much time or memory; look at its bytes"}
+    return answer

@@ -1,0 +1,167 @@
+"""Dead letters: found, chosen, tried dry, sent again, exported."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.console.actors import Actors
+from tests.console.running import Visitor
+
+from cometmq import AdminClient, Message
+from cometmq.testing import Cluster
+
+
+@pytest.fixture(scope="module")
+def actors(cluster: Cluster) -> Iterator[Actors]:
+    with Actors(cluster.namesrv) as made:
+        yield made
+
+
+def offset_ids(admin: AdminClient, group: str) -> dict[bytes, str]:
+    return {letter.body: letter.offset_msg_id for letter in admin.messages.dead_letters(group)}
+
+
+def test_groups_with_letters_are_listed(actors: Actors, reader: Visitor) -> None:
+    actors.bury("letters-listed", "letters-listed-topic", [b"1", b"2"])
+    page = reader.get("/letters", q="letters-listed")
+    assert re.search(r"letters-listed\s*</a>.*?>2<", page.html, re.DOTALL)
+    assert "No group with such a name" in reader.get("/letters", q="nobody-of-this-name").text
+
+
+def test_letters_of_a_group_are_shown_and_found_by_key(actors: Actors, reader: Visitor) -> None:
+    actors.bury("letters-shown", "letters-shown-topic", [b"the first", b"\xff\x00"])
+    page = reader.get("/letters", group="letters-shown")
+    assert "the first" in page.text
+    assert "letters-shown-topic" in page.text
+    assert "no text" in page.text
+    assert "/letters/redrive" not in page.html or "Send the chosen" not in page.text
+    found = reader.get("/letters", group="letters-shown", key="letter-1").text
+    assert "letter-1" in found
+    assert "the first" not in found
+    assert (
+        "No dead letter fits"
+        in reader.get("/letters", group="letters-shown", end="2001-01-01").text
+    )
+
+
+def test_chosen_letters_go_back_after_a_dry_run(
+    actors: Actors, admin: AdminClient, operator: Visitor
+) -> None:
+    actors.bury("letters-back", "letters-back-topic", [b"stays", b"goes", b"goes, too"])
+    ids = offset_ids(admin, "letters-back")
+    chosen = [ids[b"goes"], ids[b"goes, too"]]
+    asked = operator.post("/letters/redrive", group="letters-back", which="chosen", id=chosen)
+    assert asked.status == 200
+    assert "2 dead letters would be sent again" in asked.text
+    assert "2 to topic letters-back-topic" in asked.text
+    redrive = re.search(r'name="redrive" value="([^"]+)"', asked.html)
+    assert redrive is not None
+    before = admin.topics.stats("letters-back-topic")
+    assert sum(queue.max_offset for queue in before.queues) == 3, "a dry run sends nothing"
+    fields = {
+        "group": "letters-back",
+        "which": "chosen",
+        # So browsers send a hidden field of several lines.
+        "id": "\r\n".join(chosen),
+        "redrive": redrive[1],
+        "confirm": "letters-back",
+        "why": "mended",
+    }
+    done = operator.act("/letters/redrive", **fields)
+    assert "2 sent again, 0 not" in done.text
+    assert done.text.count("sent to letters-back-topic, broker-a queue") == 2
+    again = operator.act("/letters/redrive", **fields)
+    assert "2 sent again" in again.text, "the same redrive tells the same"
+    after = admin.topics.stats("letters-back-topic")
+    assert sum(queue.max_offset for queue in after.queues) == 5, "no letter was sent twice"
+    log = (operator.served.root / "audit.jsonl").read_text().splitlines()
+    ours = [json.loads(line) for line in log if "letters-back" in line]
+    assert [entry["outcome"] for entry in ours] == ["begun", "done"] * 2
+    assert ours[0]["details"]["ids"] == chosen
+    assert ours[0]["why"] == "mended"
+
+
+def test_all_that_a_search_finds_goes_to_the_group_alone(
+    actors: Actors, admin: AdminClient, operator: Visitor
+) -> None:
+    actors.bury("letters-alone", "letters-alone-topic", [b"a", b"b"])
+    fields = {"group": "letters-alone", "which": "all", "key": "letter-1", "only_group": "1"}
+    asked = operator.post("/letters/redrive", **fields)
+    assert "1 dead letters would be sent again" in asked.text
+    assert "Only group letters-alone gets them" in asked.text
+    done = operator.act("/letters/redrive", **fields, confirm="letters-alone")
+    assert "1 sent again, 0 not" in done.text
+    member = actors.member("letters-alone", "letters-alone-topic")
+    assert {message.body for message in member.wait_for(1)} == {b"b"}
+
+
+def test_letters_of_a_topic_that_is_gone_stay(
+    actors: Actors, admin: AdminClient, operator: Visitor
+) -> None:
+    actors.bury("letters-gone", "letters-gone-topic", [b"x"])
+    admin.topics.delete("letters-gone-topic")
+    fields = {"group": "letters-gone", "which": "all"}
+    asked = operator.post("/letters/redrive", **fields)
+    assert "topic letters-gone-topic is no longer there" in asked.text
+    done = operator.act("/letters/redrive", **fields, confirm="letters-gone")
+    assert "0 sent again, 1 not" in done.text
+    assert "not sent: " in done.text
+
+
+def test_what_cannot_be_chosen(actors: Actors, operator: Visitor, reader: Visitor) -> None:
+    actors.bury("letters-wrong", "letters-wrong-topic", [b"x"])
+    none = operator.post("/letters/redrive", group="letters-wrong", which="chosen")
+    assert (none.status, "No letter is chosen" in none.text) == (400, True)
+    # An id names an address: of strangers nobody asks.
+    stranger = operator.post(
+        "/letters/redrive", group="letters-wrong", which="chosen", id="C0A8010100002A9F" + "0" * 16
+    )
+    assert (stranger.status, "there any more" in stranger.text) == (409, True)
+    assert operator.get("/letters", group="no group!").status == 400
+    assert operator.get("/letters", group="letters-wrong", begin="yesterday?").status == 400
+    assert reader.post("/letters/redrive", group="letters-wrong", which="all").status == 403
+    assert "Not known" in operator.get("/letters", group="never-had-one").text
+
+
+def test_letters_are_exported_with_their_exact_bodies(actors: Actors, reader: Visitor) -> None:
+    bodies = [b"plain", b"\xff\xfe\x00", "grün <b>".encode()]
+    actors.bury("letters-exported", "letters-exported-topic", bodies)
+    answer = reader.get("/letters/export", group="letters-exported")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment")
+    lines = [json.loads(line) for line in answer.body.decode().splitlines()]
+    got = {base64.b64decode(line["bodyBase64"]): line.get("text") for line in lines}
+    assert got == dict(zip(bodies, ["plain", None, "grün <b>"], strict=True))
+    assert {line["originTopic"] for line in lines} == {"letters-exported-topic"}
+    one = reader.get("/letters/export", group="letters-exported", key="letter-1").body
+    assert len(one.splitlines()) == 1
+    assert reader.get("/letters/export", group="never-had-one").status == 502
+
+
+def test_more_letters_than_a_page_has_are_reached(
+    actors: Actors, admin: AdminClient, reader: Visitor
+) -> None:
+    actors.bury("letters-many", "letters-many-topic", [b"%d" % number for number in range(60)])
+    first = reader.get("/letters", group="letters-many")
+    older = re.search(r'href="([^"]+)" rel="next"', first.html)
+    assert older is not None
+    second = reader.get(older[1].replace("&amp;", "&"))
+    ids = [re.findall(r'id="letter-(\w+)"', page.html) for page in (first, second)]
+    assert [len(of_page) for of_page in ids] == [50, 10]
+    assert {*ids[0], *ids[1]} == {*offset_ids(admin, "letters-many").values()}
+
+
+def test_a_hostile_letter_is_shown_as_text(actors: Actors, reader: Visitor) -> None:
+    hostile = "<script>alert(1)</script>"
+    producer = actors.producer("letters-hostile-sender")
+    producer.send(
+        Message("%DLQ%letters-hostile", hostile.encode(), keys=["<img/src=x>"], tags="<b>")
+    )
+    page = reader.get("/letters", group="letters-hostile")
+    assert hostile in page.text
+    assert hostile not in page.html
+    assert "<img/src" not in page.html

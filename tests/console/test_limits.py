@@ -1,0 +1,270 @@
+"""What the worst client can do: large and slow requests, many connections, streams and sessions."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from tests.console.running import Served, Visitor, running_console
+from tests.waits import eventually
+
+from cometmq import AdminClient
+from cometmq.console import connections, guard
+from cometmq.console.audit import AuditLog
+from cometmq.console.connections import Connection
+from cometmq.testing import Cluster
+
+SOON_S = 20.0
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.fixture
+def strict(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A console that waits less long."""
+    monkeypatch.setattr(Connection, "check_s", 0.1)
+    monkeypatch.setattr(Connection, "request_s", 0.3)
+    with running_console(cluster.namesrv, tmp_path) as served:
+        yield served
+
+
+def connected(served: Served, *, receives: int | None = None) -> socket.socket:
+    sock = socket.socket()
+    if receives is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+    sock.settimeout(SOON_S)
+    sock.connect(("127.0.0.1", served.port))
+    return sock
+
+
+def rest_of(sock: socket.socket) -> bytes:
+    """Return what comes until the console ends the connection; a time-out fails the test."""
+    got = b""
+    try:
+        while piece := sock.recv(65536):
+            got += piece
+    except ConnectionResetError:
+        pass
+    return got
+
+
+# Forms and headers
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "says"),
+    [
+        ("a=" + "x" * (1 << 20), None, 413, "larger than 1048576 bytes"),
+        ("&".join(f"f{number}=1" for number in range(2001)), None, 400, "cannot be read"),
+        ("a=%ff", None, 400, "cannot be read"),
+        (b"a=\xff", None, 400, "cannot be read"),
+        ("{}", "application/json", 415, "must be a form"),
+        ("a", "multipart/form-data; boundary=x", 415, "must be a form"),
+        ("a", "", 415, "must be a form"),
+    ],
+)
+def test_a_form_has_limits(
+    operator: Visitor, body: str | bytes, kind: str | None, status: int, says: str
+) -> None:
+    answer = operator.send_body("/topics/delete", body, FORM if kind is None else kind)
+    assert answer.status == status
+    assert says in answer.text
+
+
+def test_a_login_is_short(served: Served) -> None:
+    answer = Visitor(served, None).log_in("operator", "x" * 20_000)
+    assert answer.status == 413
+
+
+def test_values_of_one_field_are_joined_in_a_time_that_their_length_deserves(
+    operator: Visitor,
+) -> None:
+    answer = operator.post("/topics/delete", name=["x" * 500] * 1900, confirm="no")
+    assert answer.status == 422
+
+
+def test_a_long_address_is_refused(operator: Visitor) -> None:
+    answer = operator.get("/topics", q="x" * 9000)
+    assert answer.status == 414
+
+
+def test_long_headers_are_refused(served: Served) -> None:
+    with connected(served) as sock:
+        sock.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 100_000)
+        assert b" 400 " in rest_of(sock).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\0\0\0\0\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: x\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_no_http_is_refused_and_not_logged(
+    served: Served, sent: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with connected(served) as sock:
+        sock.sendall(sent + b"\r\n\r\n")
+        assert b" 400 " in rest_of(sock).splitlines()[0]
+    assert capfd.readouterr().err == ""
+
+
+# Slow clients
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"GET /login HTTP/1.1\r\nHost: local",
+        b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nContent-Type: "
+        + FORM.encode()
+        + b"\r\n\r\nname=",
+        # It is refused before its body has come.
+        b"POST /topics/delete HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
+    ],
+)
+def test_a_request_that_does_not_come_whole_is_given_up(strict: Served, begun: bytes) -> None:
+    with connected(strict) as sock:
+        sock.sendall(begun)
+        rest_of(sock)
+
+
+def test_a_request_that_trickles_is_given_up(strict: Served) -> None:
+    with connected(strict) as sock:
+        sock.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\n")
+        sock.settimeout(0.05)
+        for _ in range(400):
+            try:
+                sock.sendall(b"X: y\r\n")
+                if sock.recv(1) == b"":
+                    return
+            except TimeoutError:
+                continue
+            except (ConnectionResetError, BrokenPipeError):
+                return
+        pytest.fail("the console still waits")
+
+
+def test_a_client_that_does_not_read_is_given_up(strict: Served) -> None:
+    visitor = Visitor(strict)
+    cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+    request = f"GET /why HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n".encode()
+    with connected(strict, receives=1024) as sock:
+        sock.setblocking(False)
+        # It asks until the console takes no more, and reads nothing.
+        sent = 0
+
+        def is_given_up() -> bool:
+            nonlocal sent
+            try:
+                with suppress(BlockingIOError):
+                    sent += sock.send(request * 20)
+            except (ConnectionResetError, BrokenPipeError):
+                return True
+            return False
+
+        eventually(is_given_up)
+    assert visitor.get("/why").status == 200
+
+
+def test_the_console_answers_while_slow_clients_wait(strict: Served) -> None:
+    with ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(connected(strict)).sendall(b"GET / HT")
+        assert Visitor(strict).get("/").status == 200
+
+
+# Floods
+
+
+def test_an_address_has_so_many_connections(
+    strict: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_OF_ADDRESS", 3)
+    monkeypatch.setattr(Connection, "request_s", 60.0)
+    with ExitStack() as stack:
+        first = [stack.enter_context(connected(strict)) for _ in range(3)]
+        eventually(lambda: _is_refused(strict))
+        first[0].close()
+        eventually(lambda: not _is_refused(strict))
+
+
+def _is_refused(served: Served) -> bool:
+    with connected(served) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        got = rest_of(sock)
+    return b" 200 " not in got
+
+
+def test_an_account_has_so_many_live_pages(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MAX_STREAMS_OF_ACCOUNT", 2)
+    reader, operator = Visitor(served, "reader"), Visitor(served)
+    with ExitStack() as stack:
+        live = [stack.enter_context(_stream(served, reader)) for _ in range(2)]
+        assert all(b" 200 " in sock.recv(4096) for sock in live)
+        refused = reader.get("/events")
+        assert refused.status == 429
+        assert "2 pages are live for the account reader" in refused.text
+        assert reader.get("/").status == 200
+        other = stack.enter_context(_stream(served, operator))
+        assert b" 200 " in other.recv(4096)
+        for sock in live:
+            sock.close()
+
+        def is_free() -> bool:
+            with _stream(served, reader) as sock:
+                return b" 200 " in sock.recv(4096)
+
+        eventually(is_free)
+
+
+def _stream(served: Served, visitor: Visitor) -> socket.socket:
+    cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+    sock = connected(served)
+    sock.sendall(f"GET /events HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n".encode())
+    return sock
+
+
+# The audit log
+
+
+def test_an_action_that_cannot_be_written_down_is_not_done(
+    admin: AdminClient, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk stops who would change something, and nobody who looks."""
+    admin.topics.create("stays-without-log")
+    operator = Visitor(served)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(AuditLog, "_append", full)
+    name = "stays-without-log"
+    answer = operator.post("/topics/delete", name=name, confirm=name)
+    assert answer.status == 503
+    assert "nothing was done" in answer.text
+    assert name in admin.topics.names()
+    assert Visitor(served, "reader").get("/").status == 200
+
+
+def test_a_reader_cannot_push_others_out_of_the_log(served: Served) -> None:
+    """Each line is written to the disk, and only so many are kept."""
+    reader = Visitor(served, "reader")
+    token = reader.token()
+    for _ in range(20):
+        fields = {"csrf": token, "name": "x"}
+        assert reader.send("POST", "/topics/delete", fields).status == 403
+    lines = [json.loads(line) for line in (served.root / "audit.jsonl").read_text().splitlines()]
+    refused = [
+        line for line in lines if line["what"] == "/topics/delete" and line["role"] == "reader"
+    ]
+    assert len(refused) == 1

@@ -1,0 +1,134 @@
+"""Reports of pipelines: listed, opened, and nothing outside their directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.console.running import Served, Visitor, running_console
+
+from cometmq.console.report_files import MAX_REPORT_BYTES, list_reports, read_page, read_report
+from cometmq.testing import Cluster
+
+
+def write(root: Path, name: str, **values: Any) -> None:
+    report = {
+        "pipeline": name.rpartition("/")[2],
+        "started": "2026-11-23T10:00:00Z",
+        "ended": "2026-11-23T10:02:05Z",
+        "holds": True,
+        "summary": f"{name} is done",
+        **values,
+    }
+    path = root / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report))
+
+
+@pytest.fixture(scope="module")
+def reporting(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("reported")
+    reports = root / "reports"
+    write(
+        reports, "archive", messages=12345, path="/data/archive", gaps=[{"topic": "t", "lost": 3}]
+    )
+    (reports / "archive.html").write_text("<script>alert(1)</script><p>figures</p>")
+    write(reports, "nightly/audit", holds=False, summary="<b>3 messages</b> are missing")
+    (reports / "notes.json").write_text('["no report"]')
+    (reports / "broken.json").write_text("{")
+    write(root, "secret")
+    (root / "secret.html").write_text("secret")
+    (reports / "link.json").symlink_to(root / "secret.json")
+    (reports / "link.html").symlink_to(root / "secret.html")
+    with running_console(cluster.namesrv, root / "console", reports=reports) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def visitor(reporting: Served) -> Visitor:
+    return Visitor(reporting, "reader")
+
+
+def test_reports_are_listed_with_their_outcome(visitor: Visitor) -> None:
+    page = visitor.get("/reports")
+    assert "all is well archive" in page.text
+    assert "look at it nightly/audit" in page.text
+    assert "<b>3 messages</b>" in page.text
+    assert "<b>3" not in page.html
+    assert "2 min 5 s" in page.text
+    for other in ("notes", "broken", "secret", "link"):
+        assert other not in page.text
+    assert "No report fits" in visitor.get("/reports", q="nothing").text
+
+
+def test_a_report_is_opened(visitor: Visitor) -> None:
+    page = visitor.get("/reports", name="archive")
+    assert "archive is done" in page.text
+    assert "messages 12,345" in page.text
+    assert "topic lost t 3" in page.text
+    assert "Its page, with figures" in page.text
+    assert "Its page" not in visitor.get("/reports", name="nightly/audit").text
+
+
+def test_the_page_of_a_report_is_in_a_sandbox(visitor: Visitor) -> None:
+    answer = visitor.get("/reports/page", name="archive")
+    assert answer.html == "<script>alert(1)</script><p>figures</p>"
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("sandbox; default-src 'none'")
+    assert "script-src" not in policy
+    assert "allow-" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret", "nightly/../../secret", "/etc/passwd", "link", "", "nightly", "a\0b", "%2e%2e/secret",
+        "x" * 5000, "..", "archive.json/../archive/../../secret",
+    ],
+)  # fmt: skip
+def test_nothing_outside_the_directory_is_read(visitor: Visitor, name: str) -> None:
+    if name:
+        assert visitor.get("/reports", name=name).status == 404
+    answer = visitor.get("/reports/page", name=name)
+    assert (answer.status, b"secret" in answer.body and "secret" not in name) == (404, False)
+
+
+def test_a_console_without_reports_says_how_to_get_them(reader: Visitor) -> None:
+    assert "--reports DIR" in reader.get("/reports").text
+    assert reader.get("/reports/page", name="archive").status == 404
+
+
+def test_files_that_are_no_reports(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "large.json").write_bytes(b" " * (MAX_REPORT_BYTES + 1))
+    os.mkfifo(tmp_path / "pipe.json")
+    write(tmp_path, "one/two/three/kept")
+    write(tmp_path, "one/two/three/four/left-out")
+    found, is_all = list_reports(tmp_path)
+    assert is_all
+    assert {report.name: bool(report.fault) for report in found} == {
+        "one/two/three/kept": False,
+        "large": True,
+    }
+    assert read_report(tmp_path, "pipe") is None
+    with pytest.raises(ValueError, match="nested"):
+        read_report(tmp_path, "deep")
+    with pytest.raises(ValueError, match="larger"):
+        read_report(tmp_path, "large")
+    assert read_page(tmp_path, "one/two/three/kept") is None
+
+
+def test_numbers_that_are_none_do_not_break_a_report(visitor: Visitor, reporting: Served) -> None:
+    reports = reporting.root.parent / "reports"
+    text = '{"pipeline": "p", "holds": true, "summary": "odd", "a": NaN, "b": 1e999, "c": [{"d": Infinity}]}'
+    (reports / "odd.json").write_text(text)
+    try:
+        page = visitor.get("/reports", name="odd")
+        assert (page.status, "odd" in page.text) == (200, True)
+    finally:
+        (reports / "odd.json").unlink()
