@@ -184,8 +184,8 @@ def _lag_first(at: QueueProgress) -> tuple[int, MessageQueue]:
     return -at.lag, at.queue
 
 
-def _by_queue(at: QueueProgress) -> MessageQueue:
-    return at.queue
+def _by_queue(at: QueueProgress) -> tuple[bool, MessageQueue]:
+    return is_retry_topic(at.queue.topic), at.queue
 
 
 async def _members(
