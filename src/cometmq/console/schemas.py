@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.runtime.durable import PRIVATE_FILE, make_directories, write_atomically
 
 MAX_SCHEMAS: Final = 200
@@ -61,7 +61,7 @@ class Schemas:
         self._waiting = 0
 
     async def open(self) -> None:
-        """Read the file. Raises OSError, or ConfigError that names the fault."""
+        """Read the file. Raises OSError, for one that holds something else, too."""
         self._schemas = await asyncio.to_thread(self._read)
 
     def close(self) -> None:
