@@ -24,11 +24,17 @@ function isChanged() {
   });
 }
 
-function refresh() {
+async function refresh() {
   if (!part() || busy()) return;
-  htmx.ajax("GET", location.href, {
+  const before = part().contains(document.activeElement) ? document.activeElement : null;
+  await htmx.ajax("GET", location.href, {
     target: "#live", select: "#live", swap: "outerMorph", headers: { "X-Refresh": "1" },
   });
+  // Who had the focus on a row that was drawn anew finds it where it was.
+  if (before && !before.isConnected && document.activeElement === document.body) {
+    const same = (one) => one.outerHTML === before.outerHTML;
+    [...part()?.querySelectorAll(before.tagName) ?? []].find(same)?.focus({ preventScroll: true });
+  }
 }
 
 let showLive = () => {};
@@ -78,8 +84,8 @@ function precise(when) {
 function localTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const when = new Date(element.dateTime);
-    const text = element.closest(".precise") ? precise(when)
-      : when.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
+    // The Swedish form is that of ISO 8601: short, the same in all languages, and it sorts.
+    const text = element.closest(".precise") ? precise(when) : when.toLocaleString("sv-SE");
     // Only if it differs: a change would call this again.
     if (element.textContent !== text) element.textContent = text;
   }
@@ -158,8 +164,7 @@ function tails() {
 // Charts.
 function timeLabels(u, splits) {
   const short = u.scales.x.max - u.scales.x.min < 600;
-  const form = { hour: "2-digit", minute: "2-digit", ...(short ? { second: "2-digit" } : {}) };
-  return splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString(document.documentElement.lang, form));
+  return splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString("sv-SE").slice(0, short ? 8 : 5));
 }
 
 function shortNumber(value) {
@@ -189,7 +194,10 @@ function draw(figure, plot, points) {
   plot.chart = new uPlot({
     ...size(), cursor: { y: false },
     axes: [{ ...axis, values: timeLabels, space: 80 }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
-    scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] } },
+    scales: {
+      x: { range: (u, first, last) => first === last ? [first - 60, last + 60] : [first, last] },
+      y: { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] },
+    },
     series: [
       { label: figure.dataset.time ?? "", value: (u, seconds) => seconds == null ? "" : timeLabels(u, [seconds])[0] },
       ...names.map((label, index) => ({ label, stroke: colour(`--series-${(index % 4) + 1}`), width: 2, points: { show: points[0].length < 2 } })),
