@@ -42,6 +42,7 @@ PAGE_LETTERS: Final = 50
 _LISTED_BODY_BYTES: Final = 200
 _STATS_AGE_S: Final = 3.0
 _SHOWN_OUTCOMES: Final = 200
+_SHOWN_LETTERS: Final = 20
 _FIND_S: Final = 10.0
 _END_MS: Final = 2**63 - 1
 
@@ -291,7 +292,7 @@ async def _dry_run(
     else:
         said = [
             _(
-                "More than %(count)s dead letters would be sent again. The first ones:",
+                "More than %(count)s dead letters would be sent again. Of the first ones:",
                 count=len(found),
             )
         ]
@@ -304,6 +305,10 @@ async def _dry_run(
             )
         else:
             said.append(_("%(count)s to topic %(topic)s.", count=count, topic=topic))
+    named = [" ".join((letter.msg_id, *letter.keys)) for letter in found[:_SHOWN_LETTERS]]
+    said.append(_("These are: %(letters)s", letters="; ".join(named)))
+    if len(found) > _SHOWN_LETTERS:
+        said.append(_("and %(count)s more.", count=len(found) - _SHOWN_LETTERS))
     if only_group:
         said.append(_("Only group %(group)s gets them.", group=choice.group))
     else:
