@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import random
+import signal
 import struct
 import sys
 import tempfile
@@ -262,15 +263,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     port = parser.parse_args().port
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
     with tempfile.TemporaryDirectory() as root, demo(Path(root), port=port) as shown:
         print(f"console {shown.served.url}, name server {shown.cluster.namesrv}")  # noqa: T201
         for name, password in shown.served.passwords.items():
             print(f"  {name:<9} {password}")  # noqa: T201 - a script's
         print(*(f"  {what}: {msg_id}" for what, msg_id in shown.ids.items()), sep="\n", flush=True)  # noqa: T201
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            return
+        ended.wait()
 
 
 if __name__ == "__main__":

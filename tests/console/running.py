@@ -42,7 +42,9 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def running_console(namesrv: str, root: Path, **options: Any) -> Iterator[Served]:
+def running_console(
+    namesrv: str, root: Path, *, timeout_ms: int = 5000, **options: Any
+) -> Iterator[Served]:
     """Run a console for the cluster of these name servers, on a loop of its own.
 
     `options` are those of ConsoleConfig; without a `port` it is a free one.
@@ -52,7 +54,9 @@ def running_console(namesrv: str, root: Path, **options: Any) -> Iterator[Served
     thread = LoopThread("console")
     thread.start()
     try:
-        config = ConsoleConfig(admin=AdminClient(namesrv), root=root, **options)
+        config = ConsoleConfig(
+            admin=AdminClient(namesrv, timeout_ms=timeout_ms), root=root, **options
+        )
         server = ConsoleServer(config)
         thread.call(server.start())
         try:

@@ -86,7 +86,8 @@ def is_text(body: bytes) -> bool:
         text = head[: error.start].decode()
         if len(text) == 0:
             return False
-    controls = sum(text.count(chr(code)) for code in _CONTROLS if chr(code) != "\r")
+    # Terminals' colours are text, too.
+    controls = sum(text.count(chr(code)) for code in _CONTROLS if chr(code) not in "\r\x1b")
     return controls * 100 <= len(text)
 
 

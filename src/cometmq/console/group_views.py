@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cometmq.admin.group_findings import is_offline, is_unknown_group
@@ -100,7 +101,7 @@ def lag_of(progress: GroupProgress, topic: str | None = None) -> int:
 
 
 async def all_configs(
-    console: Console,
+    console: Console, *, age_s: float = LIST_AGE_S
 ) -> Known[dict[str, dict[str, SubscriptionGroupConfig]]]:
     """Return the groups of every broker that answers, by address and name."""
 
@@ -118,13 +119,15 @@ async def all_configs(
         error = next((part.error for part in asked if part.error is not None), None)
         return Known(tables or (None if error else {}), error)
 
-    return await console.recent.get("groups", LIST_AGE_S, ask)
+    return await console.recent.get("group configs", age_s, ask)
 
 
-async def configs_of(console: Console, group: str) -> Known[GroupConfigs]:
+async def configs_of(
+    console: Console, group: str, *, age_s: float = LIST_AGE_S
+) -> Known[GroupConfigs]:
     """Return the configuration of one group at the brokers that answer."""
     tables, brokers = await asyncio.gather(
-        all_configs(console),
+        all_configs(console, age_s=age_s),
         known(
             console.recent.get(
                 "masters", LIST_AGE_S, lambda: console.admin.brokers.addresses(slaves=False)
@@ -203,10 +206,7 @@ async def times_of(
 
     names = list(topics)
     answers = await asyncio.gather(
-        *(
-            console.recent.get(("times", group, topic), 2.0, lambda topic=topic: ask(topic))
-            for topic in names
-        )
+        *(console.recent.get(("times", group, topic), 2.0, partial(ask, topic)) for topic in names)
     )
     return dict(zip(names, answers, strict=True))
 

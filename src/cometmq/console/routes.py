@@ -202,7 +202,7 @@ async def _act(request: Request, handler: Handler) -> Response:
         note = Note(text, failed=True)
     session.note(note)
     console.recent.forget()
-    return RedirectResponse((action.again if note.failed else None) or action.back, 303)
+    return RedirectResponse((action.again or action.back) if note.failed else action.back, 303)
 
 
 async def _performed(action: Action, write: Callable[..., Awaitable[None]]) -> Note:

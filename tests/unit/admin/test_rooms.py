@@ -24,6 +24,7 @@ CONTRACTS = [
     ROOT / "tests" / "integration" / name
     for name in (
         "test_admin_client.py",
+        "test_message_pages.py",
         "test_messages_admin.py",
         "test_explain_groups.py",
         "test_explain_brokers.py",

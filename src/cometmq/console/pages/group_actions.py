@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,7 +14,7 @@ from cometmq.admin.group_records import GroupFields
 from cometmq.console import group_views as views
 from cometmq.console.pages.groups import FORM_FIELDS, shown
 from cometmq.console.recent import known
-from cometmq.console.rendering import language_of, number, translated, url
+from cometmq.console.rendering import number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
@@ -59,7 +58,7 @@ async def create(request: Request, form: Form) -> Action:
 async def change(request: Request, form: Form) -> Action:
     """Change settings of a group at all of its brokers."""
     console, name = console_of(request), checked_group(form)
-    configs = await _need(console, name)
+    configs = await need_group(console, name)
     fields = _changed(form, configs)
 
     async def perform() -> Outcome:
@@ -87,15 +86,15 @@ async def change(request: Request, form: Form) -> Action:
 async def pause(request: Request, form: Form) -> Action:
     """Have no broker give a group messages any more (consumeEnable=false)."""
     console, name = console_of(request), checked_group(form)
-    configs = await _need(console, name)
+    configs = await need_group(console, name)
     state = await views.state_of(console, name)
-    say = _speech(request)
+    _ = words(request)
     preview = [
-        say(
+        _(
             "All brokers stop giving messages to the %(count)s members of this group that are online.",
-            {"count": number(_online(state))},
+            count=number(_online(state)),
         ),
-        say("Messages wait until you resume the group; none is lost before its retention ends."),
+        _("Messages wait until you resume the group; none is lost before its retention ends."),
     ]
 
     async def perform() -> Outcome:
@@ -115,7 +114,7 @@ async def pause(request: Request, form: Form) -> Action:
 async def resume(request: Request, form: Form) -> Action:
     """Have all brokers give a group messages again."""
     console, name = console_of(request), checked_group(form)
-    configs = await _need(console, name)
+    configs = await need_group(console, name)
 
     async def perform() -> Outcome:
         before = await _update(console, configs, name, {"consume_enable": True})
@@ -129,7 +128,7 @@ async def delete(request: Request, form: Form) -> Action:
     """Delete a group with its retry topic and dead letters, and with its offsets if wanted."""
     console, name = console_of(request), checked_group(form)
     clean = form.get("clean_offsets") == "1"
-    configs = await _need(console, name)
+    configs = await need_group(console, name)
     state, dead, retries = await asyncio.gather(
         views.state_of(console, name),
         _stored(console, dlq_topic(name)),
@@ -145,27 +144,28 @@ async def delete(request: Request, form: Form) -> Action:
         )
         return Outcome(f"deleted at {', '.join(at for part in done for at in part)}")
 
-    say = _speech(request)
+    _ = words(request)
     preview = [
-        say(
+        _(
             "The group goes away on every broker, with its retry topic (%(retries)s messages) and its "
             "%(dead)s dead letters, for good.",
-            {"retries": number(retries), "dead": number(dead)},
+            retries=number(retries),
+            dead=number(dead),
         ),
-        say("Its offsets go, too: a group of this name begins anew.")
+        _("Its offsets go, too: a group of this name begins anew.")
         if clean
-        else say("Its offsets stay: a group of this name goes on where this one ends."),
+        else _("Its offsets stay: a group of this name goes on where this one ends."),
     ]
     if members := _online(state):
         preview.append(
-            say(
+            _(
                 "%(count)s members are online. Stop them first: where brokers make groups by "
                 "themselves, they bring the group back.",
-                {"count": number(members)},
+                count=number(members),
             )
         )
     if is_system_group(name):
-        preview.append(say("RocketMQ itself uses this group."))
+        preview.append(_("RocketMQ itself uses this group."))
     return Action(
         what="delete group",
         target=name,
@@ -185,10 +185,6 @@ def checked_group(form: Form) -> str:
     if (fault := group_fault(name)) is not None:
         raise HTTPException(400, fault)
     return name
-
-
-def _speech(request: Request) -> Callable[..., str]:
-    return partial(translated, language_of(request))
 
 
 def _fields(form: Form, usual: SubscriptionGroupConfig) -> GroupFields:
@@ -231,9 +227,9 @@ def _changed(form: Form, configs: views.GroupConfigs) -> GroupFields:
     return cast("GroupFields", fields)
 
 
-async def _need(console: Console, name: str) -> views.GroupConfigs:
+async def need_group(console: Console, name: str) -> views.GroupConfigs:
     """Return the group's configuration; 404 if no broker that answers has the group."""
-    configs = await views.configs_of(console, name)
+    configs = await views.configs_of(console, name, age_s=0)
     if configs.value is None or not configs.value.by_broker:
         raise HTTPException(
             404, f"no broker that answers has the group {name}; {configs.error or 'check its name'}"
@@ -254,7 +250,9 @@ async def _update(
 
 async def _each_cluster(clusters: Iterable[str], act: Callable[[str], Any]) -> list[Any]:
     """Act on one cluster after another; a failure of one does not keep the others from it."""
-    done, errors, results = [], {}, {}
+    done: list[Any] = []
+    errors: dict[str, CometMQError] = {}
+    results: dict[str, Any] = {}
     names = list(clusters)
     for cluster in names:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -13,8 +12,8 @@ from starlette.requests import Request
 
 from cometmq.admin.offsets import END, QueueOffsets
 from cometmq.console import group_views as views
-from cometmq.console.pages.group_actions import checked_group
-from cometmq.console.rendering import language_of, number, translated, url
+from cometmq.console.pages.group_actions import checked_group, need_group
+from cometmq.console.rendering import number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.times import time_ms, written
@@ -60,11 +59,13 @@ async def reset(request: Request, form: Form) -> Action:
         at_ms = time_ms(form.get("time", ""), now_ms)
     except IllegalArgumentError as error:
         raise HTTPException(400, str(error)) from error
-    say = _speech(request)
+    _ = words(request)
     # A time in the future is the end of every queue, whatever comes until then.
-    first = say(
+    first = _(
         "Group %(group)s goes on in topic %(topic)s with what was stored from %(time)s on.",
-        {"group": group, "topic": topic, "time": written(at_ms)},
+        group=group,
+        topic=topic,
+        time=written(at_ms),
     )
     return await _by_time(request, (group, topic, at_ms), first, "reset offsets of group")
 
@@ -73,9 +74,11 @@ async def reset(request: Request, form: Form) -> Action:
 async def skip(request: Request, form: Form) -> Action:
     """Have a group go on at the end of every queue of a topic."""
     group, topic = checked_group(form), _topic(form)
-    first = _speech(request)(
+    _ = words(request)
+    first = _(
         "Group %(group)s goes on at the end of every queue of topic %(topic)s.",
-        {"group": group, "topic": topic},
+        group=group,
+        topic=topic,
     )
     return await _by_time(
         request, form, (group, topic, END), first, "skip waiting messages of group"
@@ -83,7 +86,7 @@ async def skip(request: Request, form: Form) -> Action:
 
 
 async def _by_time(request: Request, meant: tuple[str, str, int], first: str, what: str) -> Action:
-    console, say = console_of(request), _speech(request)
+    console, _ = console_of(request), words(request)
     group, topic, at_ms = meant
     queues = await console.admin.offsets.of_topic(topic, group)
     turns = asyncio.Semaphore(_AT_ONCE)
@@ -107,7 +110,7 @@ async def _by_time(request: Request, meant: tuple[str, str, int], first: str, wh
         target=group,
         perform=perform,
         back=_back(group, topic),
-        preview=[first, *_effects(say, moves), *await _cautions(console, say, group)],
+        preview=[first, *_effects(_, moves), *await _cautions(console, _, group)],
         details={"topic": topic, "time_ms": at_ms, **_plan(moves)},
         # What was meant by "2h" must not move on while somebody reads.
         fields={} if at_ms == END else {"time": str(at_ms)},
@@ -118,8 +121,8 @@ async def _by_time(request: Request, meant: tuple[str, str, int], first: str, wh
 async def reset_queue(request: Request, form: Form) -> Action:
     """Have a group go on at an offset of one queue."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)
-    say = _speech(request)
-    broker, _, queue_id = form.get("queue", "").rpartition(":")
+    _ = words(request)
+    broker, _colon, queue_id = form.get("queue", "").rpartition(":")
     if not broker or not _is_whole(queue_id):
         raise HTTPException(400, "name the queue as broker:number")
     if not _is_whole(text := form.get("offset", "").strip()):
@@ -139,16 +142,18 @@ async def reset_queue(request: Request, form: Form) -> Action:
         await console.admin.offsets.reset_queue(group, queue, offset)
         return _moved(topic, {queue: offset})
 
-    first = say(
+    first = _(
         "Group %(group)s goes on at offset %(offset)s of %(queue)s.",
-        {"group": group, "offset": offset, "queue": str(queue)},
+        group=group,
+        offset=offset,
+        queue=str(queue),
     )
     return Action(
         what="reset queue of group",
         target=group,
         perform=perform,
         back=_back(group, topic),
-        preview=[first, *_effects(say, moves), *await _cautions(console, say, group)],
+        preview=[first, *_effects(_, moves), *await _cautions(console, _, group)],
         details={"queue": str(queue), "offset": offset, **_plan(moves)},
     )
 
@@ -157,7 +162,9 @@ async def reset_queue(request: Request, form: Form) -> Action:
 async def clone(request: Request, form: Form) -> Action:
     """Give a group the offsets that another group has in a topic."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)
-    source, say = checked_group({"name": form.get("source", "")}), _speech(request)
+    source, _ = checked_group({"name": form.get("source", "")}), words(request)
+    # Brokers tell the beginning of a queue for a group that they do not know.
+    await need_group(console, source)
     theirs, ours = await asyncio.gather(
         console.admin.offsets.of_topic(topic, source), console.admin.offsets.of_topic(topic, group)
     )
@@ -169,17 +176,17 @@ async def clone(request: Request, form: Form) -> Action:
     async def perform() -> Outcome:
         return _moved(topic, await console.admin.offsets.clone(source, group, topic))
 
-    first = say(
+    first = _(
         "Group %(group)s gets the offsets that group %(source)s has in topic %(topic)s.",
-        {"group": group, "source": source, "topic": topic},
+        group=group,
+        source=source,
+        topic=topic,
     )
-    preview = [first, *_effects(say, moves), *await _cautions(console, say, group)]
+    preview = [first, *_effects(_, moves), *await _cautions(console, _, group)]
     state = await views.connections_of(console, group)
     if state.value is not None:
         preview.append(
-            say(
-                "Members are online, and commit their own offsets over the copies: stop them first."
-            )
+            _("Members are online, and commit their own offsets over the copies: stop them first.")
         )
     return Action(
         what="copy offsets to group",
@@ -195,7 +202,7 @@ async def clone(request: Request, form: Form) -> Action:
 async def readable(request: Request, form: Form) -> Action:
     """Let a group read a topic, or no longer."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)
-    may, say = form.get("readable") == "1", _speech(request)
+    may, _ = form.get("readable") == "1", words(request)
 
     async def perform() -> Outcome:
         now = await console.admin.groups.set_may_read(group, topic, may)
@@ -206,10 +213,11 @@ async def readable(request: Request, form: Form) -> Action:
             f"topic {topic} {'is given to it again' if may else 'is not given to it'}", lines
         )
 
-    preview = say(
+    preview = _(
         "Brokers give group %(group)s no more messages of topic %(topic)s until you resume it; other "
         "topics go on.",
-        {"group": group, "topic": topic},
+        group=group,
+        topic=topic,
     )
     return Action(
         what="resume topic for group" if may else "pause topic for group",
@@ -222,10 +230,6 @@ async def readable(request: Request, form: Form) -> Action:
 
 
 # Inside
-
-
-def _speech(request: Request) -> Say:
-    return partial(translated, language_of(request))
 
 
 def _topic(form: Form) -> str:
@@ -243,47 +247,43 @@ def _back(group: str, topic: str) -> str:
     return url("/group", name=group, view="offsets", topic=topic)
 
 
-def _effects(say: Say, moves: Sequence[Move]) -> list[str]:
+def _effects(_: Say, moves: Sequence[Move]) -> list[str]:
     """Return sentences on how many messages a move skips and repeats, in all and by queue."""
     skipped, repeated = sum(at.skipped for at in moves), sum(at.repeated for at in moves)
     said = []
     if skipped:
         said.append(
-            say(
+            _(
                 "%(count)s messages are skipped: the group never gets them.",
-                {"count": number(skipped)},
+                count=number(skipped),
             )
         )
     if repeated:
-        said.append(say("%(count)s messages are delivered again.", {"count": number(repeated)}))
+        said.append(_("%(count)s messages are delivered again.", count=number(repeated)))
     if not said:
-        said.append(say("No message is skipped or repeated."))
+        said.append(_("No message is skipped or repeated."))
     moving = [at for at in moves if at.skipped or at.repeated]
     for move in moving[:_SHOWN_QUEUES]:
-        text = (
-            "%(queue)s: from %(begin)s to %(target)s, %(count)s skipped"
-            if move.skipped
-            else "%(queue)s: from %(begin)s to %(target)s, %(count)s again"
-        )
         values = {
             "queue": f"{move.at.queue.broker_name} {move.at.queue.queue_id}",
             "begin": number(move.begin),
             "target": number(move.target),
             "count": number(move.skipped or move.repeated),
         }
-        said.append(say(text, values))
+        if move.skipped:
+            said.append(_("%(queue)s: from %(begin)s to %(target)s, %(count)s skipped", **values))
+        else:
+            said.append(_("%(queue)s: from %(begin)s to %(target)s, %(count)s again", **values))
     if len(moving) > _SHOWN_QUEUES:
-        said.append(say("… and %(count)s further queues", {"count": len(moving) - _SHOWN_QUEUES}))
+        said.append(_("… and %(count)s further queues", count=len(moving) - _SHOWN_QUEUES))
     return said
 
 
-async def _cautions(console: Console, say: Say, group: str) -> list[str]:
+async def _cautions(console: Console, _: Say, group: str) -> list[str]:
     """Return sentences on members for whom moving offsets at brokers has no effect."""
     online = await views.connections_of(console, group)
     if online.value is not None and online.value.message_model == "BROADCASTING":
-        return [
-            say("Its members broadcast: each keeps its own offsets, so this does not move them.")
-        ]
+        return [_("Its members broadcast: each keeps its own offsets, so this does not move them.")]
     return []
 
 

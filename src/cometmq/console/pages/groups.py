@@ -35,7 +35,8 @@ async def listing(request: Request) -> Response:
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
     by_lag = request.query_params.get("sort") == "lag"
-    lags = await views.all_lags(console) if by_lag else Known[dict[str, int]]({})
+    nothing: Known[dict[str, int]] = Known({})
+    lags = await views.all_lags(console) if by_lag else nothing
     paused: dict[str, list[bool]] = {}
     for table in (configs.value or {}).values():
         for name, config in table.items():
@@ -66,8 +67,10 @@ async def one(request: Request) -> Response:
     configs, state = await asyncio.gather(
         views.configs_of(console, name), views.state_of(console, name)
     )
-    is_known = configs.value is None or configs.value.by_broker or configs.error is not None
-    if not is_known and state.members.value is None and not _queues(state):
+    if _is_nowhere(configs):
+        # It may have been made a moment ago.
+        configs = await views.configs_of(console, name, age_s=0)
+    if _is_nowhere(configs) and state.members.value is None and not _queues(state):
         return render(request, "group_unknown.html", {"name": name}, status=404)
     if state.lag is not None:
         console.lags.add(name, console.clock.now_ms(), state.lag)
@@ -328,6 +331,10 @@ async def _asked_members(
 def _is_broadcasting(state: views.GroupState) -> bool:
     online = state.members.value
     return online is not None and online.message_model == "BROADCASTING"
+
+
+def _is_nowhere(configs: Known[views.GroupConfigs]) -> bool:
+    return configs.error is None and configs.value is not None and not configs.value.by_broker
 
 
 def _queues(state: views.GroupState) -> int:

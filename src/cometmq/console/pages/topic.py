@@ -60,7 +60,10 @@ _GROUPS_AGE_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts the messages that a topic got in the last hour and day, as far as brokers told."""
+    """Counts the messages that a topic got in the last hour and day, as far as brokers told.
+
+    Brokers count hours by tens of minutes and days by hours, so both are 0 at first.
+    """
 
     hour: int
     day: int

@@ -20,6 +20,7 @@ from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import RouteNotFoundError, ServersFailedError
 from cometmq.model.names import (
     DLQ_PREFIX,
+    REPLY_TOPIC_POSTFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     is_retry_topic,
@@ -114,9 +115,7 @@ async def new(request: Request) -> Response:
 async def create(request: Request, form: Form) -> Action:
     """Make a topic that does not exist yet, in a cluster or at one broker."""
     console, name = console_of(request), text_field(form, "name")
-    kind, _, where = text_field(form, "where").partition(":")
-    if kind not in ("cluster", "broker") or not where:
-        raise HTTPException(400, "where is neither a cluster nor a broker; choose one")
+    place = await _place(console, text_field(form, "where"))
     read = number_field(form, "read_queues", 1, MOST_QUEUES) or 8
     write = number_field(form, "write_queues", 1, MOST_QUEUES) or 8
     permission = int(choice_field(form, "permission", PERMISSIONS, "6"))
@@ -125,7 +124,6 @@ async def create(request: Request, form: Form) -> Action:
     if message_type:
         attributes[TYPE] = message_type
     order = form.get("order") == "true"
-    place: dict[str, str] = {kind: where}
 
     async def perform() -> Outcome:
         if await exists(console, name):
@@ -157,6 +155,24 @@ async def create(request: Request, form: Form) -> Action:
             "attributes": attributes,
         },
     )
+
+
+async def _place(console: Console, where: str) -> dict[str, str]:
+    """Return the cluster or broker that a form names. Raises HTTPException for one that is not there.
+
+    Nobody may have the console ask an address of his choice.
+    """
+    masters = await masters_of(console)
+    kind, _, name = where.partition(":")
+    known = {
+        "cluster": {at.cluster for at in masters},
+        "broker": {at.broker_name for at in masters},
+    }
+    if name not in known.get(kind, ()):
+        raise HTTPException(
+            400, f"where is {where[:80]!r}, which is no cluster or broker with a master; choose one"
+        )
+    return {kind: name}
 
 
 def permission_name(permission: int) -> str:
@@ -196,7 +212,9 @@ def kind_of(name: str, system: frozenset[str]) -> str:
         return "retry"
     if name.startswith(DLQ_PREFIX):
         return "dead"
-    return "system" if is_system_topic(name) or name in system else "normal"
+    is_reply = name.endswith(f"_{REPLY_TOPIC_POSTFIX}")
+    own = name.removesuffix(f"_{REPLY_TOPIC_POSTFIX}") if is_reply else name
+    return "system" if is_system_topic(name) or own in system else "normal"
 
 
 async def system_names(console: Console) -> frozenset[str]:

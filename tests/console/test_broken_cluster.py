@@ -1,0 +1,108 @@
+"""What pages say of a cluster that is broken: what is still known, and what is not and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.console.broken import silent_broker, strange_broker
+from tests.console.running import Answer, Visitor, running_console
+from tests.waits import eventually
+
+from cometmq import AdminClient, Message, Producer
+from cometmq.console.app import PAGES
+from cometmq.testing import Cluster
+
+pytestmark = pytest.mark.timeout(300)
+TIMEOUT_MS = 1500
+TOPIC, GROUP = "orders", "billing"
+# What is no page for people.
+NO_PAGES = ("/events", "/find", "/healthz", "/messages/tail", "/login")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as made, AdminClient(made.namesrv) as admin:
+        admin.topics.create(TOPIC)
+        admin.groups.create(GROUP)
+        with Producer("shop", namesrv=made.namesrv) as producer:
+            made_id = producer.send(Message(TOPIC, b"x", keys="O-1")).msg_id
+        assert made_id
+        yield made
+
+
+@pytest.fixture
+def visitor(cluster: Cluster, tmp_path: Path) -> Iterator[Visitor]:
+    with running_console(cluster.namesrv, tmp_path, timeout_ms=TIMEOUT_MS) as served:
+        yield Visitor(served)
+
+
+def all_pages(visitor: Visitor, broker: str) -> dict[str, Answer]:
+    """What every page answers, asked for the topic, the group and the broker."""
+    query = {"/topic": {"name": TOPIC}, "/group": {"name": GROUP}, "/broker": {"address": broker}}
+    paths = [
+        route.path
+        for module in PAGES
+        for route in module.routes.routes
+        if "GET" in (route.methods or ()) and route.path not in NO_PAGES
+    ]
+
+    def visit(path: str) -> Answer:
+        given = query.get(path) or {
+            "name": GROUP, "topic": TOPIC, "group": GROUP, "address": broker, "id": "0" * 32,
+        }  # fmt: skip
+        return visitor.get(path, **given)
+
+    with ThreadPoolExecutor(8) as pool:
+        return dict(zip(paths, pool.map(visit, paths), strict=True))
+
+
+def failed(answers: dict[str, Answer]) -> dict[str, str]:
+    """The pages on which the console itself has failed."""
+    return {path: got.text for path, got in answers.items() if got.status in (500, 501, 503)}
+
+
+def test_without_a_name_server_pages_say_so(cluster: Cluster, visitor: Visitor) -> None:
+    broker = cluster.brokers[0].address
+    cluster.call("stop_name_server")
+    answers = all_pages(visitor, broker)
+    assert failed(answers) == {}
+    assert answers["/audit"].status == 200
+    for path in ("/", "/topics", "/groups", "/brokers"):
+        assert cluster.namesrv in answers[path].text, path
+
+
+def test_a_broker_that_never_answers_leaves_the_other_to_be_seen(
+    cluster: Cluster, visitor: Visitor
+) -> None:
+    with silent_broker(cluster.namesrv, "DefaultCluster", [TOPIC]) as silent:
+        answers = all_pages(visitor, silent)
+        assert failed(answers) == {}
+        for path in ("/brokers", "/broker"):
+            assert silent in answers[path].text, path
+        assert cluster.brokers[0].address in answers["/brokers"].text
+        assert answers["/topics"].status == answers["/groups"].status == 200
+        # Of the topic's queues those are told whose broker answers.
+        assert cluster.brokers[0].config.broker_name in answers["/topic"].text
+
+
+def test_a_broker_that_knows_none_of_the_requests_breaks_no_page(
+    cluster: Cluster, visitor: Visitor
+) -> None:
+    with strange_broker(cluster.namesrv, "DefaultCluster", [TOPIC]) as strange:
+        answers = all_pages(visitor, strange)
+        assert failed(answers) == {}
+        assert strange in answers["/brokers"].text
+        assert "not supported" in answers["/broker"].text
+        assert answers["/topics"].status == answers["/groups"].status == 200
+
+
+def test_pages_come_back_with_the_cluster(cluster: Cluster, visitor: Visitor) -> None:
+    cluster.call("stop_broker")
+    gone = all_pages(visitor, "127.0.0.1:1")
+    assert failed(gone) == {}
+    cluster.call("start_broker")
+    eventually(lambda: TOPIC in visitor.get("/topics").text)
+    eventually(lambda: visitor.get("/topic", name=TOPIC).status, (200).__eq__)

@@ -1,0 +1,388 @@
+"""Pages that find messages and show one of them, and what they do."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import re
+import socket
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+
+import fastavro
+import pytest
+from playwright.sync_api import Browser, expect
+from tests.console.running import Answer, Served, Visitor, logged_in
+from tests.waits import CLOCK, eventually
+
+from cometmq import AdminClient, ConsumeResult, Message, Producer, PushConsumer
+from cometmq.testing import Cluster
+
+
+@pytest.fixture(scope="module")
+def producer(cluster: Cluster) -> Iterator[Producer]:
+    with Producer("messages-pages", namesrv=cluster.namesrv) as made:
+        yield made
+
+
+def link(answer: Answer, path: str = "/message?") -> str:
+    """The first link of a page that begins with `path`."""
+    found = re.search(rf'href="({re.escape(path)}[^"]*)"', answer.html)
+    assert found is not None, answer.text
+    return unescape(found[1])
+
+
+def place(visitor: Visitor, topic: str) -> dict[str, str]:
+    """The place of the newest message of a topic, as forms name it."""
+    query = link(visitor.get("/messages", topic=topic)).partition("?")[2]
+    return dict(part.split("=") for part in query.split("&"))
+
+
+def test_the_newest_messages_of_a_topic_come_first_and_pages_go_back(
+    admin: AdminClient, producer: Producer, reader: Visitor
+) -> None:
+    for number in range(30):
+        producer.send(Message("listed", b"body-%02d" % number, tags="t", keys=[f"k-{number}"]))
+        CLOCK.sleep(0.002)
+    first = reader.get("/messages", topic="listed", rows=20)
+    assert first.text.index("body-29") < first.text.index("body-10")
+    assert "body-09" not in first.text
+    assert "20 shown" in first.text
+    older = re.search(r'href="([^"]*)" rel="next"', first.html)
+    assert older is not None
+    second = reader.send("GET", unescape(older[1]))
+    assert "body-09" in second.text
+    assert "body-29" not in second.text
+    oldest = reader.get("/messages", topic="listed", order="oldest")
+    assert oldest.text.index("body-00") < oldest.text.index("body-29")
+
+
+def test_messages_are_selected_by_time_tag_text_and_queue(
+    admin: AdminClient, producer: Producer, reader: Visitor
+) -> None:
+    producer.send(Message("chosen", b"one apple", tags="fruit"))
+    sent = producer.send(Message("chosen", b"two pears", tags="pear"))
+    tagged = reader.get("/messages", topic="chosen", tags="pear").text
+    assert "two pears" in tagged
+    assert "one apple" not in tagged
+    held = reader.get("/messages", topic="chosen", text="apple").text
+    assert "one apple" in held
+    assert "two pears" not in held
+    queue = f"{sent.queue.broker_name}:{sent.queue.queue_id}"
+    assert "two pears" in reader.get("/messages", topic="chosen", queue=queue).text
+    assert "one apple" in reader.get("/messages", topic="chosen", begin="1h").text
+    assert "No message" in reader.get("/messages", topic="chosen", end="1h").text
+    assert "is no time" in reader.get("/messages", topic="chosen", begin="yesterday").text
+    assert "BROKER:NUMBER" in reader.get("/messages", topic="chosen", queue="x").text
+    assert "no cursor" in reader.get("/messages", topic="chosen", cursor="!").text
+    assert "no route of topic" in reader.get("/messages", topic="nobody-made-it").text
+
+
+def test_times_without_a_zone_are_in_the_browsers(producer: Producer, reader: Visitor) -> None:
+    producer.send(Message("zoned", b"now"))
+    page = reader.get("/messages", topic="zoned")
+    iso = re.search(r'<time datetime="([^"]+)"', page.html)
+    assert iso is not None
+    hour_before = f"{int(iso[1][11:13]) - 1:02d}" if iso[1][11:13] != "00" else "00"
+    begin = f"{iso[1][:11]}{hour_before}{iso[1][13:16]}"
+    assert "now" in reader.get("/messages", topic="zoned", begin=begin, zone="0").text
+    # Seven hours east of Greenwich that clock shows a time that is long past.
+    assert "zoned" in reader.get("/messages", topic="zoned", end=begin, zone="420").text
+    assert "1 shown" not in reader.get("/messages", topic="zoned", end=begin, zone="420").text
+
+
+def test_a_message_is_found_by_key_and_by_each_of_its_ids(
+    admin: AdminClient, producer: Producer, reader: Visitor
+) -> None:
+    sent = producer.send(Message("found", b"here it is", keys=["O-1", "O-2"]))
+    eventually(
+        lambda: "here it is" in reader.get("/messages", topic="found", by="key", key="O-2").text
+    )
+    assert "No message" in reader.get("/messages", topic="found", by="key", key="O-3").text
+    for id_, topic in (
+        (sent.msg_id, "found"),
+        (sent.offset_msg_id, "found"),
+        (sent.offset_msg_id, ""),
+    ):
+        answer = reader.get("/messages", by="id", id=id_, topic=topic)
+        assert answer.status == 303
+        page = reader.send("GET", answer.headers["location"])
+        assert "here it is" in page.text, (id_, topic)
+        assert sent.msg_id in page.text
+    by_place = reader.get(
+        "/messages",
+        by="offset",
+        topic="found",
+        broker=sent.queue.broker_name,
+        queue=sent.queue.queue_id,
+        offset=sent.queue_offset,
+    )
+    assert "here it is" in reader.send("GET", by_place.headers["location"]).text
+    none = reader.get("/message", topic="found", id="0" * 32)
+    assert "There is no such message" in none.text
+    assert "Not known" in reader.get("/message").text
+
+
+def test_an_id_has_the_console_ask_no_stranger(reader: Visitor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.settimeout(0.5)
+        port = stranger.getsockname()[1]
+        id_ = f"7F000001{port:08X}{0:016X}"
+        for path in ("/message", "/message/body"):
+            assert "this cluster does not have" in reader.get(path, id=id_).text
+            assert "nobody-made-it" in reader.get(path, id=id_, topic="nobody-made-it").text
+        with pytest.raises(TimeoutError):
+            stranger.accept()
+
+
+def test_a_body_is_shown_as_what_it_is_and_its_size_is_said(
+    admin: AdminClient, producer: Producer, reader: Visitor
+) -> None:
+    def shown(body: bytes, **query: object) -> str:
+        producer.send(Message("shown", body))
+        return reader.get("/message", **place(reader, "shown"), **query).text
+
+    assert '{ "n": 1.10 }' in shown(b'{"n":1.10}')
+    assert "10 bytes , shown as a whole" in shown(b'{"n":1.10}')
+    assert "00000000 00 01 fe ff" in shown(b"\x00\x01\xfe\xff")
+    assert "It is no JSON" in shown(b"plain", **{"as": "json"})
+    assert "中文" in shown("中文".encode("gb18030"), **{"as": "text", "charset": "gb18030"})
+    assert "␛[31m" in shown(b"\x1b[31m red")
+    assert "\\u202e" in shown("a\u202eb".encode())
+    large = shown(b"x" * 100_000)
+    assert "100,000 bytes" in large
+    assert "only the first 65,536 are shown" in large
+    assert "shown as a whole" in shown(b"x" * 100_000, more=1)
+    rows = shown(bytes(range(256)) * 40, **{"as": "hex", "from": 4096})
+    assert "shown are bytes 4,096 to 8,191" in rows
+    assert "00001000" in rows
+
+
+def test_a_body_is_downloaded_byte_for_byte(
+    admin: AdminClient, producer: Producer, reader: Visitor
+) -> None:
+    body = bytes(range(256)) * 1000 + b"\r\n\x00"
+    producer.send(Message("down", body))
+    answer = reader.get("/message/body", **place(reader, "down"))
+    assert hashlib.sha256(answer.body).digest() == hashlib.sha256(body).digest()
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment; ")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert reader.get("/message/body", topic="down", id="0" * 32).status == 404
+
+
+def test_a_hostile_message_is_text_and_nothing_else(producer: Producer, reader: Visitor) -> None:
+    hostile = "<script>alert(1)</script>"
+    message = Message("hostile-body", hostile.encode(), tags="<b>", keys=["<i>x</i>"])
+    message.properties["<u>name</u>"] = "<img src=x onerror=alert(1)>"
+    producer.send(message)
+    for page in (
+        reader.get("/messages", topic="hostile-body"),
+        reader.get("/message", **place(reader, "hostile-body")),
+        reader.get("/messages", topic=hostile, by="key", key=hostile, text=hostile),
+        reader.get("/message", topic=hostile, id=hostile),
+    ):
+        assert "<script>alert" not in page.html
+        assert "<img src=x" not in page.html
+        assert "<u>name" not in page.html
+        assert "<i>x" not in page.html
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "cents", "type": "long"}],
+}
+PROTO = """syntax = "proto3";
+package shop.v1;
+message Order { string id = 1; optional int64 cents = 2; repeated Line lines = 3; }
+message Line { string sku = 1; }
+"""
+
+
+def avro(value: object) -> bytes:
+    import io
+
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), value)
+    return stream.getvalue()
+
+
+def test_bodies_in_avro_are_shown_by_the_schema_of_their_topic(
+    admin: AdminClient, producer: Producer, operator: Visitor, reader: Visitor
+) -> None:
+    value = {"id": "O-1", "cents": 1250}
+    given = operator.act(
+        "/schemas/give", name="orders", kind="avro", text=json.dumps(AVRO), topic="avro-orders"
+    )
+    assert "give schema orders: kept" in given.text
+    for prefix in (b"", b"\x00\x00\x00\x00\x07", b"\xc3\x01" + bytes(8)):
+        producer.send(Message("avro-orders", prefix + avro(value)))
+        page = reader.get("/message", **place(reader, "avro-orders")).text
+        assert '"id": "O-1", "cents": 1250' in page, prefix
+    producer.send(Message("avro-orders", b"\xff\xff"))
+    wrong = reader.get("/message", **place(reader, "avro-orders")).text
+    assert "orders: " in wrong
+    assert "00000000 ff ff" in wrong
+
+
+def test_bodies_in_protobuf_are_shown_by_a_schema_that_is_chosen(
+    admin: AdminClient, producer: Producer, operator: Visitor, reader: Visitor
+) -> None:
+    fields = {"name": "proto", "kind": "protobuf", "text": PROTO}
+    assert "has several messages" in operator.act("/schemas/give", **fields).text
+    given = operator.act("/schemas/give", **fields, message="shop.v1.Order")
+    assert "kept shop.v1.Order" in given.text
+    producer.send(Message("proto-orders", b"\x0a\x03O-1\x10\x96\x01\x1a\x03\x0a\x01x\x20\x05"))
+    query = {**place(reader, "proto-orders"), "as": "schema", "schema": "proto"}
+    page = reader.get("/message", **query).text
+    assert '"id": "O-1", "cents": "150", "lines": [ { "sku": "x" } ]' in page
+    assert "1 fields are not in the schema" in page
+    broken = operator.act("/schemas/give", name="broken", kind="protobuf", text="message {")
+    assert "line 1" in broken.text
+    imports = PROTO.replace("package", 'import "other.proto"; package')
+    assert (
+        "it imports other.proto"
+        in operator.act("/schemas/give", **{**fields, "text": imports}).text
+    )
+
+
+def test_a_body_that_declares_a_list_without_end_ends_only_its_decoding(
+    producer: Producer, operator: Visitor, reader: Visitor
+) -> None:
+    nulls = json.dumps({"type": "array", "items": "null"})
+    operator.act("/schemas/give", name="nulls", kind="avro", text=nulls, topic="endless")
+    producer.send(Message("endless", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00"))
+    page = reader.get("/message", **place(reader, "endless"))
+    assert page.status == 200
+    assert "too much" in page.text
+
+
+def test_a_schema_is_given_and_deleted_by_operators_only(
+    operator: Visitor, reader: Visitor
+) -> None:
+    text = json.dumps(AVRO)
+    assert reader.post("/schemas/give", name="mine", kind="avro", text=text).status == 403
+    operator.act("/schemas/give", name="mine", kind="avro", text=text)
+    assert "mine" in reader.get("/schemas").text
+    assert '"cents"' in reader.get("/schemas", name="mine").text
+    assert reader.post("/schemas/delete", name="mine", confirm="mine").status == 403
+    assert operator.post("/schemas/delete", name="mine").status == 200
+    assert "deleted" in operator.act("/schemas/delete", name="mine", confirm="mine").text
+    assert "mine" not in [each["name"] for each in stored(operator)]
+
+
+def stored(visitor: Visitor) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads((visitor.served.root / "schemas.json").read_text())
+    return found
+
+
+def test_a_message_is_sent_again_and_handed_to_a_member(
+    cluster: Cluster, admin: AdminClient, producer: Producer, operator: Visitor, reader: Visitor
+) -> None:
+    got: list[bytes] = []
+
+    def listen(messages: list[object]) -> ConsumeResult:
+        got.extend(message.body for message in messages)  # type: ignore[attr-defined]
+        return ConsumeResult.SUCCESS
+
+    admin.topics.create("again")
+    consumer = PushConsumer("again-group", listen, namesrv=cluster.namesrv)  # type: ignore[arg-type]
+    consumer.subscribe("again")
+    with consumer:
+        sent = producer.send(Message("again", b"once"))
+        eventually(lambda: got == [b"once"])
+        at = place(reader, "again")
+        eventually(lambda: "consumed" in reader.get("/message", **at).text.partition("Outcome")[2])
+        assert reader.post("/message/resend", **at, confirm=sent.msg_id).status == 403
+        asked = operator.post("/message/resend", **at)
+        assert "Every group of the topic gets it again" in asked.text
+        done = operator.act("/message/resend", **at, confirm=sent.msg_id)
+        assert "SEND_OK" in done.text
+        eventually(lambda: got == [b"once", b"once"])
+        members = reader.get("/message", **at, group="again-group")
+        assert "Members of again-group" in members.text
+        assert "Consume directly" not in members.text
+        client = admin.groups.connections("again-group").clients[0].client_id
+        fields = {**at, "group": "again-group", "client": client}
+        done = operator.act("/message/consume", **fields, confirm=sent.msg_id)
+        assert "CR_SUCCESS" in done.text
+        assert got == [b"once"] * 3
+
+
+def test_a_delayed_message_is_recalled(
+    admin: AdminClient, producer: Producer, operator: Visitor
+) -> None:
+    admin.topics.create("recalled")
+    sent = producer.send(Message("recalled", b"never", delay_ms=20_000))
+    where = {"topic": "rmq_sys_wheel_timer", "id": sent.msg_id}
+    eventually(lambda: "Recall …" in operator.get("/message", **where).text)
+    page = operator.get("/message", **where)
+    query = link(page, "/message/body?").partition("?")[2]
+    at = dict(part.split("=") for part in query.split("&"))
+    assert "never delivered" in operator.post("/message/recall", **at).text
+    done = operator.act("/message/recall", **at, confirm=sent.msg_id)
+    assert "will not deliver it" in done.text
+
+
+@contextmanager
+def following(visitor: Visitor, path: str) -> Iterator[http.client.HTTPResponse]:
+    connection = http.client.HTTPConnection("127.0.0.1", visitor.served.port, timeout=30)
+    try:
+        cookie = "; ".join(f"{k}={v}" for k, v in visitor.cookies.items())
+        connection.request("GET", path, headers={"Cookie": cookie})
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
+def test_new_messages_are_sent_to_who_follows(
+    admin: AdminClient, producer: Producer, reader: Visitor
+) -> None:
+    producer.send(Message("followed", b"before"))
+    page = reader.get("/messages", topic="followed", by="tail", tags="t")
+    tail = re.search(r'data-tail="([^"]+)"', page.html)
+    assert tail is not None
+    with following(reader, unescape(tail[1])) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        producer.send(Message("followed", b"unwanted", tags="other"))
+        producer.send(Message("followed", b"<b>wanted</b>", tags="t"))
+        text = ""
+        while "wanted" not in text:
+            text += answer.readline().decode()
+        assert "unwanted" not in text
+        assert "&lt;b&gt;wanted" in text
+
+
+@pytest.mark.browser
+def test_rows_appear_while_somebody_looks(
+    producer: Producer, browser: Browser, served: Served
+) -> None:
+    producer.send(Message("live-rows", b"first"))
+    page = logged_in(browser, served, "reader")
+    page.goto("/messages?topic=live-rows&by=tail")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    producer.send(Message("live-rows", b"<img src=x onerror=document.title='hit'>"))
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("tbody tr").first).to_contain_text("onerror")
+    assert page.title() != "hit"
+    page.click("[data-tail-pause]")
+    producer.send(Message("live-rows", b"third"))
+    page.wait_for_timeout(2500)
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.context.close()
+
+
+def test_a_compressed_body_is_shown_as_its_producer_gave_it(
+    cluster: Cluster, admin: AdminClient, reader: Visitor
+) -> None:
+    body = b"compress me " * 1000
+    assert len(zlib.compress(body)) < len(body)
+    with Producer("compresses", namesrv=cluster.namesrv) as producer:
+        producer.send(Message("packed", body))
+    page = reader.get("/message", **place(reader, "packed")).text
+    assert "12,000 bytes" in page
+    assert "compress me compress me" in page
