@@ -181,6 +181,8 @@ def test_making_a_topic_that_exists_changes_nothing(admin: AdminClient, operator
         {"name": ""},
         {"where": "nowhere"},
         {"where": ""},
+        {"where": "broker:127.0.0.1:1"},
+        {"where": "cluster:OtherCluster"},
         {"read_queues": "0"},
         {"read_queues": "many"},
         {"write_queues": "65536"},
@@ -236,6 +238,15 @@ def test_a_change_of_nothing_is_refused(admin: AdminClient, operator: Visitor) -
     )
     assert answer.status == 400
     assert "nothing is changed" in answer.text
+
+
+def test_a_broker_that_does_not_have_the_topic_is_not_asked(
+    admin: AdminClient, operator: Visitor
+) -> None:
+    admin.topics.create("not-there")
+    answer = operator.post("/topic/change", name="not-there", read_queues=3, broker="127.0.0.1:1")
+    assert answer.status == 400
+    assert "does not have the topic" in answer.text
 
 
 def test_a_change_that_hides_messages_asks_first(
@@ -440,7 +451,7 @@ def test_what_is_known_is_shown_while_a_broker_is_away(tmp_path: Path) -> None:
                 assert visitor.get(path).status == 200
             for path in ("/topic/change", "/topic/send"):
                 assert visitor.get(path, name="half").status == 200
-            eventually(lambda: "half 1 " in visitor.get("/topics").text)
+            eventually(lambda: "half in part 1 " in visitor.get("/topics").text)
             failed = visitor.act("/topics/delete", name="half", confirm="half")
             assert "deleted in part" in failed.text
             assert "127.0.0.1:1: " in failed.text

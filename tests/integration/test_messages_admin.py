@@ -21,6 +21,7 @@ from cometmq import (
     LocalTransactionState,
     Message,
     MessageExt,
+    MessageQueue,
     TransactionProducer,
 )
 from cometmq.admin import AdminClient
@@ -296,6 +297,39 @@ def test_what_is_no_half_message_is_not_resumed(face: BlockingFace, ask: Ask, na
     nowhere = ordinary.offset_msg_id[:16] + f"{1 << 40:016X}"
     with pytest.raises(RemoteError):
         ask(lambda admin: admin.messages.resume_half(nowhere))
+
+
+def test_operators_send_a_message_to_try_a_topic(
+    face: BlockingFace, ask: Ask, name: str, namesrv: str
+) -> None:
+    ask(lambda admin: admin.topics.create(name, read_queues=2, write_queues=2, broker="broker-b"))
+    received = Received()
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    message = Message(name, b"try", tags="t", keys="k", properties={"colour": "red"})
+    queue = MessageQueue(name, "broker-b", 1)
+    sent = ask(lambda admin: admin.messages.send(message, queue=queue))
+    assert (sent.queue, sent.queue_offset, sent.status.value) == (queue, 0, "SEND_OK")
+    (got,) = received.wait_for(1)
+    assert (got.body, got.tags, got.keys, got.properties["colour"]) == (b"try", "t", ("k",), "red")
+    assert (got.msg_id, got.offset_msg_id) == (sent.msg_id, sent.offset_msg_id)
+    more = [ask(lambda admin: admin.messages.send(Message(name, b"any"))) for _ in range(20)]
+    assert {at.queue.queue_id for at in more} == {0, 1}
+    assert len({at.msg_id for at in more}) == 20
+
+
+def test_a_message_that_operators_cannot_send_says_why(ask: Ask, name: str) -> None:
+    def refused(message: Message, **options: Any) -> str:
+        with pytest.raises((IllegalArgumentError, RemoteError, RouteNotFoundError)) as error:
+            ask(lambda admin: admin.messages.send(message, **options))
+        return str(error.value)
+
+    assert "knows no route of topic" in refused(Message(name, b"x"))
+    assert "is empty" in refused(Message(name, b""))
+    ask(lambda admin: admin.topics.create(name, write_queues=2, broker="broker-b"))
+    elsewhere = MessageQueue(name, "broker-a", 0)
+    assert "it does in 0 to 1 of broker-b" in refused(Message(name, b"x"), queue=elsewhere)
+    ask(lambda admin: admin.topics.update(name, permission=4))
+    assert "no broker takes messages of topic" in refused(Message(name, b"x"))
 
 
 def test_a_committed_transaction_that_is_sent_again_is_consumed_again(

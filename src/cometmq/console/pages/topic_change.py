@@ -78,6 +78,9 @@ async def change(request: Request, form: Form) -> Action:
     if message_type := _chosen(form, "message_type", MESSAGE_TYPES):
         attributes[TYPE] = message_type
     broker = form.get("broker", "").strip() or None
+    route = await console.admin.topics.route(name)
+    if broker is not None and broker not in _names(route):
+        raise HTTPException(400, f"broker {broker[:80]!r} does not have the topic; choose one")
     changes: dict[str, Any] = {
         "read_queues": read,
         "write_queues": write,
@@ -100,7 +103,7 @@ async def change(request: Request, form: Form) -> Action:
         perform=perform,
         back=url("/topic", name=name, tab="brokers"),
         again=url("/topic/change", name=name),
-        preview=await _losses(request, name, changes, broker) or None,
+        preview=await _losses(request, name, route, changes, broker) or None,
         details={
             **changes,
             "attributes": attributes,
@@ -169,11 +172,14 @@ def _agreed(configs: Sequence[TopicConfig]) -> dict[str, str]:
 
 
 async def _losses(
-    request: Request, name: str, changes: Mapping[str, Any], broker: str | None
+    request: Request,
+    name: str,
+    route: TopicRouteData,
+    changes: Mapping[str, Any],
+    broker: str | None,
 ) -> list[str]:
     """Say what clients lose by a change: queues that are read no more, permissions taken away."""
     console, _ = console_of(request), words(request)
-    route = await console.admin.topics.route(name)
     names = {data.master(): data.broker_name for data in route.broker_datas}
     before = {
         names[address]: each.value

@@ -13,13 +13,15 @@ from starlette.responses import Response
 from cometmq.admin.topic_records import TopicStats, stats_of
 from cometmq.console.asking import ask_each, in_time, masters_of
 from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
+from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.errors import RouteNotFoundError, ServersFailedError
+from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
 from cometmq.model.names import (
     DLQ_PREFIX,
+    REPLY_TOPIC_POSTFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     is_retry_topic,
@@ -40,11 +42,12 @@ KINDS: Final = {
     "system": "System",
     "all": "All",
 }
+# Topics are asked for one by one, so fewer of them are on a page.
+LIST_ROWS: Final = 100
 MOST_QUEUES: Final = 65_535
 PERMISSIONS: Final = {"6": "read and write", "4": "read only", "2": "write only", "0": "none"}
 MESSAGE_TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
 TYPE: Final = "message.type"
-_LIST_AGE_S: Final = 3.0
 _ROW_AGE_S: Final = 4.0
 _TYPES_AGE_S: Final = 15.0
 _SYSTEM_AGE_S: Final = 30.0
@@ -56,6 +59,11 @@ class Row:
 
     route: Known[TopicRouteData]
     stats: Known[TopicStats]
+
+    @property
+    def error(self) -> CometMQError | None:
+        """Why not all of it is known, None if it is."""
+        return self.stats.error or self.route.error
 
     @property
     def brokers(self) -> list[str]:
@@ -81,9 +89,9 @@ async def listing(request: Request) -> Response:
     console = console_of(request)
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
-    names = await console.recent.get("topics", _LIST_AGE_S, console.admin.topics.names)
+    names = await topic_names(console)
     of_kind = names if kind == "all" else await _of_kind(console, names, kind)
-    rows = page_of(request, of_kind, text=str, key=str)
+    rows = page_of(request, of_kind, text=str, key=str, most=LIST_ROWS)
     found = await ask_each(rows.rows, lambda name: _row(console, name))
     values = {
         "rows": rows,
@@ -114,9 +122,7 @@ async def new(request: Request) -> Response:
 async def create(request: Request, form: Form) -> Action:
     """Make a topic that does not exist yet, in a cluster or at one broker."""
     console, name = console_of(request), text_field(form, "name")
-    kind, _, where = text_field(form, "where").partition(":")
-    if kind not in ("cluster", "broker") or not where:
-        raise HTTPException(400, "where is neither a cluster nor a broker; choose one")
+    place = await _place(console, text_field(form, "where"))
     read = number_field(form, "read_queues", 1, MOST_QUEUES) or 8
     write = number_field(form, "write_queues", 1, MOST_QUEUES) or 8
     permission = int(choice_field(form, "permission", PERMISSIONS, "6"))
@@ -125,7 +131,6 @@ async def create(request: Request, form: Form) -> Action:
     if message_type:
         attributes[TYPE] = message_type
     order = form.get("order") == "true"
-    place: dict[str, str] = {kind: where}
 
     async def perform() -> Outcome:
         if await exists(console, name):
@@ -157,6 +162,24 @@ async def create(request: Request, form: Form) -> Action:
             "attributes": attributes,
         },
     )
+
+
+async def _place(console: Console, where: str) -> dict[str, str]:
+    """Return the cluster or broker that a form names. Raises HTTPException for one that is not there.
+
+    Nobody may have the console ask an address of his choice.
+    """
+    masters = await masters_of(console)
+    kind, _, name = where.partition(":")
+    known = {
+        "cluster": {at.cluster for at in masters},
+        "broker": {at.broker_name for at in masters},
+    }
+    if name not in known.get(kind, ()):
+        raise HTTPException(
+            400, f"where is {where[:80]!r}, which is no cluster or broker with a master; choose one"
+        )
+    return {kind: name}
 
 
 def permission_name(permission: int) -> str:
@@ -196,7 +219,9 @@ def kind_of(name: str, system: frozenset[str]) -> str:
         return "retry"
     if name.startswith(DLQ_PREFIX):
         return "dead"
-    return "system" if is_system_topic(name) or name in system else "normal"
+    is_reply = name.endswith(f"_{REPLY_TOPIC_POSTFIX}")
+    own = name.removesuffix(f"_{REPLY_TOPIC_POSTFIX}") if is_reply else name
+    return "system" if is_system_topic(name) or own in system else "normal"
 
 
 async def system_names(console: Console) -> frozenset[str]:

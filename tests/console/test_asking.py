@@ -1,0 +1,99 @@
+"""Ask a cluster for many things at once, and read the fields of forms."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from cometmq.console.asking import AT_ONCE, ask_each, in_time
+from cometmq.console.fields import (
+    choice_field,
+    lines_field,
+    number_field,
+    pairs_field,
+    text_field,
+)
+from cometmq.console.pages.topic import differences
+from cometmq.errors import RemoteError, RequestTimeoutError
+from cometmq.model.topic import TopicConfig
+
+
+async def test_what_is_asked_for_is_told_beside_why_the_rest_is_not() -> None:
+    async def ask(name: str) -> str:
+        if name == "hangs":
+            await asyncio.Event().wait()
+        if name == "fails":
+            raise RemoteError("no")
+        return name.upper()
+
+    found = await ask_each(["a", "fails", "hangs", "a"], ask, wait_s=0.05)
+    assert list(found) == ["a", "fails", "hangs"]
+    assert found["a"].value == "A"
+    assert isinstance(found["fails"].error, RemoteError)
+    assert isinstance(found["hangs"].error, RequestTimeoutError)
+    assert (await in_time(ask("b"))).value == "B"
+    assert isinstance((await in_time(ask("hangs"), wait_s=0.01)).error, RequestTimeoutError)
+
+
+async def test_no_more_than_a_bound_are_asked_at_once() -> None:
+    running = most = 0
+
+    async def ask(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return number
+
+    found = await ask_each(range(1000), ask)
+    assert [each.value for each in found.values()] == list(range(1000))
+    assert most == AT_ONCE
+
+
+def test_fields_are_read_as_they_are_meant() -> None:
+    form = {
+        "n": " 7 ",
+        "minus": "-1",
+        "empty": "",
+        "c": "x",
+        "p": "a=1\r\n\r\n b = 2=3 ",
+        "t": " y ",
+    }
+    assert number_field(form, "n", 1, 9) == 7
+    assert number_field(form, "minus", -1, 9) == -1
+    assert number_field(form, "empty", 1, 9) is None
+    assert number_field(form, "missing", 1, 9) is None
+    assert choice_field(form, "c", ("x", "y")) == "x"
+    assert choice_field(form, "missing", ("x", "y"), "y") == "y"
+    assert pairs_field(form, "p") == {"a": "1", "b": "2=3"}
+    assert lines_field(form, "p") == ["a=1", "b = 2=3"]
+    assert text_field(form, "t") == "y"
+
+
+@pytest.mark.parametrize("text", ["0", "10", "²", "1_0", "7.0", "--1", "-", "1" * 5000, "٣"])
+def test_what_is_no_number_of_the_range_is_refused(text: str) -> None:
+    with pytest.raises(HTTPException, match="give a whole number from 1 to 9"):
+        number_field({"n": text}, "n", 1, 9)
+
+
+def test_what_a_form_lacks_is_named() -> None:
+    for form in ({}, {"group_name": " "}):
+        with pytest.raises(HTTPException, match="lacks the group name"):
+            text_field(form, "group_name")
+    with pytest.raises(HTTPException, match="300 characters; 255 are allowed"):
+        text_field({"name": "x" * 300}, "name")
+    with pytest.raises(HTTPException, match="give one of 'a', 'b'"):
+        choice_field({"kind": "c"}, "kind", ("a", "b"))
+    with pytest.raises(HTTPException, match="201 lines; 200 are allowed"):
+        lines_field({"many": "x\n" * 201}, "many")
+
+
+def test_brokers_that_differ_are_seen_in_every_column() -> None:
+    one = TopicConfig("t", read_queue_nums=4, attributes={"a": "1"})
+    other = TopicConfig("t", read_queue_nums=8, perm=4, order=True, attributes={})
+    assert differences([one, one]) == []
+    assert differences([]) == []
+    assert differences([one, other]) == ["Read queues", "Permission", "Ordered", "Attributes"]
