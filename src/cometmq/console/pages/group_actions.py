@@ -58,7 +58,7 @@ async def create(request: Request, form: Form) -> Action:
 async def change(request: Request, form: Form) -> Action:
     """Change settings of a group at all of its brokers."""
     console, name = console_of(request), checked_group(form)
-    configs = await _need(console, name)
+    configs = await need_group(console, name)
     fields = _changed(form, configs)
 
     async def perform() -> Outcome:
@@ -86,7 +86,7 @@ async def change(request: Request, form: Form) -> Action:
 async def pause(request: Request, form: Form) -> Action:
     """Have no broker give a group messages any more (consumeEnable=false)."""
     console, name = console_of(request), checked_group(form)
-    configs = await _need(console, name)
+    configs = await need_group(console, name)
     state = await views.state_of(console, name)
     _ = words(request)
     preview = [
@@ -114,7 +114,7 @@ async def pause(request: Request, form: Form) -> Action:
 async def resume(request: Request, form: Form) -> Action:
     """Have all brokers give a group messages again."""
     console, name = console_of(request), checked_group(form)
-    configs = await _need(console, name)
+    configs = await need_group(console, name)
 
     async def perform() -> Outcome:
         before = await _update(console, configs, name, {"consume_enable": True})
@@ -128,7 +128,7 @@ async def delete(request: Request, form: Form) -> Action:
     """Delete a group with its retry topic and dead letters, and with its offsets if wanted."""
     console, name = console_of(request), checked_group(form)
     clean = form.get("clean_offsets") == "1"
-    configs = await _need(console, name)
+    configs = await need_group(console, name)
     state, dead, retries = await asyncio.gather(
         views.state_of(console, name),
         _stored(console, dlq_topic(name)),
@@ -227,9 +227,9 @@ def _changed(form: Form, configs: views.GroupConfigs) -> GroupFields:
     return cast("GroupFields", fields)
 
 
-async def _need(console: Console, name: str) -> views.GroupConfigs:
+async def need_group(console: Console, name: str) -> views.GroupConfigs:
     """Return the group's configuration; 404 if no broker that answers has the group."""
-    configs = await views.configs_of(console, name)
+    configs = await views.configs_of(console, name, age_s=0)
     if configs.value is None or not configs.value.by_broker:
         raise HTTPException(
             404, f"no broker that answers has the group {name}; {configs.error or 'check its name'}"
@@ -250,7 +250,9 @@ async def _update(
 
 async def _each_cluster(clusters: Iterable[str], act: Callable[[str], Any]) -> list[Any]:
     """Act on one cluster after another; a failure of one does not keep the others from it."""
-    done, errors, results = [], {}, {}
+    done: list[Any] = []
+    errors: dict[str, CometMQError] = {}
+    results: dict[str, Any] = {}
     names = list(clusters)
     for cluster in names:
         try:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from cometmq.admin.offsets import END, QueueOffsets
 from cometmq.console import group_views as views
-from cometmq.console.pages.group_actions import checked_group
+from cometmq.console.pages.group_actions import checked_group, need_group
 from cometmq.console.rendering import number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
@@ -80,9 +80,7 @@ async def skip(request: Request, form: Form) -> Action:
         group=group,
         topic=topic,
     )
-    return await _by_time(
-        request, form, (group, topic, END), first, "skip waiting messages of group"
-    )
+    return await _by_time(request, (group, topic, END), first, "skip waiting messages of group")
 
 
 async def _by_time(request: Request, meant: tuple[str, str, int], first: str, what: str) -> Action:
@@ -163,6 +161,8 @@ async def clone(request: Request, form: Form) -> Action:
     """Give a group the offsets that another group has in a topic."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)
     source, _ = checked_group({"name": form.get("source", "")}), words(request)
+    # Brokers tell the beginning of a queue for a group that they do not know.
+    await need_group(console, source)
     theirs, ours = await asyncio.gather(
         console.admin.offsets.of_topic(topic, source), console.admin.offsets.of_topic(topic, group)
     )
