@@ -113,11 +113,12 @@ def pages_of(count: int, address: str) -> list[str]:
         "/topics",
         f"/topics?page={last}",
         f"/topics?q={middle}",
-        f"/topic?name=topic-{middle}",
+        *(f"/topic?name=topic-{middle}&tab={tab}" for tab in TOPIC_TABS),
         "/groups",
         f"/groups?page={last}",
         f"/groups?q={middle}",
-        f"/group?name=group-{middle}",
+        "/groups?sort=lag",
+        *(f"/group?name=group-{middle}&view={view}" for view in GROUP_VIEWS),
         "/producers",
         "/messages",
         f"/messages?topic=topic-{middle}",
@@ -127,13 +128,17 @@ def pages_of(count: int, address: str) -> list[str]:
         "/transactions",
         "/trace",
         "/why",
-        f"/why?question=group&group=group-{middle}",
+        f"/why/group?name=group-{middle}",
+        "/why/disk",
+        "/why/restart",
         "/reports",
         "/audit",
     ]
 
 
 BROKER_PARTS: Final = ("state", "settings", "files", "replication", "values")
+TOPIC_TABS: Final = ("queues", "brokers", "groups", "producers")
+GROUP_VIEWS: Final = ("progress", "members", "offsets", "configuration")
 
 
 def visit(visitor: Visitor, page: str, address: str, broker: str) -> Visit:

@@ -106,7 +106,7 @@ class Visitor:
     def log_in(self, name: str, password: str) -> Answer:
         return self.send("POST", "/login", {"name": name, "password": password})
 
-    def get(self, path: str, **query: object) -> Answer:
+    def get(self, path: str, /, **query: object) -> Answer:
         given = {name: value for name, value in query.items() if value is not None}
         return self.send("GET", f"{path}?{urlencode(given)}" if given else path)
 
@@ -116,11 +116,11 @@ class Visitor:
         assert found is not None, "a page has a form"
         return found[1]
 
-    def post(self, path: str, **fields: object) -> Answer:
+    def post(self, path: str, /, **fields: object) -> Answer:
         """Post a form with the session's token; `confirm` and `why` are fields like others."""
         return self.send("POST", path, {"csrf": self.token(), **fields})
 
-    def act(self, path: str, **fields: object) -> Answer:
+    def act(self, path: str, /, **fields: object) -> Answer:
         """Post a form, follow it to the page behind it, and return that page."""
         answer = self.post(path, **fields)
         assert answer.status == 303, answer.text

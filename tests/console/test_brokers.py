@@ -110,8 +110,8 @@ def test_a_setting_that_takes_a_restart_is_refused(
 
 
 def test_a_value_that_the_broker_refuses_is_told(operator: Visitor, address: str) -> None:
-    page = operator.act("/broker/set", address=address, key="traceOn", value="perhaps")
-    assert "traceOn" in page.text
+    page = operator.act("/broker/set", address=address, key="maxTopics", value="many")
+    assert "change maxTopics of broker" in page.text
     assert 'class="note failed"' in page.html
 
 

@@ -345,7 +345,7 @@ def test_a_page_that_fails_tells_nothing_and_has_the_policy(
     is_guarded(answer.headers)
 
 
-HOSTILE = "'\"><img src=x onerror=alert(1)><script>alert(1)</script>{{7*7}}</textarea></title>"
+HOSTILE = "'\"><img src=x onerror=alert(1)><script>{{7*191}}"
 NAMES = (
     "q", "name", "topic", "group", "id", "key", "address", "broker", "cluster", "kind", "page", "rows",
     "desc", "since", "until", "from", "to", "at", "who", "what", "outcome", "size", "queue", "offset",
@@ -359,7 +359,7 @@ def test_what_an_address_says_is_only_text_in_a_page(operator: Visitor, path: st
     assert answer.status < 500 or answer.status == 502, answer.text
     assert "<img src=x" not in answer.html
     assert "<script>" not in answer.html
-    assert "49" not in re.findall(r"\{\{7\*7\}\}|\b49\b", answer.html)
+    assert "1337" not in answer.html
     is_guarded(answer.headers)
 
 

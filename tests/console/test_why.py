@@ -23,8 +23,8 @@ def test_a_group_without_members_is_explained_with_evidence(
     admin.topics.create("why-orders")
     admin.groups.create("why-billing")
     with Producer("why-shop", namesrv=cluster.namesrv) as producer:
-        producer.send(Message("why-orders", b"one"))
-    admin.offsets.reset("why-billing", "why-orders", 0, force=True)
+        queue = producer.send(Message("why-orders", b"one")).queue
+    admin.offsets.commit("why-billing", queue, 0)
     page = reader.get("/why/group", name="why-billing", topic="why-orders")
     assert page.status == 200
     assert "no-member" in page.text

@@ -311,12 +311,12 @@ async def _broker_progress(body: bytes) -> BrokerProgress:
     for groups in listed:
         for group, of_topics in groups.items():
             by_group.setdefault(group, []).extend(of_topics)
-    groups = []
+    progresses = []
     for number, group in enumerate(sorted(by_group)):
         if number % _GROUPS_A_TURN == 0:
             await asyncio.sleep(0)
-        groups.append(_group_progress(group, by_group[group]))
-    return BrokerProgress(tuple(groups))
+        progresses.append(_group_progress(group, by_group[group]))
+    return BrokerProgress(tuple(progresses))
 
 
 def _group_progress(group: str, of_topics: list[msgspec.Raw]) -> GroupProgress:

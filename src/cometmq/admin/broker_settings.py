@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.runtime.config import hide_secrets
+from cometmq.runtime.config import HIDDEN, hide_secrets
 
 _FILE: Final = Path(__file__).with_name("broker_settings.json")
 # A key that only CometMQ's brokers have.
@@ -48,7 +48,7 @@ def settings_of(config: Mapping[str, str]) -> list[Setting]:
     defaults: Mapping[str, str] = table["cometmq" if _OURS in config else "java"]
     changeable = frozenset(table["changeable"])
     return [
-        Setting(key, value, defaults.get(key), key in changeable)
+        Setting(key, value, None if value == HIDDEN else defaults.get(key), key in changeable)
         for key, value in sorted(hide_secrets(config).items())
     ]
 

@@ -18,7 +18,12 @@ from urllib.parse import quote, unquote
 from cometmq.admin.reading import MessageReader, check_queue, message_of
 from cometmq.admin.room import Room
 from cometmq.admin.servers import Servers, master_of, reader_of
-from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
+from cometmq.errors import (
+    CometMQError,
+    IllegalArgumentError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TIMER_TOPIC
@@ -106,13 +111,15 @@ class PagedMessages(Room):
         cursor: str | None = None,
         count: int = 50,
         body_bytes: int | None = None,
+        wait_s: float | None = None,
     ) -> MessagePage:
         """Return a page of up to `count` messages that were stored from `begin_ms` to `end_ms`.
 
         `tags` selects at the broker (`TagA || TagB`), `matches` here; `queue` is a broker's name and
         a queue's number. `cursor` is that of an earlier page of the same topic. `body_bytes` cuts the
         bodies, which are otherwise whole, but for compressed ones of more than 1 MiB: those keep
-        their flag and are as they are stored.
+        their flag and are as they are stored. A broker that takes longer than `wait_s` for a step
+        is left out.
 
         Raises IllegalArgumentError for a cursor that no page gave, or a topic of more than
         MAX_QUEUES queues if `queue` is None; RouteNotFoundError if there is no such topic or queue.
@@ -132,6 +139,7 @@ class PagedMessages(Room):
                 "choose one queue"
             )
         merge = _Merge(self._servers, order, begin_ms, end_ms, tags, matches, count, body_bytes)
+        merge.wait_s = wait_s
         step = max(2, min(_PULLED, -(-2 * count // max(len(queues), 1))))
         for each in queues:
             place = places.get((each.broker_name, each.queue_id))
@@ -210,6 +218,7 @@ class _Merge:
     matches: Matches | None
     count: int
     body_bytes: int | None
+    wait_s: float | None = None
     ends: list[_End] = field(default_factory=list)
     errors: dict[str, CometMQError] = field(default_factory=dict)
     looked_at: int = 0
@@ -262,18 +271,23 @@ class _Merge:
         end.failed = True
         self.errors.setdefault(end.queue.broker_name, error)
 
-    def _rank(self, end: _End) -> tuple[float, bool]:
+    def _rank(self, end: _End) -> tuple[float, bool, int]:
         """Return what the queue that comes next has the largest of.
 
-        A queue that has to be read comes before one whose message is of the same time.
+        A queue that has to be read comes before one whose message is of the same time. Among messages
+        of one time the commit log has the order, if they are of one broker.
         """
+        place = 0
         if end.found:
-            time_ms: float = end.found[0].message.store_timestamp_ms
+            head = end.found[0].message
+            time_ms: float = head.store_timestamp_ms
+            place = head.commit_log_offset
         elif end.frontier_ms is not None:
             time_ms = end.frontier_ms
         else:
             time_ms = float("inf") if self.is_newest else float("-inf")
-        return (time_ms if self.is_newest else -time_ms, not end.found)
+        sign = 1 if self.is_newest else -1
+        return sign * time_ms, not end.found, sign * place
 
     async def _each(self, ends: list[_End], do: Callable[[_End], Awaitable[None]]) -> None:
         async def one(end: _End) -> None:
@@ -282,9 +296,13 @@ class _Merge:
                     self.fail(end, failed)
                     return
                 try:
-                    await do(end)
+                    async with asyncio.timeout(self.wait_s):
+                        await do(end)
                 except CometMQError as error:
                     self.fail(end, error)
+                except TimeoutError:
+                    text = f"broker {end.queue.broker_name} took longer than {self.wait_s:g} s"
+                    self.fail(end, RequestTimeoutError(text))
 
         await asyncio.gather(*map(one, ends))
 

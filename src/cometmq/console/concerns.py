@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,7 @@ class Concern:
     what: str
     remedy: str
     url: str
-    values: dict[str, object]
+    values: Mapping[str, object]
 
     @property
     def is_error(self) -> bool:
@@ -182,6 +182,6 @@ def _of_group(each: GroupLag, change: int) -> Concern:
         if change
         else "%(lag)s messages wait for it, and it consumes none.",
         "Ask why it is behind.",
-        url("/why", group=each.group),
+        url("/why/group", name=each.group),
         {"lag": f"{each.lag:,}", "change": f"{change:,}"},
     )

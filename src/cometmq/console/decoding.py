@@ -18,7 +18,7 @@ from datetime import date, datetime, time, timedelta
 from typing import Any, Final
 
 _CPU_S: Final = 3
-_MEMORY_BYTES: Final = 1024 * 1024 * 1024
+_MEMORY_BYTES: Final = 512 * 1024 * 1024
 _MAX_RECORDS: Final = 1000
 _MAX_TEXT: Final = 1024 * 1024
 # What may stand before an Avro value: nothing; the marker and schema id of Confluent's registry; the

@@ -30,7 +30,7 @@ MAX_KEYS: Final = 10_000
 class _Faults(NamedTuple):
     """Is how many wrong passwords are remembered, since when, and when the next one is looked at."""
 
-    count: float = 0.0
+    faults: float = 0.0
     at_s: float = 0.0
     until_s: float = 0.0
 
@@ -87,8 +87,8 @@ class Logins:
     def _count(self, key: str, free: int, longest_s: float) -> None:
         now_s = self._clock.monotonic()
         before = self._faults.pop(key, _Faults(0.0, now_s))
-        count = max(0.0, before.count - (now_s - before.at_s) / FORGET_S) + 1
-        over = int(count) - free
+        count = max(0.0, before.faults - (now_s - before.at_s) / FORGET_S) + 1
+        over = ceil(count) - free
         wait_s = min(FIRST_WAIT_S * 2.0 ** min(over, 20), longest_s) if over >= 0 else 0.0
         self._faults[key] = _Faults(count, now_s, now_s + wait_s)
         while len(self._faults) > MAX_KEYS:

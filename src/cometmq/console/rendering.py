@@ -110,7 +110,10 @@ def _here(context: jinja2.runtime.Context, /, **changes: object) -> str:
 
 
 def _form_page(request: Request) -> str:
-    came_from = urlsplit(request.headers.get("referer", ""))
+    try:
+        came_from = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return "/"
     is_page = came_from.netloc == request.headers.get("host") and came_from.path != request.url.path
     # Two slashes would name another host.
     path = "/" + came_from.path.lstrip("/\\") if is_page else "/"

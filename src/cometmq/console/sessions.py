@@ -75,7 +75,7 @@ class Sessions:
     def begin(self, account: Account) -> str:
         """Begin a session and return its cookie."""
         same = [key for key, one in self._sessions.items() if one.account.name == account.name]
-        for key in same[: len(same) + 1 - MAX_OF_ACCOUNT]:
+        for key in same[: max(0, len(same) + 1 - MAX_OF_ACCOUNT)]:
             del self._sessions[key]
         cookie = secret_bytes(32).hex()
         now_s = self._clock.monotonic()

@@ -18,7 +18,12 @@ from cometmq.console.rendering import language_of, render, translated
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.watch import BrokerState
-from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
+from cometmq.errors import (
+    CometMQError,
+    IllegalArgumentError,
+    RouteNotFoundError,
+    ServersFailedError,
+)
 from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_WRITE
 
@@ -145,6 +150,7 @@ async def _show_replication(request: Request, state: BrokerState) -> dict[str, o
     console, address = console_of(request), state.at.address
 
     async def ask() -> object:
+        await _place(console, address)
         return (await console.admin.brokers.replication(broker=address))[address]
 
     copies = await known(console.recent.get(("replication", address), _AGE_S, ask))
@@ -173,22 +179,23 @@ async def change_setting(request: Request, form: Form) -> Action:
     key, value = form["key"], form["value"].strip()
     told = await _settings(console, address)
     if told.value is None:
-        raise told.error or IllegalArgumentError(f"{address} does not tell its settings")
+        assert told.error is not None
+        raise told.error
     setting = next((each for each in told.value if each.key == key), None)
     if setting is None or not setting.is_changeable:
         raise IllegalArgumentError(
             f"{key!r:.80} is no setting that takes effect while {address} runs"
         )
-    state = await _state(console, address)
+    name = (await _place(console, address)).broker_name
 
     async def perform() -> Outcome:
         await console.admin.brokers.update_config({key: value}, broker=address)
         return Outcome(f"{key} is now {value}; it was {setting.value}")
 
-    preview = [f"{state.at.broker_name}: {key} = {setting.value} → {value}"]
+    preview = [f"{name}: {key} = {setting.value} → {value}"]
     return Action(
         what=f"change {key} of broker",
-        target=state.at.broker_name,
+        target=name,
         perform=perform,
         back=broker_url(address, part="settings"),
         preview=[*preview, _say(request, _RISKS[key])] if key in _RISKS else None,
@@ -265,7 +272,7 @@ async def clean(request: Request, form: Form) -> Action:
     if kind not in calls:
         raise IllegalArgumentError(f"{kind!r:.80} is none of {', '.join(calls)}")
     what, preview, call = calls[kind]
-    state = await _state(console, address)
+    name = (await _place(console, address)).broker_name
 
     async def perform() -> Outcome:
         await call(broker=address)
@@ -273,7 +280,7 @@ async def clean(request: Request, form: Form) -> Action:
 
     return Action(
         what=what,
-        target=state.at.broker_name or address,
+        target=name,
         perform=perform,
         back=broker_url(address, part="files"),
         preview=[_say(request, preview)],
@@ -290,26 +297,43 @@ def _permitted(changed: Mapping[str, int]) -> Outcome:
     return Outcome("done at all name servers", lines)
 
 
+async def _place(console: Console, address: str) -> BrokerAddress:
+    """Return which broker is registered at an address.
+
+    Nothing is asked of an address that only a link names: the console would sign requests for a
+    stranger. Raises CometMQError.
+    """
+    found = console.watch.state_of(address)
+    if found is not None:
+        return found.at
+    known_now = await console.recent.get("brokers", _AGE_S, console.admin.brokers.addresses)
+    place = next((at for at in known_now if at.address == address), None)
+    if place is None:
+        raise RouteNotFoundError(f"no broker is registered with the address {address!r:.80}")
+    return place
+
+
 async def _state(console: Console, address: str) -> BrokerState:
-    """Return what the watch saw of a broker; ask one that it does not know."""
+    """Return what the watch saw of a broker; ask one that it has not seen yet."""
     found = console.watch.state_of(address)
     if found is not None:
         return found
-
-    async def ask() -> dict[str, dict[str, str]]:
-        if ":" not in address:
-            raise IllegalArgumentError(f"{address!r:.80} is no address; a broker's is host:port")
-        return await console.admin.brokers.runtime_info(broker=address)
-
-    told = await known(console.recent.get(("runtime", address), _AGE_S, ask))
-    at = BrokerAddress("", "", MASTER_ID, address)
-    return BrokerState(at, (told.value or {}).get(address, {}), told.error)
+    place = await known(_place(console, address))
+    if place.value is None:
+        return BrokerState(BrokerAddress("", "", MASTER_ID, address), {}, place.error)
+    told = await known(
+        console.recent.get(
+            ("runtime", address),
+            _AGE_S,
+            lambda: console.admin.brokers.runtime_info(broker=address),
+        )
+    )
+    return BrokerState(place.value, (told.value or {}).get(address, {}), told.error)
 
 
 async def _settings(console: Console, address: str) -> Known[list[Setting]]:
     async def ask() -> list[Setting]:
-        if ":" not in address:
-            raise IllegalArgumentError(f"{address!r:.80} is no address; a broker's is host:port")
+        await _place(console, address)
         return settings_of((await console.admin.brokers.config(broker=address))[address])
 
     return await known(console.recent.get(("settings", address), _AGE_S, ask))

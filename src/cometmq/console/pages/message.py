@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.messages import MessageTrack
+from cometmq.admin.reading import address_of
 from cometmq.console import bodies
+from cometmq.console.asking import brokers_of, in_time
 from cometmq.console.bodies import Shown
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.recent import known
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.schemas import UndecodableError
@@ -47,16 +48,16 @@ class Consumers:
 async def one(request: Request) -> Response:
     """Show a message, or which messages have its id."""
     place = _place(request.query_params)
-    found = await known(_find(console_of(request), place))
+    found = await in_time(_find(console_of(request), place))
     if not found.value or len(found.value) > 1:
         rows = [Row(each, len(each.body)) for each in found.value or ()]
         return render(
             request, "message_choice.html", {"found": found, "rows": rows, "place": place}
         )
     message = found.value[0]
-    consumers = await known(_consumers(request, message))
+    consumers = await in_time(_consumers(request, message))
     group = request.query_params.get("group", "")
-    members = await known(console_of(request).admin.groups.connections(group)) if group else None
+    members = await in_time(console_of(request).admin.groups.connections(group)) if group else None
     values = {
         "message": message,
         "place": _place_of(message),
@@ -180,6 +181,13 @@ async def _find(console: Console, place: Mapping[str, str]) -> list[MessageExt]:
         raise IllegalArgumentError("give a message's id, or its topic, broker, queue and offset")
     if topic:
         return await console.recent.get(key, _AGE_S, lambda: messages.find(place["id"], topic))
+    # An id holds an address. The console signs what it asks, so it asks nobody but the cluster.
+    address = address_of(place["id"])
+    if address not in {at.address for at in await brokers_of(console)}:
+        raise IllegalArgumentError(
+            f"the id {place['id']!r:.80} is of the broker {address}, which this cluster does not "
+            "have; give the topic, too"
+        )
     return [await console.recent.get(key, _AGE_S, lambda: messages.by_id(place["id"]))]
 
 

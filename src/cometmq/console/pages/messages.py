@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -19,6 +19,7 @@ from cometmq.console.paging import MAX_QUERY, whole
 from cometmq.console.recent import known
 from cometmq.console.rendering import fragment, render, url
 from cometmq.console.routes import Routes, console_of
+from cometmq.console.times import time_ms
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model.message import MessageExt
 
@@ -29,8 +30,9 @@ _PAGE_ROWS: Final = 50
 _TAIL_ROWS: Final = 50
 _TAIL_PAUSE_S: Final = 1.0
 _LISTED_BODY_BYTES: Final = 256
-_SPANS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SPAN: Final = re.compile(r"-(\d{1,6})([mhd])")
+_ZONE: Final = re.compile(r"-?[0-9]{1,4}")
+# What a broker may take before a page is shown without its messages.
+_WAIT_S: Final = 2.0
 _NO_END_MS: Final = 2**63 - 1
 
 
@@ -176,6 +178,7 @@ async def _page(request: Request, topic: str, *, is_tail: bool) -> MessagePage:
         cursor=None if is_tail else query.get("cursor"),
         count=min(max(whole(request, "rows", _PAGE_ROWS), 1), 500),
         body_bytes=_LISTED_BODY_BYTES,
+        wait_s=_WAIT_S,
     )
 
 
@@ -207,28 +210,21 @@ def _selection(request: Request) -> tuple[str, Callable[[MessageExt], bool] | No
 
 
 def _time(text: str, zone: str, now_ms: int, default: int) -> int:
-    """Return the time that a form gives, in ms since the epoch.
+    """Return the time that a form gives, in ms since the epoch; see `times.time_ms`.
 
-    It is a date and time, ms since the epoch, or a span before now (-15m, -2h, -1d). `zone` is the
-    browser's distance to UTC in minutes, for times that have no zone. Raises IllegalArgumentError.
+    `zone` is the browser's distance to UTC in minutes, for times that name no zone.
     """
     text = text.strip()
     if not text:
         return default
-    if (span := _SPAN.fullmatch(text)) is not None:
-        return max(0, now_ms - int(span[1]) * _SPANS[span[2]])
-    if text.isascii() and text.isdigit() and len(text) <= 15:
-        return int(text)
-    minutes = int(zone) if re.fullmatch(r"-?\d{1,4}", zone) and abs(int(zone)) < 24 * 60 else 0
+    minutes = int(zone) if _ZONE.fullmatch(zone) and abs(int(zone)) < 24 * 60 else 0
     try:
         when = datetime.fromisoformat(text)
-        if when.tzinfo is None:
-            when = when.replace(tzinfo=timezone(timedelta(minutes=minutes)))
-        return max(0, int((when - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1)))
-    except (ValueError, OverflowError) as error:
-        raise IllegalArgumentError(
-            f"{text!r:.80} is no time: write 2026-11-23T14:00, ms since 1970, or -15m, -2h, -1d"
-        ) from error
+    except ValueError:
+        return time_ms(text, now_ms)
+    if when.tzinfo is None:
+        text = when.replace(tzinfo=timezone(timedelta(minutes=minutes))).isoformat()
+    return time_ms(text, now_ms)
 
 
 def _event(name: str, data: str) -> str:

@@ -73,7 +73,7 @@ async def find(request: Request) -> Response:
         *_hits(wanted, ((name, url("/group", name=name)) for name in groups.value or ()), "Group"),
         *_hits(wanted, ((f"{name} {at}", broker_url(at)) for name, at in brokers), "Broker"),
     ]
-    found.sort(key=lambda hit: (hit[0], len(hit[2]), hit[2]))
+    found.sort(key=lambda hit: (hit[0], len(hit[2]), hit[2].lower(), hit[1]))
     return JSONResponse(
         [
             {"name": f"{translated(language, kind)}: {name}", "url": where}

@@ -75,16 +75,22 @@ def _message(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
 
 
 async def _write(admin: AdminClient, given: Values) -> Explanation:
-    size = given["size"]
-    if size is not None and not (size.isascii() and size.isdigit() and 0 < len(size) <= 12):
-        raise IllegalArgumentError(f"{size!r:.80} is no size: give a number of bytes")
     return await admin.explain.write(
         given["topic"] or "",
-        size=None if size is None else int(size),
+        size=_size(given["size"]),
         cluster=given["cluster"],
         broker=given["broker"],
         deadline_s=DEADLINE_S,
     )
+
+
+def _size(text: str | None) -> int | None:
+    if text is None:
+        return None
+    size = int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else 0
+    if size < 1:
+        raise IllegalArgumentError(f"{text!r:.80} is no size: give a number of bytes, 1 or more")
+    return size
 
 
 def _disk(admin: AdminClient, given: Values) -> Awaitable[Explanation]:

@@ -24,11 +24,17 @@ function isChanged() {
   });
 }
 
-function refresh() {
+async function refresh() {
   if (!part() || busy()) return;
-  htmx.ajax("GET", location.href, {
+  const before = part().contains(document.activeElement) ? document.activeElement : null;
+  await htmx.ajax("GET", location.href, {
     target: "#live", select: "#live", swap: "outerMorph", headers: { "X-Refresh": "1" },
   });
+  // Who had the focus on a row that was drawn anew finds it where it was.
+  if (before && !before.isConnected && document.activeElement === document.body) {
+    const same = (one) => one.outerHTML === before.outerHTML;
+    [...part()?.querySelectorAll(before.tagName) ?? []].find(same)?.focus({ preventScroll: true });
+  }
 }
 
 let showLive = () => {};
@@ -68,11 +74,18 @@ function listen() {
   open();
 }
 
+// To the ms, and in the order in which they are sorted.
+function precise(when) {
+  const local = new Date(when.getTime() - when.getTimezoneOffset() * 60000);
+  return local.toISOString().replace("T", " ").replace("Z", "");
+}
+
 // Times are UTC in the page, and shown in the browser's zone.
 function localTimes(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const when = new Date(element.dateTime);
-    const text = when.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
+    // The Swedish form is that of ISO 8601: short, the same in all languages, and it sorts.
+    const text = element.closest(".precise") ? precise(when) : when.toLocaleString("sv-SE");
     // Only if it differs: a change would call this again.
     if (element.textContent !== text) element.textContent = text;
   }
@@ -111,31 +124,47 @@ function tails() {
   const state = document.querySelector("[data-tail-state]");
   const pause = document.querySelector("[data-tail-pause]");
   const say = (what, more = "") => { state.textContent = more || state.dataset[what]; };
-  const source = new EventSource(body.dataset.tail);
   const paused = () => pause.getAttribute("aria-pressed") === "true";
-  source.onopen = () => say(paused() ? "paused" : "live");
-  source.onerror = () => say("lost");
-  source.addEventListener("rows", (event) => {
-    if (paused()) return;
-    say("live");
-    body.insertAdjacentHTML("afterbegin", event.data);
-    while (body.rows.length > MAX_TAIL_ROWS) body.lastElementChild.remove();
-  });
-  source.addEventListener("skipped", () => { if (!paused()) say("skipped"); });
-  source.addEventListener("failed", (event) => say("lost", event.data));
-  source.addEventListener("ended", () => { source.close(); location.reload(); });
+  let source = null;
+  let last = body.dataset.tail;
+  const close = () => { source?.close(); source = null; };
+  const open = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(last);
+    source.onopen = () => say(paused() ? "paused" : "live");
+    source.onerror = () => {
+      say("lost");
+      if (source?.readyState === EventSource.CLOSED) { close(); setTimeout(open, 15000); }
+    };
+    source.addEventListener("rows", (event) => {
+      // A tab that comes back goes on where it was.
+      const address = new URL(last, location.href);
+      address.searchParams.set("cursor", event.lastEventId);
+      last = address.pathname + address.search;
+      if (paused()) return;
+      say("live");
+      body.insertAdjacentHTML("afterbegin", event.data);
+      while (body.rows.length > MAX_TAIL_ROWS) body.lastElementChild.remove();
+    });
+    source.addEventListener("skipped", () => { if (!paused()) say("skipped"); });
+    source.addEventListener("failed", (event) => say("lost", event.data));
+    source.addEventListener("ended", () => { close(); location.reload(); });
+  };
   pause.addEventListener("click", () => {
     pause.setAttribute("aria-pressed", String(!paused()));
     say(paused() ? "paused" : "live");
   });
-  addEventListener("pagehide", () => source.close());
+  // See `listen`: a tab that nobody sees gives its connection back.
+  addEventListener("visibilitychange", () => { if (document.hidden) close(); else open(); });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+  open();
 }
 
 // Charts.
 function timeLabels(u, splits) {
   const short = u.scales.x.max - u.scales.x.min < 600;
-  const form = { hour: "2-digit", minute: "2-digit", ...(short ? { second: "2-digit" } : {}) };
-  return splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString(document.documentElement.lang, form));
+  return splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString("sv-SE").slice(0, short ? 8 : 5));
 }
 
 function shortNumber(value) {
@@ -165,7 +194,10 @@ function draw(figure, plot, points) {
   plot.chart = new uPlot({
     ...size(), cursor: { y: false },
     axes: [{ ...axis, values: timeLabels, space: 80 }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
-    scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] } },
+    scales: {
+      x: { range: (u, first, last) => first === last ? [first - 60, last + 60] : [first, last] },
+      y: { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] },
+    },
     series: [
       { label: figure.dataset.time ?? "", value: (u, seconds) => seconds == null ? "" : timeLabels(u, [seconds])[0] },
       ...names.map((label, index) => ({ label, stroke: colour(`--series-${(index % 4) + 1}`), width: 2, points: { show: points[0].length < 2 } })),
