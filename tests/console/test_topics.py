@@ -451,7 +451,7 @@ def test_what_is_known_is_shown_while_a_broker_is_away(tmp_path: Path) -> None:
                 assert visitor.get(path).status == 200
             for path in ("/topic/change", "/topic/send"):
                 assert visitor.get(path, name="half").status == 200
-            eventually(lambda: "half 1 " in visitor.get("/topics").text)
+            eventually(lambda: "half in part 1 " in visitor.get("/topics").text)
             failed = visitor.act("/topics/delete", name="half", confirm="half")
             assert "deleted in part" in failed.text
             assert "127.0.0.1:1: " in failed.text

@@ -15,10 +15,10 @@ from cometmq.admin.messages import MessageTrack
 from cometmq.admin.reading import address_of
 from cometmq.console import bodies
 from cometmq.console.asking import brokers_of, in_time
-from cometmq.console.bodies import Shown
+from cometmq.console.bodies import Say, Shown
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.rendering import render, url
+from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.schemas import UndecodableError
 from cometmq.errors import IllegalArgumentError
@@ -69,7 +69,7 @@ async def one(request: Request) -> Response:
         "consumers": consumers,
         "group": group,
         "members": members,
-        "facts": _facts(message),
+        "facts": _facts(message, words(request)),
         "visible": bodies.visible,
         "can_recall": message.topic == TIMER_TOPIC,
         "waits_by_level": message.topic == SCHEDULE_TOPIC,
@@ -97,6 +97,7 @@ async def body(request: Request) -> Response:
 async def resend(request: Request, form: Form) -> Action:
     """Send a message once more to its queue."""
     console, message = console_of(request), await _only(request, form)
+    _ = words(request)
 
     async def perform() -> Outcome:
         sent = await console.admin.messages.resend(message)
@@ -111,8 +112,10 @@ async def resend(request: Request, form: Form) -> Action:
         perform=perform,
         back=link_of(message),
         preview=[
-            f"The message goes to topic {message.topic} once more, under its id.",
-            "Every group of the topic gets it again; what consumers did for it they may do twice.",
+            _("The message goes to topic %(topic)s once more, under its id.", topic=message.topic),
+            _(
+                "Every group of the topic gets it again; what consumers did for it they may do twice."
+            ),
         ],
         details=_place_of(message),
     )
@@ -122,6 +125,7 @@ async def resend(request: Request, form: Form) -> Action:
 async def consume(request: Request, form: Form) -> Action:
     """Have one member of a group consume a message, outside its queues."""
     console, message = console_of(request), await _only(request, form)
+    _ = words(request)
     group, client = form.get("group", ""), form.get("client", "")
     if not group or not client:
         raise HTTPException(400, "choose a group and one of its members")
@@ -140,8 +144,12 @@ async def consume(request: Request, form: Form) -> Action:
         perform=perform,
         back=link_of(message),
         preview=[
-            f"{client} of group {group} gets the message once more, even if it has consumed it.",
-            "The group's offsets stay as they are.",
+            _(
+                "%(client)s of group %(group)s gets the message once more, even if it has consumed it.",
+                client=client,
+                group=group,
+            ),
+            _("The group's offsets stay as they are."),
         ],
         details={**_place_of(message), "group": group, "client": client},
     )
@@ -151,6 +159,7 @@ async def consume(request: Request, form: Form) -> Action:
 async def recall(request: Request, form: Form) -> Action:
     """Keep the broker from delivering a delayed message."""
     console, message = console_of(request), await _only(request, form)
+    _ = words(request)
 
     async def perform() -> Outcome:
         await console.admin.messages.recall(message)
@@ -161,7 +170,7 @@ async def recall(request: Request, form: Form) -> Action:
         target=message.msg_id,
         perform=perform,
         back=link_of(message),
-        preview=["The message waits for its time. Recalled, it is never delivered to anybody."],
+        preview=[_("The message waits for its time. Recalled, it is never delivered to anybody.")],
         details=_place_of(message),
     )
 
@@ -223,6 +232,7 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
         message.body,
         "auto" if kind == "schema" else kind,
         charset,
+        words(request),
         first=whole(request, "from", 0),
         more=query.get("more") == "1",
     )
@@ -246,19 +256,19 @@ async def _consumers(request: Request, message: MessageExt) -> Consumers:
     return Consumers(rows, tracks)
 
 
-def _facts(message: MessageExt) -> list[tuple[str, str, str]]:
+def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:
     """Return what the properties tell of a message's way: a sentence, a value, its page."""
     given, found = message.properties, []
     real, origin = given.get(p.REAL_TOPIC), given.get(p.ORIGIN_MESSAGE_ID)
     retried = given.get(p.RETRY_TOPIC)
     if real and real != message.topic:
-        found.append(("It waits for topic", real, url("/topic", name=real)))
+        found.append((_("It waits for topic"), real, url("/topic", name=real)))
     if retried:
-        found.append(("It was first sent to topic", retried, url("/topic", name=retried)))
+        found.append((_("It was first sent to topic"), retried, url("/topic", name=retried)))
     if origin:
-        found.append(("It is a copy of", origin, url("/message", id=origin, topic=retried)))
+        found.append((_("It is a copy of"), origin, url("/message", id=origin, topic=retried)))
     if message.reconsume_times:
-        found.append(("Delivered again, times", str(message.reconsume_times), ""))
+        found.append((_("Delivered again, times"), str(message.reconsume_times), ""))
     return found
 
 
