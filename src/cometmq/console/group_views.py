@@ -20,7 +20,7 @@ from cometmq.admin.group_records import (
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.recent import Known, known_in_part
 from cometmq.console.watch import BrokerState
-from cometmq.errors import RemoteError
+from cometmq.errors import RemoteError, RequestTimeoutError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.queue import MessageQueue
 
@@ -34,7 +34,8 @@ _MEMBERS_AGE_S: Final = 10.0
 # Of a group with more members only so many are asked, and of one with more topics that wait, these.
 MOST_MEMBERS: Final = 100
 MOST_AGES: Final = 8
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 64
+ROWS_WITHIN_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +202,13 @@ async def times_of(
     """Return for each of these topics when its messages were stored, queue by queue."""
 
     async def ask(topic: str) -> Known[list[QueueTimes]]:
-        return await known_in_part(
-            console.admin.groups.times(group, topic),
-            lambda told: [at for times in told.values() for at in times],
+        told = await at_brokers(
+            console,
+            lambda address: console.admin.groups.times(group, topic, broker=address),
         )
+        if told.value is None:
+            return Known(None, told.error)
+        return Known([at for times in told.value.values() for at in times], told.error)
 
     names = list(topics)
     answers = await asyncio.gather(
@@ -228,8 +232,20 @@ async def state_of(console: Console, group: str) -> GroupState:
 
 
 async def states_of(console: Console, groups: Iterable[str]) -> list[GroupState]:
-    """Return how some groups do, asked a few at once."""
-    return await few_at_once(groups, lambda group: state_of(console, group))
+    """Return how some groups do. All have ROWS_WITHIN_S together; a later refresh shows the rest."""
+    end_s = asyncio.get_running_loop().time() + ROWS_WITHIN_S
+
+    async def state(group: str) -> GroupState:
+        try:
+            async with asyncio.timeout_at(end_s):
+                return await state_of(console, group)
+        except TimeoutError:
+            late = RequestTimeoutError(
+                f"the cluster did not answer within {ROWS_WITHIN_S:g} s; look again in a moment"
+            )
+            return GroupState(group, Known(None, late), Known(None, late), None)
+
+    return await few_at_once(groups, state)
 
 
 async def members_of(

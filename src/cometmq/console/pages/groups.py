@@ -145,10 +145,11 @@ async def _progress(
 ) -> dict[str, Any]:
     console = console_of(request)
     progress = state.progress.value
-    if progress is None:
-        return {"rows": None, "topics": [], "trend": console.watch.lag_trend(state.name)}
-    owners = holders(told)
     topic = request.query_params.get("topic", "")
+    if progress is None:
+        trend = console.watch.lag_trend(state.name)
+        return {"rows": None, "topics": [], "topic": topic, "trend": trend}
+    owners = holders(told)
     by_lag = request.query_params.get("sort") == "lag"
     queues = [at for at in progress.queues if topic in ("", at.queue.topic)]
     rows = page_of(
@@ -179,8 +180,8 @@ def _lag_first(at: QueueProgress) -> tuple[int, MessageQueue]:
     return -at.lag, at.queue
 
 
-def _by_queue(at: QueueProgress) -> MessageQueue:
-    return at.queue
+def _by_queue(at: QueueProgress) -> tuple[bool, MessageQueue]:
+    return is_retry_topic(at.queue.topic), at.queue
 
 
 async def _members(
