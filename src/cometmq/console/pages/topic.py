@@ -216,8 +216,14 @@ async def _brokers(console: Console, name: str, route: TopicRouteData) -> dict[s
         and (config.read_queue_nums, config.write_queue_nums, config.perm)
         != (holder.queues.read_queue_nums, holder.queues.write_queue_nums, holder.queues.perm)
     ]
+    unread = [
+        broker
+        for broker, config in known.items()
+        if config is not None and config.write_queue_nums > config.read_queue_nums
+    ]
     return {
         "holders": holders,
+        "unread": unread,
         "differences": differences(config for config in known.values() if config is not None),
         "stale": stale,
         "without": sorted(others - datas.keys()),
