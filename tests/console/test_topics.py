@@ -270,6 +270,8 @@ def test_a_change_that_hides_messages_asks_first(
     operator.act("/topic/change", name="shrinks", read_queues=1, permission=0, confirm="shrinks")
     (config,) = admin.topics.config("shrinks").values()
     assert (config.read_queue_nums, config.perm) == (1, 0)
+    brokers = operator.get("/topic", name="shrinks", tab="brokers").text
+    assert "More queues are written than read at broker-a" in brokers
 
 
 def test_the_form_to_change_has_the_values_of_all_brokers(
@@ -311,6 +313,8 @@ def test_several_messages_are_sent(admin: AdminClient, operator: Visitor) -> Non
     admin.topics.create("gets-many")
     page = operator.act("/topic/send", name="gets-many", body="x", count=25)
     assert "sent 25 messages" in page.text
+    assert page.text.count("SEND_OK") == 5
+    assert "… and 20 more" in page.text
     assert admin.topics.stats("gets-many").messages == 25
 
 
@@ -451,7 +455,7 @@ def test_what_is_known_is_shown_while_a_broker_is_away(tmp_path: Path) -> None:
                 assert visitor.get(path).status == 200
             for path in ("/topic/change", "/topic/send"):
                 assert visitor.get(path, name="half").status == 200
-            eventually(lambda: "half 1 " in visitor.get("/topics").text)
+            eventually(lambda: "half in part 1 " in visitor.get("/topics").text)
             failed = visitor.act("/topics/delete", name="half", confirm="half")
             assert "deleted in part" in failed.text
             assert "127.0.0.1:1: " in failed.text

@@ -13,11 +13,12 @@ from starlette.responses import Response
 from cometmq.admin.topic_records import TopicStats, stats_of
 from cometmq.console.asking import ask_each, in_time, masters_of
 from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
+from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.errors import RouteNotFoundError, ServersFailedError
+from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
 from cometmq.model.names import (
     DLQ_PREFIX,
     REPLY_TOPIC_POSTFIX,
@@ -41,11 +42,12 @@ KINDS: Final = {
     "system": "System",
     "all": "All",
 }
+# Topics are asked for one by one, so fewer of them are on a page.
+LIST_ROWS: Final = 100
 MOST_QUEUES: Final = 65_535
 PERMISSIONS: Final = {"6": "read and write", "4": "read only", "2": "write only", "0": "none"}
 MESSAGE_TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
 TYPE: Final = "message.type"
-_LIST_AGE_S: Final = 3.0
 _ROW_AGE_S: Final = 4.0
 _TYPES_AGE_S: Final = 15.0
 _SYSTEM_AGE_S: Final = 30.0
@@ -57,6 +59,11 @@ class Row:
 
     route: Known[TopicRouteData]
     stats: Known[TopicStats]
+
+    @property
+    def error(self) -> CometMQError | None:
+        """Why not all of it is known, None if it is."""
+        return self.stats.error or self.route.error
 
     @property
     def brokers(self) -> list[str]:
@@ -82,9 +89,9 @@ async def listing(request: Request) -> Response:
     console = console_of(request)
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
-    names = await console.recent.get("topics", _LIST_AGE_S, console.admin.topics.names)
+    names = await topic_names(console)
     of_kind = names if kind == "all" else await _of_kind(console, names, kind)
-    rows = page_of(request, of_kind, text=str, key=str)
+    rows = page_of(request, of_kind, text=str, key=str, most=LIST_ROWS)
     found = await ask_each(rows.rows, lambda name: _row(console, name))
     values = {
         "rows": rows,
