@@ -363,13 +363,25 @@ def test_what_an_address_says_is_only_text_in_a_page(operator: Visitor, path: st
     is_guarded(answer.headers)
 
 
-@each_page
-@pytest.mark.parametrize(
-    "value", ["\0", "²", "9" * 400, "-1", "\ud7ff\U0010ffff", "%", "a\r\nb: c"]
+ODD = (
+    "\0",
+    "²",
+    "9" * 100,
+    "-1",
+    "\ud7ff\U0010ffff",
+    "%",
+    "a\r\nb: c",
+    " ",
+    "../../etc/passwd",
+    "[",
 )
-def test_odd_values_in_an_address_break_no_page(operator: Visitor, path: str, value: str) -> None:
-    answer = operator.get(path, **dict.fromkeys(NAMES, value))
-    assert answer.status < 500 or answer.status == 502, answer.text
+
+
+@each_page
+def test_odd_values_in_an_address_break_no_page(operator: Visitor, path: str) -> None:
+    for value in ODD:
+        answer = operator.get(path, **dict.fromkeys(NAMES, value))
+        assert answer.status < 500 or answer.status == 502, (value, answer.text)
 
 
 # Without a login
