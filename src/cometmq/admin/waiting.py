@@ -240,13 +240,14 @@ class WaitingMessages(Room):
             raise IllegalArgumentError(
                 f"{half.offset_msg_id} is no half message that waits: it lies in {half.topic}"
             )
+        named = await self._named_half(half)
         await self._servers.ask(
             address_of(half.offset_msg_id),
             requests.END_TRANSACTION,
             EndTransactionRequestHeader(
                 producer_group=group,
-                tran_state_table_offset=half.queue_offset,
-                commit_log_offset=half.commit_log_offset,
+                tran_state_table_offset=named.queue_offset,
+                commit_log_offset=named.commit_log_offset,
                 commit_or_rollback=TRANSACTION_COMMIT if commit else TRANSACTION_ROLLBACK,
                 msg_id=half.unique_id or half.msg_id,
                 # A broker refuses a producer's own verdict that comes late; this one is meant.
@@ -292,6 +293,18 @@ class WaitingMessages(Room):
             key=lambda each: each[0],
         )
         return list(await asyncio.gather(*(level_of(queue, at) for queue, at in used)))
+
+    async def _named_half(self, half: MessageExt) -> MessageExt:
+        """Return the first copy of a half message if the broker still has it, as producers name it.
+
+        A Java broker that has made a further copy meanwhile knows that one by the first one only.
+        """
+        first = _first_copy(half)
+        if first == half.queue_offset:
+            return half
+        queue = MessageQueue(half.topic, half.broker_name, half.queue_id)
+        found = await MessageReader(self._servers).at(queue, first)
+        return half if found is None or found.msg_id != half.msg_id else found
 
     async def _delays_ms(self, address: str) -> Mapping[int, int]:
         """Return how long messages of each level wait; nothing if the broker does not tell."""
