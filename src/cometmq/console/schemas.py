@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
 from cometmq.runtime.durable import PRIVATE_FILE, make_directories, write_atomically
 
 MAX_SCHEMAS: Final = 200
