@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-import socket
-from typing import Final
+from typing import Any, Final
 
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
@@ -13,7 +12,7 @@ from cometmq.runtime.arrivals import bound_sockets
 _BACKLOG: Final = 512
 
 
-async def listening(host: str, port: int, *, or_free_port: bool = False) -> list[socket.socket]:
+async def listening(host: str, port: int, *, or_free_port: bool = False) -> list[Any]:
     """Return sockets that listen; browsers that connect wait until they are served.
 
     With `or_free_port` it is a free port if `port` is taken. Raises ConfigError.
@@ -29,7 +28,7 @@ async def listening(host: str, port: int, *, or_free_port: bool = False) -> list
         ) from error
 
 
-async def _listening(host: str, port: int) -> list[socket.socket]:
+async def _listening(host: str, port: int) -> list[Any]:
     sockets = await bound_sockets(host, port)
     try:
         # Two processes may bind a port at the same time; only one of them can listen.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
@@ -30,9 +29,7 @@ class ConsoleServer:
     `sockets` that listen already take the place of the port in `config`.
     """
 
-    def __init__(
-        self, config: ConsoleConfig, sockets: Sequence[socket.socket] | None = None
-    ) -> None:
+    def __init__(self, config: ConsoleConfig, sockets: Sequence[Any] | None = None) -> None:
         self._config = config
         self._sockets = list(sockets or ())
         self._tasks = TaskOwner("console-server")
@@ -110,7 +107,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.ready = asyncio.Event()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def startup(self, sockets: list[Any] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
 
