@@ -13,6 +13,9 @@ from tests.console.running import Answer, Visitor
 FRAME_FORMS: Final = frozenset({"/logout", "/choices"})
 
 
+_TABS = ("view", "tab")
+
+
 class Visit(NamedTuple):
     """A page, the page whose link leads to it, and the addresses that its forms post to."""
 
@@ -35,7 +38,14 @@ def crawl(visitor: Visitor, *starts: str, alike: int = 3, limit: int = 400) -> l
     while waiting and len(visits) < limit:
         path, source = waiting.popleft()
         parts = urlsplit(path)
-        kind = parts.path, frozenset(name for name, _ in parse_qsl(parts.query))
+        kind = (
+            parts.path,
+            # The tabs of a page are different pages.
+            frozenset(
+                f"{name}={value}" if name in _TABS else name
+                for name, value in parse_qsl(parts.query)
+            ),
+        )
         kinds[kind] += 1
         if kinds[kind] > alike:
             continue

@@ -12,11 +12,11 @@ given up.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import random
 import signal
-import struct
 import sys
 import tempfile
 import threading
@@ -25,6 +25,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import fastavro
 from tests.console.actors import QUICK_CHECKS, Actors, Bank
 from tests.console.running import Served, running_console
 
@@ -53,6 +54,16 @@ TOPICS: Final = {
 }
 _SKUS: Final = ("kettle", "tea-green-100g", "teapot-glass", "cup-set-4", "strainer", "honey-500g")
 _CITIES: Final = ("Berlin", "Lyon", "Porto", "杭州", "Chennai", "Cork", "Kraków")
+# What a scanner reads, in Avro.
+_READING: Final = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [
+        {"name": "sku", "type": "string"},
+        {"name": "shelf", "type": "int"},
+        {"name": "count", "type": "long"},
+    ],
+}
 _PER_TICK: Final = 5
 _TICK_S: Final = 0.25
 
@@ -83,6 +94,11 @@ def demo(root: Path, *, traffic: bool = True, port: int = 0, **options: Any) -> 
         shop.open()
         if traffic:
             stack.enter_context(shop.traffic())
+        schema = {"name": "reading", "kind": "avro", "topic": "stock-levels"}
+        (root / "console").mkdir(parents=True, exist_ok=True)
+        (root / "console" / "schemas.json").write_text(
+            json.dumps([{**schema, "text": json.dumps(_READING, indent=2)}])
+        )
         served = stack.enter_context(
             running_console(cluster.namesrv, root / "console", port=port, **options)
         )
@@ -196,11 +212,10 @@ class Shop:
             self._stock.send(Message("shipments", ships, tags="packed", keys=[order]), key=order)
         if draw.random() < 0.05:
             self._stock.send(Message("returns", _json({"order": order}), keys=[order]))
-        # A reading of a scanner: article, shelf, count, as a binary record.
-        reading = struct.pack(
-            ">16sHI", draw.choice(_SKUS).encode(), draw.randrange(90), self._order
-        )
-        self._stock.send(Message("stock-levels", reading))
+        reading = io.BytesIO()
+        level = {"sku": draw.choice(_SKUS), "shelf": draw.randrange(90), "count": self._order}
+        fastavro.schemaless_writer(reading, _READING, level)
+        self._stock.send(Message("stock-levels", reading.getvalue()))
         self.ids["order"] = sent.msg_id
         return sent.msg_id
 

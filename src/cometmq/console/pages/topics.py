@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.topic_records import TopicStats, stats_of
-from cometmq.console.asking import ask_each, in_time, masters_of
+from cometmq.console.asking import WAIT_S, ask_each, in_time, masters_of
 from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
 from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
-from cometmq.console.recent import Known
+from cometmq.console.recent import Known, known_in_part
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
+from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import (
     DLQ_PREFIX,
     REPLY_TOPIC_POSTFIX,
@@ -198,12 +198,10 @@ async def exists(console: Console, name: str) -> bool:
 
 async def stats_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicStats]:
     """Return what is known of a topic's queues. With an error, the value is that of some brokers."""
-    found = await in_time(
-        console.recent.get(("topic stats", name), age_s, lambda: console.admin.topics.stats(name))
+    asked = console.recent.get(
+        ("topic stats", name), age_s, lambda: console.admin.topics.stats(name)
     )
-    if isinstance(found.error, ServersFailedError) and found.error.results:
-        return Known(stats_of(name, found.error.results), found.error)
-    return found
+    return await known_in_part(asked, lambda told: stats_of(name, told), within_s=WAIT_S)
 
 
 async def route_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicRouteData]:
