@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(root: Path, options: argparse.Namespace) -> int:
     settings = {**report.machine(), "topics": str(options.count), "groups": str(options.count)}
-    with CometPeer(root, conf={}) as peer:
+    with CometPeer(root / "peer", conf={}) as peer:
         began = time.monotonic()
         asyncio.run(fill(peer, options.count))
         print(f"filled in {time.monotonic() - began:.0f} s")

@@ -105,7 +105,7 @@ def test_a_setting_that_takes_a_restart_is_refused(
     operator: Visitor, address: str, key: str
 ) -> None:
     answer = operator.post("/broker/set", address=address, key=key, value="1")
-    assert answer.status == 502
+    assert answer.status == 400
     assert "is no setting that takes effect while" in answer.text
 
 
@@ -137,5 +137,9 @@ def test_a_clean_up_is_confirmed(operator: Visitor, address: str, name: str, kin
 
 def test_a_reader_sees_no_buttons(reader: Visitor, address: str) -> None:
     for part in ("state", "settings", "files"):
-        page = reader.get("/broker", address=address, part=part).html.partition("<main")[2]
+        page = (
+            reader.get("/broker", address=address, part=part)
+            .html.partition("<main")[2]
+            .partition("</main>")[0]
+        )
         assert "<button" not in page.replace("<button>Search</button>", "")

@@ -78,6 +78,17 @@ def test_brokers_stay_on_the_page_when_name_server_and_broker_go_away(tmp_path: 
         assert "Not known: how it does" in one.text
 
 
+def test_a_broker_that_is_registered_no_more_is_told(tmp_path: Path) -> None:
+    with Cluster(brokers=2) as own, running_console(own.namesrv, tmp_path) as served:
+        visitor = Visitor(served)
+        page_with(visitor, "/", "2 of 2")
+        own.call("stop_broker", 1)
+        page_with(visitor, "/", "1 of 2", "It is registered no more")
+        assert "is gone" in visitor.get("/brokers").text
+        own.call("start_broker", 1)
+        page_with(visitor, "/", "2 of 2")
+
+
 def test_names_are_found_by_any_part_of_them(admin: AdminClient, reader: Visitor) -> None:
     admin.topics.create("Find-Me-Topic")
     admin.groups.create("find-me-group")

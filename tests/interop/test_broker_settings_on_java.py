@@ -16,7 +16,7 @@ __all__ = ["namesrv"]
 pytestmark = MARKS
 # Java computes these from processors, host name, home or other settings, or they are secrets.
 OF_THE_MACHINE = re.compile(
-    "(?i)ThreadPoolNums?$|Threads$|^broker(Name|IP)|Path|Authentication|^haListenPort|^bitMapLength"
+    "(?i)ThreadPoolNums?$|Threads$|^broker(Name|IP)|Path|Home|Authentication|^haListenPort|^bitMapLength"
 )
 
 

@@ -61,7 +61,7 @@ class _Broker(NamedTuple):
 class ClusterCheckup:
     """Asks the name servers, and the brokers that they name. Use it as an asynchronous context
     manager, on one loop. `timeout_s` bounds each question. With `credentials` requests are signed,
-    with `tls` connections are encrypted.
+    with `tls` connections are encrypted. Without `clients` no group is asked for its members.
     """
 
     def __init__(
@@ -74,11 +74,13 @@ class ClusterCheckup:
         network: Network = TCP_NETWORK,
         clock: Clock = SYSTEM_CLOCK,
         address_of: Callable[[str], str | None] = look_up,
+        clients: bool = True,
     ) -> None:
         self._namesrv = list(dict.fromkeys(namesrv))
         self._timeout_s = timeout_s
         self._clock = clock
         self._address_of = address_of
+        self._counts_clients = clients
         self._remoting = RemotingClient(
             network=network, connect_timeout_s=timeout_s, credentials=credentials, tls=tls_of(tls)
         )
@@ -195,7 +197,7 @@ class ClusterCheckup:
         bound = (settings or {}).get("bindAddress", "")
         findings += await self._advertised(broker, local, bound)
         findings += _state(broker.label, info, settings or {})
-        if broker.id == MASTER_ID:
+        if broker.id == MASTER_ID and self._counts_clients:
             clients = await self._optional(self._clients(broker, target))
             findings += [clients] if clients is not None else []
         return findings

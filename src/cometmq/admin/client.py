@@ -172,6 +172,7 @@ class AdminClient(Lifecycle[Servers]):
                 tls=given.tls,
                 network=given.network,
                 clock=given.clock,
+                clients=False,
             )
 
         return Health(self._servers, checkup)

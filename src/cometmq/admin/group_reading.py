@@ -15,6 +15,7 @@ from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_group, check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol import java_requests, requests
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     QueryConsumeTimeSpanRequestHeader,
@@ -41,17 +42,25 @@ class QueueTimes:
 class GroupReading(Room):
     """Asks and says what groups read."""
 
-    async def times(self, group: str, topic: str) -> list[QueueTimes]:
-        """Return up to when a group has consumed each queue of a topic, sorted by queue."""
+    async def times(self, group: str, topic: str, *, broker: str | None = None) -> list[QueueTimes]:
+        """Return up to when a group has consumed each queue of a topic, sorted by queue.
+
+        `broker` asks only that one, which tells nothing of a topic that it does not have.
+        """
         check_group(group)
-        route = await self._servers.route(topic)
         header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
         what = f"the times of group {group} in topic {topic}"
 
         async def ask(address: str) -> list[QueueTimes]:
             answer = await self._servers.ask(
-                address, requests.QUERY_CONSUME_TIME_SPAN, header, what=what
+                address,
+                requests.QUERY_CONSUME_TIME_SPAN,
+                header,
+                what=what,
+                also=() if broker is None else (ResponseCode.TOPIC_NOT_EXIST,),
             )
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
             return [
                 QueueTimes(
                     span.message_queue.queue(),
@@ -63,7 +72,11 @@ class GroupReading(Room):
                 for span in answer.body.consume_time_span_set
             ]
 
-        found = await self._servers.each(readable_of(route).values(), ask, what)
+        if broker is not None:
+            addresses = await self._servers.addresses(cluster=None, broker=broker)
+        else:
+            addresses = list(readable_of(await self._servers.route(topic)).values())
+        found = await self._servers.each(addresses, ask, what)
         return sorted((at for times in found.values() for at in times), key=lambda at: at.queue)
 
     async def may_read(self, group: str, topic: str) -> dict[str, bool]:

@@ -380,11 +380,17 @@ class Groups(GroupReading):
         return offsets
 
     async def progress(
-        self, group: str, topic: str | None = None, *, cluster: str | None = None
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
     ) -> GroupProgress:
         """Return how far a group is in all its queues, or in those of one topic.
 
-        Of a topic that several clusters have, `cluster` chooses one. Raises RemoteError
+        Of a topic that several clusters have, `cluster` chooses one; `broker` asks only that one,
+        which tells no queue of a group that it does not know. Else raises RemoteError
         (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker knows anything of the group. The results of a
         ServersFailedError are the progress at each of the other brokers; `merged` joins them.
         """
@@ -405,10 +411,14 @@ class Groups(GroupReading):
             table, rate = queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
             return GroupProgress(group, rate, queue_progress(table))
 
+        if broker is not None:
+            addresses = await self._servers.addresses(cluster=cluster, broker=broker)
+            told = await self._servers.each(addresses, ask, what)
+            return merged(group, told.values())
         addresses = (
             await self._brokers(group)
             if topic is None
-            else readable_of(await self._servers.route(topic, cluster=cluster)).values()
+            else list(readable_of(await self._servers.route(topic, cluster=cluster)).values())
         )
         found = merged(group, (await self._servers.each(addresses, ask, what)).values())
         if not found.queues:

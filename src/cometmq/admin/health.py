@@ -18,7 +18,7 @@ class Health(Room):
         self._checkup = checkup
 
     async def findings(self) -> list[Finding]:
-        """Return what was found at each server, also where all is well.
+        """Return what was found at each server, also where all is well; of clients nothing.
 
         A server that does not answer is a finding, not an error. Each question has three seconds.
         """

@@ -7,6 +7,7 @@ round what a reader sees, are shown as signs.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,9 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 # Those that turn the direction of what follows, and those that join or hide.
 _HIDING: Final = re.compile("[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\x7f-\x9f]")
 _CONTROLS: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
+
+# Gives a text in the language of who looks; see `rendering.words`.
+Say = Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +52,13 @@ class Shown:
         return self.shown < self.total
 
 
-def show(body: bytes, kind: str, charset: str, *, first: int = 0, more: bool = False) -> Shown:
+def show(
+    body: bytes, kind: str, charset: str, _: Say, *, first: int = 0, more: bool = False
+) -> Shown:
     """Return what to show of a body as `kind`, one of KINDS; `more` shows up to 1 MiB of it."""
     most = MOST_SHOWN_BYTES if more else SHOWN_BYTES
     if kind in ("auto", "json"):
-        text, hint = _pretty(body)
+        text, hint = _pretty(body, _)
         if text is not None and len(text) <= MOST_SHOWN_BYTES:
             return Shown("json", visible(text), 0, len(body), len(body))
         if kind == "json":
@@ -102,23 +108,23 @@ def _decoded(body: bytes, charset: str) -> str:
     return visible(body.decode(charset if charset in CHARSETS else "utf-8", errors="replace"))
 
 
-def _pretty(body: bytes) -> tuple[str | None, str]:
+def _pretty(body: bytes, _: Say) -> tuple[str | None, str]:
     """Return a body as JSON with lines set in, or None and why not."""
     if body.lstrip()[:1] not in (b"{", b"["):
-        return None, "It is no JSON: it begins with neither { nor [."
+        return None, _("It is no JSON: it begins with neither { nor [.")
     if len(body) > _JSON_BYTES:
-        return None, "Its JSON is too large to be laid out, and is shown as it is."
+        return None, _("Its JSON is too large to be laid out, and is shown as it is.")
     depth = deepest = 0
     for sign in re.findall(rb"[\[\]{}]", _STRING.sub(b"", body)):
         depth += 1 if sign in b"[{" else -1
         deepest = max(deepest, depth)
     if deepest > _JSON_DEPTH:
-        return None, "Its JSON is too deep to be laid out, and is shown as it is."
+        return None, _("Its JSON is too deep to be laid out, and is shown as it is.")
     try:
         # Numbers and keys stay as they are written; a parser would round and drop some.
         return msgspec.json.format(body, indent=2).decode(), ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return None, f"It is no JSON: {error}"
+        return None, _("It is no JSON: %(why)s", why=error)
 
 
 def _hex(rows: bytes, first: int) -> str:

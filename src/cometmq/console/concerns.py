@@ -100,7 +100,16 @@ def _of_name_servers(watch: Watch) -> Iterator[Concern]:
 
 def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
     where, page = label(state), broker_url(state.at.address)
-    if state.error is not None:
+    if state.gone_ms:
+        yield Concern(
+            Severity.ERROR,
+            where,
+            "It is registered no more: it has stopped, or cannot reach the name servers.",
+            "Start it, or look at its log. One that was taken out for good is forgotten in an hour.",
+            page,
+            {},
+        )
+    elif state.error is not None:
         yield Concern(
             Severity.ERROR,
             where,

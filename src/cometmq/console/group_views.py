@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cometmq.admin.group_findings import is_offline, is_unknown_group
+from cometmq.admin.group_findings import is_offline
 from cometmq.admin.group_reading import QueueTimes
 from cometmq.admin.group_records import (
     GroupConnections,
@@ -18,7 +18,9 @@ from cometmq.admin.group_records import (
     merged,
 )
 from cometmq.admin.servers import BrokerAddress
-from cometmq.console.recent import Known, known, known_in_part
+from cometmq.console.recent import Known, known_in_part
+from cometmq.console.watch import BrokerState
+from cometmq.errors import RemoteError, RequestTimeoutError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.queue import MessageQueue
 
@@ -28,14 +30,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIST_AGE_S: Final = 3.0
-_LAGS_AGE_S: Final = 15.0
 _MEMBERS_AGE_S: Final = 10.0
-# All groups of a broker are much to tell.
-_LAGS_WITHIN_S: Final = 10.0
 # Of a group with more members only so many are asked, and of one with more topics that wait, these.
 MOST_MEMBERS: Final = 100
 MOST_AGES: Final = 8
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 64
+ROWS_WITHIN_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +100,50 @@ def lag_of(progress: GroupProgress, topic: str | None = None) -> int:
     return sum(max(0, at.lag) for at in progress.queues if topic in (None, at.queue.topic))
 
 
+async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Known[dict[str, T]]:
+    """Return what each broker answers that does so in time, by address, and the first error.
+
+    A broker that did not answer the watch a moment ago is not waited for. Of a broker without a
+    master, a slave is asked.
+    """
+    states = console.watch.brokers
+    if not states:
+        found = await known_in_part(
+            console.recent.get("brokers of groups", LIST_AGE_S, console.admin.brokers.addresses),
+            _nothing,
+        )
+        if found.value is None:
+            return Known(None, found.error)
+        states = tuple(BrokerState(at, {}) for at in found.value)
+    readers: dict[tuple[str, str], BrokerState] = {}
+    for state in sorted(states, key=lambda state: state.at.broker_id):
+        readers.setdefault((state.at.cluster, state.at.broker_name), state)
+
+    async def told(state: BrokerState) -> Known[T]:
+        if state.error is not None:
+            return Known(None, state.error)
+        return await known_in_part(ask(state.at.address), _nothing, who=state.at.address)
+
+    asked = list(readers.values())
+    answers = await asyncio.gather(*map(told, asked))
+    given = {
+        state.at.address: answer.value
+        for state, answer in zip(asked, answers, strict=True)
+        if answer.value is not None
+    }
+    error = next((answer.error for answer in answers if answer.error is not None), None)
+    return Known(given if given or error is None else None, error)
+
+
 async def all_configs(
     console: Console, *, age_s: float = LIST_AGE_S
 ) -> Known[dict[str, dict[str, SubscriptionGroupConfig]]]:
     """Return the groups of every broker that answers, by address and name."""
 
-    async def ask() -> Known[dict[str, dict[str, SubscriptionGroupConfig]]]:
-        clusters = await known(console.admin.brokers.clusters())
-        if clusters.value is None:
-            return Known(None, clusters.error)
-        asked = await asyncio.gather(
-            *(
-                known_in_part(console.admin.groups.configs(cluster=cluster), dict)
-                for cluster in clusters.value
-            )
-        )
-        tables = {address: table for part in asked for address, table in (part.value or {}).items()}
-        error = next((part.error for part in asked if part.error is not None), None)
-        return Known(tables or (None if error else {}), error)
+    async def of_broker(address: str) -> dict[str, SubscriptionGroupConfig]:
+        return (await console.admin.groups.configs(broker=address))[address]
 
-    return await console.recent.get("group configs", age_s, ask)
+    return await console.recent.get("group configs", age_s, lambda: at_brokers(console, of_broker))
 
 
 async def configs_of(
@@ -128,10 +152,9 @@ async def configs_of(
     """Return the configuration of one group at the brokers that answer."""
     tables, brokers = await asyncio.gather(
         all_configs(console, age_s=age_s),
-        known(
-            console.recent.get(
-                "masters", LIST_AGE_S, lambda: console.admin.brokers.addresses(slaves=False)
-            )
+        known_in_part(
+            console.recent.get("brokers of groups", LIST_AGE_S, console.admin.brokers.addresses),
+            _nothing,
         ),
     )
     if tables.value is None:
@@ -140,55 +163,35 @@ async def configs_of(
     return Known(GroupConfigs(tuple(brokers.value or ()), mine), tables.error)
 
 
-async def all_lags(console: Console) -> Known[dict[str, int]]:
-    """Return how many messages wait for each group, over all brokers that answer."""
-
-    async def ask() -> Known[dict[str, int]]:
-        clusters = await known(console.admin.brokers.clusters())
-        if clusters.value is None:
-            return Known(None, clusters.error)
-        asked = await asyncio.gather(
-            *(
-                known_in_part(
-                    console.admin.brokers.progress(cluster=cluster), dict, within_s=_LAGS_WITHIN_S
-                )
-                for cluster in clusters.value
-            )
-        )
-        lags: dict[str, int] = {}
-        for part in asked:
-            for told in (part.value or {}).values():
-                for progress in told.groups:
-                    lags[progress.group] = lags.get(progress.group, 0) + lag_of(progress)
-        return Known(lags, next((part.error for part in asked if part.error is not None), None))
-
-    return await console.recent.get("lags of groups", _LAGS_AGE_S, ask)
-
-
 async def connections_of(console: Console, group: str) -> Known[GroupConnections | None]:
     """Return the members of a group at the brokers that answer, None if there are none."""
 
+    async def of_broker(address: str) -> list[GroupConnections]:
+        try:
+            return [await console.admin.groups.connections(group, broker=address)]
+        except RemoteError as error:
+            if is_offline(error):
+                return []
+            raise
+
     async def ask() -> Known[GroupConnections | None]:
-        found: Known[GroupConnections | None] = await known_in_part(
-            console.admin.groups.connections(group), lambda told: joined(group, told.values())
-        )
-        if found.error is not None and is_offline(found.error):
-            return Known(None)
-        return found
+        told = await at_brokers(console, of_broker)
+        parts = [part for parts in (told.value or {}).values() for part in parts]
+        return Known(joined(group, parts), told.error)
 
     return await console.recent.get(("members", group), 2.0, ask)
 
 
 async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
-    """Return how far a group is at the brokers that answer; a group that nobody knows is nowhere."""
+    """Return how far a group is at the brokers that answer; one that nobody knows is nowhere."""
 
     async def ask() -> Known[GroupProgress]:
-        found = await known_in_part(
-            console.admin.groups.progress(group), lambda told: merged(group, told.values())
+        told = await at_brokers(
+            console, lambda address: console.admin.groups.progress(group, broker=address)
         )
-        if found.error is not None and is_unknown_group(found.error):
-            return Known(GroupProgress(group, 0.0, ()))
-        return found
+        if told.value is None:
+            return Known(None, told.error)
+        return Known(merged(group, told.value.values()), told.error)
 
     return await console.recent.get(("progress", group), 1.0, ask)
 
@@ -199,10 +202,13 @@ async def times_of(
     """Return for each of these topics when its messages were stored, queue by queue."""
 
     async def ask(topic: str) -> Known[list[QueueTimes]]:
-        return await known_in_part(
-            console.admin.groups.times(group, topic),
-            lambda told: [at for times in told.values() for at in times],
+        told = await at_brokers(
+            console,
+            lambda address: console.admin.groups.times(group, topic, broker=address),
         )
+        if told.value is None:
+            return Known(None, told.error)
+        return Known([at for times in told.value.values() for at in times], told.error)
 
     names = list(topics)
     answers = await asyncio.gather(
@@ -226,8 +232,20 @@ async def state_of(console: Console, group: str) -> GroupState:
 
 
 async def states_of(console: Console, groups: Iterable[str]) -> list[GroupState]:
-    """Return how some groups do, asked a few at once."""
-    return await few_at_once(groups, lambda group: state_of(console, group))
+    """Return how some groups do. All have ROWS_WITHIN_S together; a later refresh shows the rest."""
+    end_s = asyncio.get_running_loop().time() + ROWS_WITHIN_S
+
+    async def state(group: str) -> GroupState:
+        try:
+            async with asyncio.timeout_at(end_s):
+                return await state_of(console, group)
+        except TimeoutError:
+            late = RequestTimeoutError(
+                f"the cluster did not answer within {ROWS_WITHIN_S:g} s; look again in a moment"
+            )
+            return GroupState(group, Known(None, late), Known(None, late), None)
+
+    return await few_at_once(groups, state)
 
 
 async def members_of(
@@ -297,6 +315,12 @@ async def few_at_once(names: Iterable[str], ask: Callable[[str], Awaitable[T]]) 
             return await ask(name)
 
     return await asyncio.gather(*map(one, names))
+
+
+def _nothing(results: Mapping[str, Any]) -> Any:
+    """Take nothing of the answers of several servers: one was asked, or none counts without others."""
+    del results
+    return None
 
 
 def _lags(progress: GroupProgress) -> dict[str, int]:

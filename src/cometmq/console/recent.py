@@ -15,7 +15,7 @@ from cometmq.runtime.tasks import TaskOwner
 T = TypeVar("T")
 MAX_ANSWERS: Final = 512
 # How long a page waits for one of the answers that it shows.
-WITHIN_S: Final = 4.0
+WITHIN_S: Final = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,11 @@ async def known(asked: Awaitable[T]) -> Known[T]:
 
 
 async def known_in_part(
-    asked: Awaitable[T], join: Callable[[Mapping[str, Any]], T], *, within_s: float = WITHIN_S
+    asked: Awaitable[T],
+    join: Callable[[Mapping[str, Any]], T],
+    *,
+    within_s: float = WITHIN_S,
+    who: str = "the cluster",
 ) -> Known[T]:
     """Return what `asked` gives, or what `join` makes of the answers of those servers that did.
 
@@ -54,7 +58,7 @@ async def known_in_part(
     except ServersFailedError as error:
         return Known(join(error.results) if error.results else None, error)
     except TimeoutError:
-        text = f"there was no answer within {within_s:.0f} s; this page does not wait for longer"
+        text = f"{who} did not answer within {within_s:g} s, and this page does not wait for longer"
         return Known(None, RequestTimeoutError(text))
     except CometMQError as error:
         return Known(None, error)

@@ -13,7 +13,6 @@ from cometmq.console.logins import Logins
 from cometmq.console.recent import Recent
 from cometmq.console.schemas import Schemas
 from cometmq.console.sessions import Sessions
-from cometmq.console.trends import LagTrends
 from cometmq.console.watch import Watch
 from cometmq.runtime.addresses import bare_host
 from cometmq.runtime.clock import Clock
@@ -35,7 +34,6 @@ class Console:
         self.logins = Logins(config.accounts, clock)
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
-        self.lags = LagTrends()
         # The pages that follow a topic now; see `pages.messages`.
         self.tails = 0
         self.schemas = Schemas(config.root)
@@ -58,6 +56,7 @@ class Console:
 
     async def close(self) -> None:
         """End what runs and leave the client. Idempotent."""
+        self.schemas.close()
         await self.tasks.close()
         await self.admin.__aexit__(None, None, None)
 

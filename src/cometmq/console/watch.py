@@ -16,7 +16,7 @@ from cometmq.admin.broker_reports import BrokerProgress
 from cometmq.admin.client import AdminClient
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.recent import Known, known
-from cometmq.errors import CometMQError, RequestTimeoutError
+from cometmq.errors import CometMQError, RequestTimeoutError, RouteNotFoundError
 from cometmq.model.finding import Finding
 from cometmq.model.route import MASTER_ID
 from cometmq.runtime.clock import Clock
@@ -34,6 +34,9 @@ _AT_ONCE: Final = 16
 _REST: Final = 20.0
 # Of groups beyond these, the ones with the least lag, only the newest lag is kept.
 _REMEMBERED_GROUPS: Final = 500
+# For how long brokers are shown that are registered no more, and how many.
+_KEPT_MS: Final = 60 * 60 * 1000
+_MOST_GONE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class BrokerState:
     at: BrokerAddress
     info: Mapping[str, str]
     error: CometMQError | None = None
+    # Since when the name servers do not know it any more, in ms since the epoch; 0 while they do.
+    gone_ms: int = 0
 
     @property
     def is_master(self) -> bool:
@@ -186,16 +191,20 @@ class Watch:
         """Take a sample and wake those who wait for one."""
         found = await known(self.admin.brokers.addresses())
         self.error = found.error
-        addresses = [state.at for state in self.brokers] if found.value is None else found.value
+        addresses = found.value
+        if addresses is None:
+            addresses = [state.at for state in self.brokers if not state.gone_ms]
         turns = asyncio.Semaphore(_AT_ONCE)
 
         async def state(at: BrokerAddress) -> BrokerState:
             async with turns:
                 return await self._state(at)
 
-        self.brokers = tuple(await asyncio.gather(*map(state, addresses)))
+        before, now_ms = self.brokers, self.clock.now_ms()
+        found_now = await asyncio.gather(*map(state, addresses))
+        self.brokers = (*found_now, *_gone(before, set(addresses), now_ms))
         rates = {it.at.address: (it.messages_in, it.messages_out) for it in self.brokers}
-        self.samples.append(Sample(self.clock.now_ms(), rates))
+        self.samples.append(Sample(now_ms, rates))
         self.wake()
 
     async def look_at_groups(self) -> None:
@@ -203,7 +212,9 @@ class Watch:
         if not self.samples:
             return  # the brokers are not known yet
         began_s = self.clock.monotonic()
-        masters = [state.at.address for state in self.brokers if state.is_master]
+        masters = [
+            state.at.address for state in self.brokers if state.is_master and not state.gone_ms
+        ]
         told = await asyncio.gather(
             *(known(self.admin.brokers.progress(broker=address)) for address in masters)
         )
@@ -283,6 +294,28 @@ class Watch:
         except CometMQError as refusal:
             return BrokerState(at, {}, refusal)
         return BrokerState(at, told[at.address])
+
+
+def _gone(
+    before: Iterable[BrokerState], there: set[BrokerAddress], now_ms: int
+) -> list[BrokerState]:
+    """Return the brokers that the name servers knew within the last hour, but do not know now.
+
+    They forget a broker as soon as its connection ends, so that the list would just get shorter.
+    """
+    places = {(at.cluster, at.broker_name, at.broker_id) for at in there}
+    gone = []
+    for state in before:
+        at = state.at
+        since_ms = state.gone_ms or now_ms
+        # It may have come back at another address, as another process.
+        if (at.cluster, at.broker_name, at.broker_id) in places or since_ms < now_ms - _KEPT_MS:
+            continue
+        error = RouteNotFoundError(
+            f"no name server knows {at.broker_name} at {at.address} any more"
+        )
+        gone.append(BrokerState(at, {}, error, since_ms))
+    return gone[:_MOST_GONE]
 
 
 def _add(groups: dict[str, GroupLag], told: BrokerProgress) -> None:

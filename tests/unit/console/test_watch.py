@@ -9,7 +9,7 @@ import pytest
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.concerns import Concern, behind_bytes, concerns_of
 from cometmq.console.recent import Known
-from cometmq.console.watch import BrokerState, GroupLag, Lags, LagSample, Sample, Watch
+from cometmq.console.watch import BrokerState, GroupLag, Lags, LagSample, Sample, Watch, _gone
 from cometmq.errors import ConnectError
 from cometmq.model.finding import Severity, error, ok, warning
 
@@ -128,3 +128,17 @@ def test_a_slave_that_lacks_much_of_the_log_needs_attention(watch: Watch) -> Non
 def test_no_broker_at_all_needs_attention(watch: Watch) -> None:
     watch.brokers = ()
     assert said(concerns_of(watch)) == [(Severity.ERROR, "brokers", "No broker is registered.")]
+
+
+def test_a_broker_that_is_registered_no_more_is_kept_for_an_hour() -> None:
+    seen = [BrokerState(MASTER, {"putTps": "1"}), BrokerState(SLAVE, {})]
+    [gone] = _gone(seen, {SLAVE}, 5_000)
+    assert (gone.at, gone.info, gone.gone_ms) == (MASTER, {}, 5_000)
+    [still] = _gone([gone], {SLAVE}, 5_000 + 59 * MINUTE_MS)
+    assert still.gone_ms == 5_000
+    assert _gone([still], {SLAVE}, 5_001 + 60 * MINUTE_MS) == []
+
+
+def test_a_broker_that_comes_back_at_another_port_is_not_gone() -> None:
+    moved = BrokerAddress("one", "broker-a", 0, "10.0.0.1:12345")
+    assert _gone([BrokerState(MASTER, {})], {moved}, 5_000) == []

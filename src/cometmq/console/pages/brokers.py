@@ -11,10 +11,11 @@ from starlette.responses import Response
 from cometmq.admin.broker_settings import Setting, settings_of
 from cometmq.admin.brokers import file_deletions, next_deletion
 from cometmq.admin.servers import BrokerAddress
+from cometmq.console.asking import brokers_of, in_time
 from cometmq.console.concerns import behind_bytes, broker_url
 from cometmq.console.paging import page_of
-from cometmq.console.recent import Known, known
-from cometmq.console.rendering import language_of, render, translated
+from cometmq.console.recent import Known
+from cometmq.console.rendering import render, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.watch import BrokerState
@@ -36,6 +37,8 @@ PARTS: Final = {
     "values": "All values",
 }
 _AGE_S: Final = 2.0
+# One that does not answer takes seconds to say so.
+_NAME_SERVERS_AGE_S: Final = 10.0
 # What these settings do when they are changed; the change has to be confirmed.
 _RISKS: Final = {
     "brokerPermission": "Clients that may not read or write there any more stop at once.",
@@ -116,7 +119,7 @@ async def _show_state(request: Request, state: BrokerState) -> dict[str, object]
     return {
         "trend": console.watch.trend([state.at.address]),
         "behind": behind_bytes(console.watch, state),
-        "is_chosen": await known(console.recent.get(("chosen", name), _AGE_S, is_chosen)),
+        "is_chosen": await in_time(console.recent.get(("chosen", name), _AGE_S, is_chosen)),
     }
 
 
@@ -153,7 +156,7 @@ async def _show_replication(request: Request, state: BrokerState) -> dict[str, o
         await _place(console, address)
         return (await console.admin.brokers.replication(broker=address))[address]
 
-    copies = await known(console.recent.get(("replication", address), _AGE_S, ask))
+    copies = await in_time(console.recent.get(("replication", address), _AGE_S, ask))
     return {"copies": copies, "behind": behind_bytes(console.watch, state)}
 
 
@@ -198,7 +201,7 @@ async def change_setting(request: Request, form: Form) -> Action:
         target=name,
         perform=perform,
         back=broker_url(address, part="settings"),
-        preview=[*preview, _say(request, _RISKS[key])] if key in _RISKS else None,
+        preview=[*preview, words(request)(_RISKS[key])] if key in _RISKS else None,
         details={"address": address, "key": key, "before": setting.value, "after": value},
     )
 
@@ -207,6 +210,7 @@ async def change_setting(request: Request, form: Form) -> Action:
 async def wipe(request: Request, form: Form) -> Action:
     """Have producers choose a broker no more."""
     console, name, address = console_of(request), form["name"], form["address"]
+    _ = words(request)
 
     async def perform() -> Outcome:
         return _permitted(await console.admin.brokers.wipe_write_permission(name))
@@ -217,13 +221,11 @@ async def wipe(request: Request, form: Form) -> Action:
         perform=perform,
         back=broker_url(address),
         preview=[
-            _say(
-                request,
+            _(
                 "Within half a minute producers send to broker %(name)s no more; consumers go on.",
                 name=name,
             ),
-            _say(
-                request,
+            _(
                 "The permission comes back by the button here, and when the broker registers a "
                 "change.",
             ),
@@ -283,13 +285,9 @@ async def clean(request: Request, form: Form) -> Action:
         target=name,
         perform=perform,
         back=broker_url(address, part="files"),
-        preview=[_say(request, preview)],
+        preview=[words(request)(preview)],
         details={"address": address},
     )
-
-
-def _say(request: Request, text: str, **values: object) -> str:
-    return translated(language_of(request), text, values)
 
 
 def _permitted(changed: Mapping[str, int]) -> Outcome:
@@ -306,8 +304,7 @@ async def _place(console: Console, address: str) -> BrokerAddress:
     found = console.watch.state_of(address)
     if found is not None:
         return found.at
-    known_now = await console.recent.get("brokers", _AGE_S, console.admin.brokers.addresses)
-    place = next((at for at in known_now if at.address == address), None)
+    place = next((at for at in await brokers_of(console) if at.address == address), None)
     if place is None:
         raise RouteNotFoundError(f"no broker is registered with the address {address!r:.80}")
     return place
@@ -318,10 +315,10 @@ async def _state(console: Console, address: str) -> BrokerState:
     found = console.watch.state_of(address)
     if found is not None:
         return found
-    place = await known(_place(console, address))
+    place = await in_time(_place(console, address))
     if place.value is None:
         return BrokerState(BrokerAddress("", "", MASTER_ID, address), {}, place.error)
-    told = await known(
+    told = await in_time(
         console.recent.get(
             ("runtime", address),
             _AGE_S,
@@ -336,7 +333,7 @@ async def _settings(console: Console, address: str) -> Known[list[Setting]]:
         await _place(console, address)
         return settings_of((await console.admin.brokers.config(broker=address))[address])
 
-    return await known(console.recent.get(("settings", address), _AGE_S, ask))
+    return await in_time(console.recent.get(("settings", address), _AGE_S, ask))
 
 
 async def _name_servers(console: Console) -> dict[str, Known[dict[str, str]]]:
@@ -354,4 +351,4 @@ async def _name_servers(console: Console) -> dict[str, Known[dict[str, str]]]:
             errors = dict.fromkeys(addresses, error)
         return {address: Known(told.get(address), errors.get(address)) for address in addresses}
 
-    return await console.recent.get("name servers", _AGE_S, ask)
+    return await console.recent.get("name servers", _NAME_SERVERS_AGE_S, ask)

@@ -80,9 +80,7 @@ async def skip(request: Request, form: Form) -> Action:
         group=group,
         topic=topic,
     )
-    return await _by_time(
-        request, form, (group, topic, END), first, "skip waiting messages of group"
-    )
+    return await _by_time(request, (group, topic, END), first, "skip waiting messages of group")
 
 
 async def _by_time(request: Request, meant: tuple[str, str, int], first: str, what: str) -> Action:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,7 @@ from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import is_retry_topic, is_system_group
+from cometmq.model.queue import MessageQueue
 
 routes: Final = Routes()
 KINDS: Final = ("normal", "system", "all")
@@ -35,16 +36,18 @@ async def listing(request: Request) -> Response:
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
     by_lag = request.query_params.get("sort") == "lag"
-    nothing: Known[dict[str, int]] = Known({})
-    lags = await views.all_lags(console) if by_lag else nothing
+    lags = console.watch.lags
     paused: dict[str, list[bool]] = {}
     for table in (configs.value or {}).values():
         for name, config in table.items():
             if kind == "all" or (kind == "system") == is_system_group(name):
                 paused.setdefault(name, []).append(not config.consume_enable)
-    waiting = lags.value or {}
-    key: Callable[[str], Any] = (lambda name: (-waiting.get(name, 0), name)) if by_lag else str
-    rows = page_of(request, paused, text=str, key=key)
+
+    def lag_first(name: str) -> tuple[int, str]:
+        found = lags.groups.get(name) if lags is not None else None
+        return (-found.lag if found is not None else 0), name
+
+    rows = page_of(request, paused, text=str, key=lag_first if by_lag else str)
     values = {
         "rows": rows,
         "states": await views.states_of(console, rows.rows),
@@ -72,8 +75,6 @@ async def one(request: Request) -> Response:
         configs = await views.configs_of(console, name, age_s=0)
     if _is_nowhere(configs) and state.members.value is None and not _queues(state):
         return render(request, "group_unknown.html", {"name": name}, status=404)
-    if state.lag is not None:
-        console.lags.add(name, console.clock.now_ms(), state.lag)
     members = await _asked_members(request, state)
     told = {client: info.value for client, info in members.items() if info.value is not None}
     values: dict[str, Any] = {
@@ -144,18 +145,18 @@ async def _progress(
 ) -> dict[str, Any]:
     console = console_of(request)
     progress = state.progress.value
-    if progress is None:
-        return {"rows": None, "topics": [], "trend": console.lags.of(state.name)}
-    owners = holders(told)
     topic = request.query_params.get("topic", "")
+    if progress is None:
+        trend = console.watch.lag_trend(state.name)
+        return {"rows": None, "topics": [], "topic": topic, "trend": trend}
+    owners = holders(told)
     by_lag = request.query_params.get("sort") == "lag"
     queues = [at for at in progress.queues if topic in ("", at.queue.topic)]
-    key: Callable[[QueueProgress], Any] = lambda at: at.queue  # noqa: E731 - one of two
     rows = page_of(
         request,
         queues,
         text=lambda at: f"{at.queue} {owners.get(at.queue, '')}",
-        key=(lambda at: (-at.lag, at.queue)) if by_lag else key,
+        key=_lag_first if by_lag else _by_queue,
     )
     # The topics of the rows are asked, too, so that each row has an age.
     asked = views.waiting_topics(progress)
@@ -170,9 +171,17 @@ async def _progress(
         "by_lag": by_lag,
         "topics": topics[:_MOST_TOPICS],
         "more_topics": max(0, len(topics) - _MOST_TOPICS),
-        "trend": console.lags.of(state.name),
+        "trend": console.watch.lag_trend(state.name),
         "is_retry": is_retry_topic,
     }
+
+
+def _lag_first(at: QueueProgress) -> tuple[int, MessageQueue]:
+    return -at.lag, at.queue
+
+
+def _by_queue(at: QueueProgress) -> tuple[bool, MessageQueue]:
+    return is_retry_topic(at.queue.topic), at.queue
 
 
 async def _members(

@@ -11,16 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.messages import MessageTrack
+from cometmq.admin.messages import MessageTrack, TrackKind
 from cometmq.admin.reading import address_of
 from cometmq.console import bodies
-from cometmq.console.asking import brokers_of, in_time
-from cometmq.console.bodies import Shown
+from cometmq.console.asking import ask_each, brokers_of, in_time
+from cometmq.console.bodies import Say, Shown
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.rendering import render, url
+from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.console.schemas import UndecodableError
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 routes: Final = Routes()
 _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
+# The groups' names and what became of the message in each have a share of it.
+_WAIT_S: Final = 4.0
+_DECODE_WAIT_S: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ async def one(request: Request) -> Response:
             request, "message_choice.html", {"found": found, "rows": rows, "place": place}
         )
     message = found.value[0]
-    consumers = await in_time(_consumers(request, message))
+    consumers = await in_time(_consumers(request, message), wait_s=_WAIT_S)
     group = request.query_params.get("group", "")
     members = await in_time(console_of(request).admin.groups.connections(group)) if group else None
     values = {
@@ -69,7 +71,7 @@ async def one(request: Request) -> Response:
         "consumers": consumers,
         "group": group,
         "members": members,
-        "facts": _facts(message),
+        "facts": _facts(message, words(request)),
         "visible": bodies.visible,
         "can_recall": message.topic == TIMER_TOPIC,
         "waits_by_level": message.topic == SCHEDULE_TOPIC,
@@ -97,6 +99,7 @@ async def body(request: Request) -> Response:
 async def resend(request: Request, form: Form) -> Action:
     """Send a message once more to its queue."""
     console, message = console_of(request), await _only(request, form)
+    _ = words(request)
 
     async def perform() -> Outcome:
         sent = await console.admin.messages.resend(message)
@@ -111,8 +114,10 @@ async def resend(request: Request, form: Form) -> Action:
         perform=perform,
         back=link_of(message),
         preview=[
-            f"The message goes to topic {message.topic} once more, under its id.",
-            "Every group of the topic gets it again; what consumers did for it they may do twice.",
+            _("The message goes to topic %(topic)s once more, under its id.", topic=message.topic),
+            _(
+                "Every group of the topic gets it again; what consumers did for it they may do twice."
+            ),
         ],
         details=_place_of(message),
     )
@@ -122,6 +127,7 @@ async def resend(request: Request, form: Form) -> Action:
 async def consume(request: Request, form: Form) -> Action:
     """Have one member of a group consume a message, outside its queues."""
     console, message = console_of(request), await _only(request, form)
+    _ = words(request)
     group, client = form.get("group", ""), form.get("client", "")
     if not group or not client:
         raise HTTPException(400, "choose a group and one of its members")
@@ -140,8 +146,12 @@ async def consume(request: Request, form: Form) -> Action:
         perform=perform,
         back=link_of(message),
         preview=[
-            f"{client} of group {group} gets the message once more, even if it has consumed it.",
-            "The group's offsets stay as they are.",
+            _(
+                "%(client)s of group %(group)s gets the message once more, even if it has consumed it.",
+                client=client,
+                group=group,
+            ),
+            _("The group's offsets stay as they are."),
         ],
         details={**_place_of(message), "group": group, "client": client},
     )
@@ -151,6 +161,7 @@ async def consume(request: Request, form: Form) -> Action:
 async def recall(request: Request, form: Form) -> Action:
     """Keep the broker from delivering a delayed message."""
     console, message = console_of(request), await _only(request, form)
+    _ = words(request)
 
     async def perform() -> Outcome:
         await console.admin.messages.recall(message)
@@ -161,7 +172,7 @@ async def recall(request: Request, form: Form) -> Action:
         target=message.msg_id,
         perform=perform,
         back=link_of(message),
-        preview=["The message waits for its time. Recalled, it is never delivered to anybody."],
+        preview=[_("The message waits for its time. Recalled, it is never delivered to anybody.")],
         details=_place_of(message),
     )
 
@@ -212,17 +223,16 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
         schema = schemas.of_topic(message.properties.get(p.REAL_TOPIC, message.topic))
     hint = ""
     if schema is not None and kind in ("auto", "schema"):
-        try:
-            text, hint = await schemas.decode(schema, message.body)
-        except UndecodableError as error:
-            hint = f"{schema.name}: {error}"
-        else:
-            size = len(message.body)
+        decoded = await in_time(schemas.decode(schema, message.body), wait_s=_DECODE_WAIT_S)
+        if decoded.value is not None:
+            (text, hint), size = decoded.value, len(message.body)
             return Shown(schema.name, bodies.visible(text), 0, size, size, hint)
+        hint = f"{schema.name}: {decoded.error}"
     shown = bodies.show(
         message.body,
         "auto" if kind == "schema" else kind,
         charset,
+        words(request),
         first=whole(request, "from", 0),
         more=query.get("more") == "1",
     )
@@ -232,33 +242,38 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
 
 
 async def _consumers(request: Request, message: MessageExt) -> Consumers:
-    console = console_of(request)
-    topic = message.topic
+    console, topic, link = console_of(request), message.topic, link_of(message)
+    messages = console.admin.messages
     names = await console.recent.get(
         ("groups of", topic), _AGE_S, lambda: console.admin.groups.of_topic(topic)
     )
     rows = page_of(request, names, text=str, key=str)
-    tracks = await console.recent.get(
-        ("tracks", link_of(message), *rows.rows),
-        _AGE_S,
-        lambda: console.admin.messages.tracks(message, groups=rows.rows),
-    )
+
+    async def ask(group: str) -> MessageTrack:
+        (track,) = await console.recent.get(
+            ("track", link, group), _AGE_S, lambda: messages.tracks(message, groups=[group])
+        )
+        return track
+
+    told = await ask_each(rows.rows, ask)
+    unknown = TrackKind.UNKNOWN
+    tracks = [at.value or MessageTrack(g, unknown, str(at.error)) for g, at in told.items()]
     return Consumers(rows, tracks)
 
 
-def _facts(message: MessageExt) -> list[tuple[str, str, str]]:
+def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:
     """Return what the properties tell of a message's way: a sentence, a value, its page."""
     given, found = message.properties, []
     real, origin = given.get(p.REAL_TOPIC), given.get(p.ORIGIN_MESSAGE_ID)
     retried = given.get(p.RETRY_TOPIC)
     if real and real != message.topic:
-        found.append(("It waits for topic", real, url("/topic", name=real)))
+        found.append((_("It waits for topic"), real, url("/topic", name=real)))
     if retried:
-        found.append(("It was first sent to topic", retried, url("/topic", name=retried)))
+        found.append((_("It was first sent to topic"), retried, url("/topic", name=retried)))
     if origin:
-        found.append(("It is a copy of", origin, url("/message", id=origin, topic=retried)))
+        found.append((_("It is a copy of"), origin, url("/message", id=origin, topic=retried)))
     if message.reconsume_times:
-        found.append(("Delivered again, times", str(message.reconsume_times), ""))
+        found.append((_("Delivered again, times"), str(message.reconsume_times), ""))
     return found
 
 

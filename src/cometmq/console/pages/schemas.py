@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.console.rendering import render, url
+from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.schemas import KINDS, MAX_NAME, Schema
 
@@ -56,7 +56,7 @@ async def give(request: Request, form: Form) -> Action:
 @routes.action("/schemas/delete")
 async def delete(request: Request, form: Form) -> Action:
     """Forget a schema."""
-    console, name = console_of(request), form.get("name", "")
+    console, name, _ = console_of(request), form["name"], words(request)
     if console.schemas.get(name) is None:
         raise HTTPException(404, "there is no such schema")
 
@@ -69,5 +69,7 @@ async def delete(request: Request, form: Form) -> Action:
         target=name,
         perform=perform,
         back=url("/schemas"),
-        preview=[f"The console forgets the schema {name}. Messages stay as they are."],
+        preview=[
+            _("The console forgets the schema %(name)s. Messages stay as they are.", name=name)
+        ],
     )

@@ -370,6 +370,6 @@ addEventListener("DOMContentLoaded", () => {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   new MutationObserver(arrange)
     .observe(document.getElementById("main"), {
-      childList: true, subtree: true, attributes: true, attributeFilter: ["data-points", "datetime"],
+      childList: true, characterData: true, subtree: true, attributes: true, attributeFilter: ["data-points", "datetime"],
     });
 });
