@@ -11,11 +11,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
+from pathlib import Path
 
 import fastavro
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.console.running import Answer, Served, Visitor, logged_in
+from tests.console.running import Answer, Served, Visitor, logged_in, running_console
 from tests.waits import CLOCK, eventually
 
 from cometmq import AdminClient, ConsumeResult, Message, Producer, PushConsumer
@@ -388,3 +389,23 @@ def test_a_compressed_body_is_shown_as_its_producer_gave_it(
     page = reader.get("/message", **place(reader, "packed")).text
     assert "12,000 bytes" in page
     assert "compress me compress me" in page
+
+
+def test_messages_of_the_brokers_that_answer_are_shown(tmp_path: Path) -> None:
+    with Cluster(brokers=2) as cluster, AdminClient(cluster.namesrv) as admin:
+        admin.topics.create("half-away")
+        with Producer("half-away", namesrv=cluster.namesrv) as producer:
+            eventually(
+                lambda: len({queue.broker_name for queue in producer.queues("half-away")}) == 2
+            )
+            for queue in producer.queues("half-away"):
+                body = f"at {queue.broker_name}".encode()
+                producer.send(Message("half-away", body), queue=queue)
+        with running_console(cluster.namesrv, tmp_path) as served:
+            visitor = Visitor(served, "reader")
+            assert "at broker-b" in visitor.get("/messages", topic="half-away").text
+            cluster.call("stop_broker", 1)
+            page = visitor.get("/messages", topic="half-away")
+            assert page.status == 200
+            assert "at broker-a" in page.text
+            assert "at broker-b" not in page.text
