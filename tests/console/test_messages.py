@@ -20,6 +20,7 @@ from tests.console.running import Answer, Served, Visitor, logged_in, running_co
 from tests.waits import CLOCK, eventually
 
 from cometmq import AdminClient, ConsumeResult, Message, Producer, PushConsumer
+from cometmq.errors import ConfigError
 from cometmq.testing import Cluster
 
 
@@ -409,3 +410,10 @@ def test_messages_of_the_brokers_that_answer_are_shown(tmp_path: Path) -> None:
             assert page.status == 200
             assert "at broker-a" in page.text
             assert "at broker-b" not in page.text
+
+
+def test_a_damaged_file_of_schemas_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "schemas.json").write_text('[{"name": 1')
+    with pytest.raises(ConfigError, match=r"schemas\.json does not hold schemas"):
+        with running_console(cluster.namesrv, tmp_path):
+            pass

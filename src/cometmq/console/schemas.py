@@ -144,9 +144,7 @@ class Schemas:
         try:
             return {each["name"]: Schema(**each) for each in json.loads(self.path.read_bytes())}
         except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(
-                f"{self.path} does not hold schemas: {error}; move it away"
-            ) from error
+            raise OSError(f"{self.path} does not hold schemas: {error}; move it away") from error
 
 
 def _in_process(order: Mapping[str, Any], body: bytes) -> dict[str, Any]:
