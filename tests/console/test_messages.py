@@ -414,6 +414,8 @@ def test_messages_of_the_brokers_that_answer_are_shown(tmp_path: Path) -> None:
 
 def test_a_damaged_file_of_schemas_is_named(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "schemas.json").write_text('[{"name": 1')
-    with pytest.raises(ConfigError, match=r"schemas\.json does not hold schemas"):
-        with running_console(cluster.namesrv, tmp_path):
-            pass
+    with (
+        pytest.raises(ConfigError, match=r"schemas\.json does not hold schemas"),
+        running_console(cluster.namesrv, tmp_path),
+    ):
+        pass
