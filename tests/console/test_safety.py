@@ -363,13 +363,25 @@ def test_what_an_address_says_is_only_text_in_a_page(operator: Visitor, path: st
     is_guarded(answer.headers)
 
 
-@each_page
-@pytest.mark.parametrize(
-    "value", ["\0", "²", "9" * 400, "-1", "\ud7ff\U0010ffff", "%", "a\r\nb: c"]
+ODD = (
+    "\0",
+    "²",
+    "9" * 100,
+    "-1",
+    "\ud7ff\U0010ffff",
+    "%",
+    "a\r\nb: c",
+    " ",
+    "../../etc/passwd",
+    "[",
 )
-def test_odd_values_in_an_address_break_no_page(operator: Visitor, path: str, value: str) -> None:
-    answer = operator.get(path, **dict.fromkeys(NAMES, value))
-    assert answer.status < 500 or answer.status == 502, answer.text
+
+
+@each_page
+def test_odd_values_in_an_address_break_no_page(operator: Visitor, path: str) -> None:
+    for value in ODD:
+        answer = operator.get(path, **dict.fromkeys(NAMES, value))
+        assert answer.status < 500 or answer.status == 502, (value, answer.text)
 
 
 # Without a login
@@ -395,8 +407,9 @@ def test_everybody_is_an_operator_without_a_login_and_needs_a_token_all_the_same
 
 def test_the_cookie_stays_on_tls(cluster: Cluster, tmp_path: Path) -> None:
     pair = Authority(tmp_path / "tls").sign("console", "IP:127.0.0.1")
-    options = {"certificate": pair.certificate, "certificate_key": pair.key}
-    with running_console(cluster.namesrv, tmp_path, **options) as served:
+    with running_console(
+        cluster.namesrv, tmp_path, certificate=pair.certificate, certificate_key=pair.key
+    ) as served:
         assert served.url.startswith("https://")
         context = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection("127.0.0.1", served.port, context=context)

@@ -33,10 +33,13 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 _NAMES: Final = [
     "q", "name", "topic", "group", "id", "key", "address", "broker", "cluster", "kind", "page", "rows",
     "desc", "since", "until", "from", "to", "who", "what", "outcome", "size", "queue", "offset", "tab",
-    "sort", "next", "confirm", "why", "csrf", "path",
+    "sort", "next", "confirm", "why", "path", "body", "read_queues", "write_queues",
 ]  # fmt: skip
 _ADDRESSES: Final = ("href", "src", "action", "formaction", "data-url", "poster")
 _MOST_HEADERS: Final = 20
+# The first byte of an input: the account by its remainder, then a bit for a token, one for a form.
+_TOKEN, _FORM = 64, 128
+_OPERATOR_WITH_TOKEN: Final = 2 + _TOKEN + _FORM
 
 
 class _NoCluster:
@@ -78,7 +81,7 @@ class _Memory(AuditLog):
 
 
 class _Served:
-    """A console in this process, and the cookies of its two sessions."""
+    """A console in this process, and who may log in to it."""
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
@@ -89,8 +92,8 @@ class _Served:
     async def _make(self, config: ConsoleConfig) -> None:
         self.console = Console(config, SYSTEM_CLOCK, 8080)
         self.console.audit = _Memory(config.root, SYSTEM_CLOCK)
-        begin = self.console.sessions.begin
-        self.cookies = ["", *(begin(Account(role.value, role)) for role in Role)]
+        # By the remainder of the first byte.
+        self.accounts = [None, *(Account(role.value, role) for role in Role)]
         self.app = create_app(self.console)
 
     def ask(self, data: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -107,12 +110,14 @@ class _Served:
         for each in lines[:_MOST_HEADERS]:
             name, _, value = each.partition(b":")
             headers.append((_sendable(name).lower(), bytes(b for b in value if b > 31 or b == 9)))
-        cookie = self.cookies[flags % len(self.cookies)]
+        # Of its own: an input may log out.
+        account = self.accounts[flags % len(self.accounts)]
+        cookie = self.console.sessions.begin(account) if account else ""
         headers.append((b"cookie", f"{self.console.cookie_name}={cookie}".encode()))
         session = self.console.sessions.find(cookie)
-        if session is not None and flags & 64:
+        if session is not None and flags & _TOKEN:
             headers.append((b"x-csrf-token", session.token.encode()))
-        if flags & 128:
+        if flags & _FORM:
             headers.append((b"content-type", b"application/x-www-form-urlencoded"))
         scope: dict[str, Any] = {
             "type": "http",
@@ -193,7 +198,9 @@ def run_console(_: Random, data: bytes) -> object:
 def _inputs() -> list[bytes]:
     """Return a sound request to each page and each action."""
     found = []
-    pairs = b"&".join(f"{name}=a%20b1".encode() for name in _NAMES)
+    texts, numbers = (
+        b"&".join(f"{name}={value}".encode() for name in _NAMES) for value in ("a1", "1")
+    )
     streams = set[str]().union(*(module.routes.streams for module in PAGES))
     for module in PAGES:
         for route in module.routes.routes:
@@ -201,9 +208,10 @@ def _inputs() -> list[bytes]:
             if route.path in streams:
                 continue
             if "POST" in (route.methods or ()):
-                found.append(bytes([2 | 192]) + b"POST " + path + b"\n\n" + pairs)
+                head = bytes([_OPERATOR_WITH_TOKEN]) + b"POST " + path + b"\n\n"
+                found += [head + texts, head + numbers]
             else:
-                found.append(b"\1GET " + path + b"?" + pairs + b"\nhx-request: true\n\n")
+                found.append(b"\1GET " + path + b"?" + texts + b"\nhx-request: true\n\n")
     return found
 
 

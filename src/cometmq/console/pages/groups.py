@@ -149,10 +149,11 @@ async def _progress(
 ) -> dict[str, Any]:
     console = console_of(request)
     progress = state.progress.value
-    if progress is None:
-        return {"rows": None, "topics": [], "trend": console.watch.lag_trend(state.name)}
-    owners = holders(told)
     topic = request.query_params.get("topic", "")
+    if progress is None:
+        trend = console.watch.lag_trend(state.name)
+        return {"rows": None, "topics": [], "topic": topic, "trend": trend}
+    owners = holders(told)
     by_lag = request.query_params.get("sort") == "lag"
     queues = [at for at in progress.queues if topic in ("", at.queue.topic)]
     rows = page_of(
