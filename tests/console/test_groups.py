@@ -310,12 +310,14 @@ def test_members_that_select_differently_are_shown_with_what_they_select(
 
 
 def test_a_broadcasting_group_says_that_its_members_keep_their_offsets(
-    cluster: Cluster, admin: AdminClient, operator: Visitor
+    cluster: Cluster, admin: AdminClient, operator: Visitor, tmp_path: Path
 ) -> None:
     fill(cluster, admin, "all-topic", 1)
-    with consuming(
-        cluster, "all-group", "all-topic", message_model=MessageModel.BROADCASTING
-    ) as at:
+    options: dict[str, Any] = {
+        "message_model": MessageModel.BROADCASTING,
+        "local_offset_dir": tmp_path,
+    }
+    with consuming(cluster, "all-group", "all-topic", **options) as at:
         eventually(lambda: len(at) == 2)
         assert "Its members broadcast" in operator.get("/group", name="all-group").text
         asked = operator.post("/groups/skip", name="all-group", topic="all-topic")

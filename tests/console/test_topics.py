@@ -270,6 +270,8 @@ def test_a_change_that_hides_messages_asks_first(
     operator.act("/topic/change", name="shrinks", read_queues=1, permission=0, confirm="shrinks")
     (config,) = admin.topics.config("shrinks").values()
     assert (config.read_queue_nums, config.perm) == (1, 0)
+    brokers = operator.get("/topic", name="shrinks", tab="brokers").text
+    assert "More queues are written than read at broker-a" in brokers
 
 
 def test_the_form_to_change_has_the_values_of_all_brokers(
@@ -311,6 +313,8 @@ def test_several_messages_are_sent(admin: AdminClient, operator: Visitor) -> Non
     admin.topics.create("gets-many")
     page = operator.act("/topic/send", name="gets-many", body="x", count=25)
     assert "sent 25 messages" in page.text
+    assert page.text.count("SEND_OK") == 5
+    assert "… and 20 more" in page.text
     assert admin.topics.stats("gets-many").messages == 25
 
 

@@ -82,7 +82,7 @@ def test_a_transaction_that_waits_is_committed_by_an_operator(place: Place) -> N
     sent = place.actors.leave_waiting("open-group", "open-topic", b"paid")
     member = place.actors.member("open-readers", "open-topic")
     page = place.operator.get("/transactions", q=sent.msg_id)
-    assert f"{sent.msg_id} open-topic open-group waiting 0" in page.text
+    assert f"{sent.msg_id} waiting open-topic open-group 0" in page.text
     half = re.search(r'name="id" value="(\w+)"', page.html)
     assert half is not None
     fields = {"id": half[1], "verdict": "commit"}

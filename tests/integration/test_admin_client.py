@@ -31,6 +31,7 @@ from cometmq.errors import (
     RouteNotFoundError,
     ServersFailedError,
 )
+from cometmq.model.finding import Severity
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
 
@@ -632,10 +633,21 @@ def test_the_permission_to_write_is_wiped_and_added(
         admin.brokers.wipe_write_permission("x")
 
 
+def test_servers_that_are_well_are_told_with_their_names(
+    admin: cometmq.AdminClient, namesrv: str, broker: str
+) -> None:
+    found = {finding.check: finding for finding in admin.health.findings()}
+    name = admin.brokers.addresses(slaves=False)[0].broker_name
+    assert found[f"name server {namesrv}"].severity is Severity.OK
+    assert broker in found[f"broker {name}"].value
+    assert f"broker {name}: consumers" not in found
+
+
 def test_name_servers_keep_entries_and_settings(
     admin: cometmq.AdminClient, namesrv: str, name: str
 ) -> None:
     [at] = admin.brokers.addresses()
+    assert admin.name_servers.addresses() == [namesrv]
     assert admin.name_servers.entries(name) == {}
     assert admin.name_servers.put_entry(name, "k", "v") == [namesrv]
     assert admin.name_servers.entry(name, "k") == "v"

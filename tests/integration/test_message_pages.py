@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -84,6 +86,35 @@ def test_a_page_is_cut_by_time_at_both_ends(
         assert page.next is None
     nothing = admin.messages.page(name, begin_ms=everything[-1].message.store_timestamp_ms + 1)
     assert (nothing.messages, nothing.next) == ((), None)
+
+
+def test_brokers_that_answer_with_the_nearest_message_lose_none(
+    admin: AdminClient, producer: Producer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers before 5.0 look for a time so: any message of that ms, else the nearest one."""
+    send(producer, admin, name, 80)
+    everything = [m.message for m in admin.messages.page(name, count=80).messages]
+
+    async def nearest(self: object, end: message_pages._End, timestamp_ms: int) -> int:
+        times = {
+            m.queue_offset: m.store_timestamp_ms
+            for m in everything
+            if (m.broker_name, m.queue_id) == (end.queue.broker_name, end.queue.queue_id)
+        }
+        best = min((abs(at - timestamp_ms) for at in times.values()), default=0)
+        return random.choice(
+            [o for o, at in times.items() if abs(at - timestamp_ms) == best] or [0]
+        )
+
+    monkeypatch.setattr(message_pages._Merge, "_at_time", nearest)
+    times = sorted({m.store_timestamp_ms for m in everything})
+    for begin_ms, end_ms in itertools.product(times[::7], times[::5]):
+        expected = {m.body for m in everything if begin_ms <= m.store_timestamp_ms <= end_ms}
+        for order in Order:
+            page = admin.messages.page(
+                name, order=order, begin_ms=begin_ms, end_ms=end_ms, count=80
+            )
+            assert set(bodies(page)) == expected
 
 
 def test_what_comes_later_is_read_from_the_newest_place(

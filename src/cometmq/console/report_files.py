@@ -47,7 +47,8 @@ def list_reports(root: Path) -> tuple[list[ReportFile], bool]:
 
     Raises OSError if the directory cannot be read.
     """
-    found, is_all = [], True
+    found: list[ReportFile] = []
+    is_all = True
     for path in _json_files(root):
         if len(found) >= MAX_REPORTS:
             is_all = False
@@ -73,6 +74,7 @@ def read_report(root: Path, name: str) -> dict[str, Any] | None:
     found = _decoded(data)
     if not _is_report(found):
         raise ValueError("it is not what a pipeline writes")
+    assert isinstance(found, dict)
     return found
 
 

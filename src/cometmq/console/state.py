@@ -56,6 +56,7 @@ class Console:
 
     async def close(self) -> None:
         """End what runs and leave the client. Idempotent."""
+        self.schemas.close()
         await self.tasks.close()
         await self.admin.__aexit__(None, None, None)
 

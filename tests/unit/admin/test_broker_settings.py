@@ -10,8 +10,8 @@ from cometmq.broker.config import CONFIG_CLASSES, BrokerConfig
 from cometmq.broker.operation.config_handlers import CHANGEABLE_KEYS
 from cometmq.runtime.config import HIDDEN, to_properties
 
-# These depend on the machine, so nobody can say whether they differ.
-OF_THE_MACHINE = {"brokerIP1", "brokerIP2", "brokerName", "storePathRootDir"}
+# These depend on the machine or on another key, so nobody can say whether they differ.
+OF_THE_MACHINE = {"brokerIP1", "brokerIP2", "brokerName", "haListenPort", "storePathRootDir"}
 
 
 def ours() -> dict[str, str]:

@@ -35,6 +35,7 @@ ROOMS = (
     "brokers",
     "explain",
     "groups",
+    "health",
     "messages",
     "name_servers",
     "offsets",

@@ -147,12 +147,8 @@ async def _progress(
     progress = state.progress.value
     topic = request.query_params.get("topic", "")
     if progress is None:
-        return {
-            "rows": None,
-            "topics": [],
-            "topic": topic,
-            "trend": console.watch.lag_trend(state.name),
-        }
+        trend = console.watch.lag_trend(state.name)
+        return {"rows": None, "topics": [], "topic": topic, "trend": trend}
     owners = holders(told)
     by_lag = request.query_params.get("sort") == "lag"
     queues = [at for at in progress.queues if topic in ("", at.queue.topic)]

@@ -19,6 +19,7 @@ from cometmq.admin.message_pages import MessagePage
 from cometmq.admin.redriving import LetterOutcome
 from cometmq.admin.topic_records import TopicStats
 from cometmq.console.asking import ask_each
+from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render, url, words
@@ -40,8 +41,9 @@ _MAX_EACH_BYTES: Final = 32 * 1024 * 1024
 MAX_EXPORTED: Final = 100_000
 PAGE_LETTERS: Final = 50
 _LISTED_BODY_BYTES: Final = 200
-_STATS_AGE_S: Final = 3.0
+_STATS_AGE_S: Final = 10.0
 _SHOWN_OUTCOMES: Final = 200
+_SHOWN_LETTERS: Final = 20
 _FIND_S: Final = 10.0
 _END_MS: Final = 2**63 - 1
 
@@ -86,7 +88,7 @@ async def letters(request: Request) -> Response:
     if request.query_params.get("group"):
         return await _of_group(request)
     console = console_of(request)
-    names = await console.recent.get("topics", _STATS_AGE_S, console.admin.topics.names)
+    names = await topic_names(console)
     groups = [name.removeprefix(DLQ_PREFIX) for name in names if name.startswith(DLQ_PREFIX)]
     query = request.query_params.get("q", "").lower()
     if sum(query in group.lower() for group in groups) <= MAX_SORTED:
@@ -105,7 +107,7 @@ async def _buried(console: Console, groups: Sequence[str]) -> list[Buried]:
     async def ask(group: str) -> TopicStats:
         topic = dlq_topic(group)
         return await console.recent.get(
-            ("topic stats", topic), _STATS_AGE_S, lambda: console.admin.topics.stats(topic)
+            ("dead letters", topic), _STATS_AGE_S, lambda: console.admin.topics.stats(topic)
         )
 
     stats = await ask_each(groups, ask)
@@ -291,7 +293,7 @@ async def _dry_run(
     else:
         said = [
             _(
-                "More than %(count)s dead letters would be sent again. The first ones:",
+                "More than %(count)s dead letters would be sent again. Of the first ones:",
                 count=len(found),
             )
         ]
@@ -304,6 +306,10 @@ async def _dry_run(
             )
         else:
             said.append(_("%(count)s to topic %(topic)s.", count=count, topic=topic))
+    named = [" ".join((letter.msg_id, *letter.keys)) for letter in found[:_SHOWN_LETTERS]]
+    said.append(_("These are: %(letters)s", letters="; ".join(named)))
+    if len(found) > _SHOWN_LETTERS:
+        said.append(_("and %(count)s more.", count=len(found) - _SHOWN_LETTERS))
     if only_group:
         said.append(_("Only group %(group)s gets them.", group=choice.group))
     else:

@@ -11,16 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.messages import MessageTrack
+from cometmq.admin.messages import MessageTrack, TrackKind
 from cometmq.admin.reading import address_of
 from cometmq.console import bodies
-from cometmq.console.asking import brokers_of, in_time
+from cometmq.console.asking import ask_each, brokers_of, in_time
 from cometmq.console.bodies import Say, Shown
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
 from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.console.schemas import UndecodableError
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 routes: Final = Routes()
 _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
+# The groups' names and what became of the message in each have a share of it.
+_WAIT_S: Final = 4.0
+_DECODE_WAIT_S: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ async def one(request: Request) -> Response:
             request, "message_choice.html", {"found": found, "rows": rows, "place": place}
         )
     message = found.value[0]
-    consumers = await in_time(_consumers(request, message))
+    consumers = await in_time(_consumers(request, message), wait_s=_WAIT_S)
     group = request.query_params.get("group", "")
     members = await in_time(console_of(request).admin.groups.connections(group)) if group else None
     values = {
@@ -221,13 +223,11 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
         schema = schemas.of_topic(message.properties.get(p.REAL_TOPIC, message.topic))
     hint = ""
     if schema is not None and kind in ("auto", "schema"):
-        try:
-            text, hint = await schemas.decode(schema, message.body)
-        except UndecodableError as error:
-            hint = f"{schema.name}: {error}"
-        else:
-            size = len(message.body)
+        decoded = await in_time(schemas.decode(schema, message.body), wait_s=_DECODE_WAIT_S)
+        if decoded.value is not None:
+            (text, hint), size = decoded.value, len(message.body)
             return Shown(schema.name, bodies.visible(text), 0, size, size, hint)
+        hint = f"{schema.name}: {decoded.error}"
     shown = bodies.show(
         message.body,
         "auto" if kind == "schema" else kind,
@@ -242,17 +242,22 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
 
 
 async def _consumers(request: Request, message: MessageExt) -> Consumers:
-    console = console_of(request)
-    topic = message.topic
+    console, topic, link = console_of(request), message.topic, link_of(message)
+    messages = console.admin.messages
     names = await console.recent.get(
         ("groups of", topic), _AGE_S, lambda: console.admin.groups.of_topic(topic)
     )
     rows = page_of(request, names, text=str, key=str)
-    tracks = await console.recent.get(
-        ("tracks", link_of(message), *rows.rows),
-        _AGE_S,
-        lambda: console.admin.messages.tracks(message, groups=rows.rows),
-    )
+
+    async def ask(group: str) -> MessageTrack:
+        (track,) = await console.recent.get(
+            ("track", link, group), _AGE_S, lambda: messages.tracks(message, groups=[group])
+        )
+        return track
+
+    told = await ask_each(rows.rows, ask)
+    unknown = TrackKind.UNKNOWN
+    tracks = [at.value or MessageTrack(g, unknown, str(at.error)) for g, at in told.items()]
     return Consumers(rows, tracks)
 
 

@@ -14,25 +14,29 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from cometmq.admin.message_pages import ListedMessage, MessagePage, Order
+from cometmq.console.asking import in_time
 from cometmq.console.bodies import snippet
+from cometmq.console.names import topic_names
 from cometmq.console.paging import MAX_QUERY, whole
-from cometmq.console.recent import known
 from cometmq.console.rendering import fragment, render, url
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.times import time_ms
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model.message import MessageExt
+from cometmq.model.names import is_retry_topic, is_system_topic
 
 routes: Final = Routes()
 WAYS: Final = ("time", "tail", "key", "id", "offset")
 MAX_TAILS: Final = 20
 _PAGE_ROWS: Final = 50
 _TAIL_ROWS: Final = 50
+_MAX_PROPOSED: Final = 500
 _TAIL_PAUSE_S: Final = 1.0
 _LISTED_BODY_BYTES: Final = 256
 _ZONE: Final = re.compile(r"-?[0-9]{1,4}")
 # What a broker may take before a page is shown without its messages.
 _WAIT_S: Final = 2.0
+_PAGE_WAIT_S: Final = 6.0
 _NO_END_MS: Final = 2**63 - 1
 
 
@@ -84,11 +88,21 @@ async def listing(request: Request) -> Response:
         place = {name: query.get(name, "").strip() for name in ("broker", "queue", "offset")}
         return RedirectResponse(url("/message", topic=topic, **place), 303)
     if topic and way in ("time", "tail"):
-        values["page"] = await known(_page(request, topic, is_tail=way == "tail"))
+        values["page"] = await in_time(
+            _page(request, topic, is_tail=way == "tail"), wait_s=_PAGE_WAIT_S
+        )
     elif topic and way == "key" and query.get("key"):
-        values["found"] = await known(_by_key(request, topic))
+        values["found"] = await in_time(_by_key(request, topic), wait_s=_PAGE_WAIT_S)
     values["rows_of"] = lambda listed: [Row(each.message, each.body_bytes) for each in listed]
+    names = await in_time(topic_names(console_of(request)))
+    values["proposed"] = _proposed(names.value or [])
     return render(request, "messages.html", values)
+
+
+def _proposed(names: list[str]) -> list[str]:
+    """Return the topics that the form proposes; of very many none."""
+    proposed = [name for name in names if not is_system_topic(name) and not is_retry_topic(name)]
+    return proposed if len(proposed) <= _MAX_PROPOSED else []
 
 
 @routes.stream("/messages/tail")

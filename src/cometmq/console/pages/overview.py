@@ -6,7 +6,8 @@ Also the names that the palette finds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from heapq import nsmallest
 from typing import Final
 
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from cometmq.console.concerns import GROWTH_SPAN_MS, broker_url, concerns_of
 from cometmq.console.names import group_names, topic_names
 from cometmq.console.paging import MAX_QUERY
 from cometmq.console.recent import known
-from cometmq.console.rendering import language_of, render, translated, url
+from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.watch import Watch
 
@@ -66,33 +67,32 @@ async def find(request: Request) -> Response:
     if not wanted:
         return JSONResponse([])
     topics, groups = await asyncio.gather(known(topic_names(console)), known(group_names(console)))
-    language = language_of(request)
-    brokers = ((s.at.broker_name, s.at.address) for s in console.watch.brokers)
-    found = [
-        *_hits(wanted, ((name, url("/topic", name=name)) for name in topics.value or ()), "Topic"),
-        *_hits(wanted, ((name, url("/group", name=name)) for name in groups.value or ()), "Group"),
-        *_hits(wanted, ((f"{name} {at}", broker_url(at)) for name, at in brokers), "Broker"),
+    brokers = {f"{s.at.broker_name} {s.at.address}": s.at.address for s in console.watch.brokers}
+    hits = [
+        *_hits(wanted, topics.value or (), "Topic"),
+        *_hits(wanted, groups.value or (), "Group"),
+        *_hits(wanted, brokers, "Broker"),
     ]
-    found.sort(key=lambda hit: (hit[0], len(hit[2]), hit[2].lower(), hit[1]))
-    return JSONResponse(
-        [
-            {"name": f"{translated(language, kind)}: {name}", "url": where}
-            for _, kind, name, where in found[:MOST_FOUND]
-        ]
-    )
+    _ = words(request)
+    pages: dict[str, Callable[[str], str]] = {
+        "Topic": lambda name: url("/topic", name=name),
+        "Group": lambda name: url("/group", name=name),
+        "Broker": lambda name: broker_url(brokers[name]),
+    }
+    found = [
+        {"name": f"{_(kind)}: {name}", "url": pages[kind](name)}
+        for *_rank, kind, name in nsmallest(MOST_FOUND, hits)
+    ]
+    return JSONResponse(found)
 
 
-def _hits(
-    wanted: str, names: Iterable[tuple[str, str]], kind: str
-) -> list[tuple[int, str, str, str]]:
-    """Return the names that contain what is wanted: how well each fits, kind, name and address."""
-    hits = []
-    for name, where in names:
+def _hits(wanted: str, names: Iterable[str], kind: str) -> Iterator[tuple[int, int, str, str, str]]:
+    """Yield the names that contain what is wanted, each after what says how well it fits."""
+    for name in names:
         lower = name.lower()
         if wanted in lower:
             rank = 0 if lower == wanted else 1 if lower.startswith(wanted) else 2
-            hits.append((rank, kind, name, where))
-    return hits
+            yield rank, len(name), lower, kind, name
 
 
 def _group(watch: Watch, name: str) -> dict[str, object]:

@@ -98,7 +98,13 @@ def _parts(report: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             columns = list(dict.fromkeys(key for row in value for key in row))
             rows = [[_cell(row.get(key)) for key in columns] for row in value[:_SHOWN_ROWS]]
-            tables[name] = {"columns": columns, "rows": rows, "total": len(value)}
+            numeric = [at for at in range(len(columns)) if _is_numeric([row[at] for row in rows])]
+            tables[name] = {
+                "columns": columns,
+                "rows": rows,
+                "numeric": numeric,
+                "total": len(value),
+            }
         elif value or isinstance(value, float):
             text = json.dumps(value, ensure_ascii=False, indent=2)
             texts[name] = text[:_SHOWN_CHARACTERS]
@@ -110,6 +116,12 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, str | int)
+
+
+def _is_numeric(cells: list[object]) -> bool:
+    """Return whether a column holds numbers, some of which may be missing."""
+    known = [cell for cell in cells if cell is not None]
+    return bool(known) and all(type(cell) in (int, float) for cell in known)
 
 
 def _cell(value: object) -> object:

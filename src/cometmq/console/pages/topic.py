@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.broker_reports import Statistics
-from cometmq.admin.group_findings import is_offline
 from cometmq.admin.group_records import GroupConnections, GroupProgress
 from cometmq.admin.topic_records import TopicStats
 from cometmq.console.asking import ask_each, brokers_of, in_time
 from cometmq.console.fields import asked
+from cometmq.console.group_views import connections_of
 from cometmq.console.pages.producers import seen_at
 from cometmq.console.pages.topics import (
     kind_of,
@@ -85,15 +85,14 @@ class GroupRow:
     """Is a group of the topic: how far it is, and its members."""
 
     progress: Known[GroupProgress]
-    members: Known[GroupConnections]
+    members: Known[GroupConnections | None]
 
     @property
     def online(self) -> int | None:
         """How many members are connected, None if that is not known."""
         if self.members.value is not None:
             return len(self.members.value.clients)
-        error = self.members.error
-        return 0 if error is not None and is_offline(error) else None
+        return 0 if self.members.error is None else None
 
 
 @routes.page("/topic")
@@ -216,8 +215,14 @@ async def _brokers(console: Console, name: str, route: TopicRouteData) -> dict[s
         and (config.read_queue_nums, config.write_queue_nums, config.perm)
         != (holder.queues.read_queue_nums, holder.queues.write_queue_nums, holder.queues.perm)
     ]
+    unread = [
+        broker
+        for broker, config in known.items()
+        if config is not None and config.write_queue_nums > config.read_queue_nums
+    ]
     return {
         "holders": holders,
+        "unread": unread,
         "differences": differences(config for config in known.values() if config is not None),
         "stale": stale,
         "without": sorted(others - datas.keys()),
@@ -239,18 +244,12 @@ async def _groups(request: Request, name: str) -> dict[str, Any]:
         progress, members = await asyncio.gather(
             in_time(
                 console.recent.get(
-                    ("progress", group, name),
+                    ("topic progress", group, name),
                     _GROUPS_AGE_S,
                     lambda: console.admin.groups.progress(group, name),
                 )
             ),
-            in_time(
-                console.recent.get(
-                    ("members", group),
-                    _GROUPS_AGE_S,
-                    lambda: console.admin.groups.connections(group),
-                )
-            ),
+            connections_of(console, group),
         )
         return GroupRow(progress, members)
 

@@ -20,7 +20,7 @@ from cometmq.model.results import SendResult
 
 routes: Final = Routes()
 MOST_SENT: Final = 100
-_MOST_SAID: Final = 10
+_MOST_SAID: Final = 5
 _MOST_KEPT_BYTES: Final = 1000
 _KEPT: Final = ("tag", "keys", "broker", "queue", "count", "delay_level", "delay_seconds")
 _MOST_QUEUE: Final = 2**31 - 1
@@ -117,13 +117,16 @@ def _queue(form: Form, topic: str) -> MessageQueue | None:
 def _outcome(topic: str, sent: list[SendResult], failure: str) -> Outcome:
     first = sent[0]
     text = failure or ("sent" if len(sent) == 1 else f"sent {len(sent)} messages")
+    lines = [
+        f"{at.msg_id}: queue {at.queue.queue_id} of {at.queue.broker_name}, offset "
+        f"{at.queue_offset}, {at.status.value}"
+        for at in sent[:_MOST_SAID]
+    ]
+    if len(sent) > _MOST_SAID:
+        lines.append(f"… and {len(sent) - _MOST_SAID} more")
     return Outcome(
         text,
-        [
-            f"{at.msg_id}: queue {at.queue.queue_id} of {at.queue.broker_name}, offset "
-            f"{at.queue_offset}, {at.status.value}"
-            for at in sent[:_MOST_SAID]
-        ],
+        lines,
         failed=bool(failure),
         shown_at=url("/message", id=first.offset_msg_id, topic=topic),
     )
