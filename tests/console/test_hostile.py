@@ -72,8 +72,8 @@ def visit(page: Page, address: str) -> None:
 def test_a_hostile_message_is_text(page: Page, message_id: str) -> None:
     for address in (
         f"/message?id={message_id}&topic={TOPIC}",
-        f"/message?id={message_id}&topic={TOPIC}&view=json",
-        f"/message?id={message_id}&topic={TOPIC}&view=hex",
+        f"/message?id={message_id}&topic={TOPIC}&as=json",
+        f"/message?id={message_id}&topic={TOPIC}&as=hex",
         f"/messages?topic={TOPIC}",
         f"/messages?topic={TOPIC}&by=tail",
         f"/messages?topic={TOPIC}&by=key&key={quote(SCRIPT.replace(' ', '/'))}",
