@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
@@ -113,7 +112,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.ready = asyncio.Event()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def startup(self, sockets: list[Any] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
 
@@ -122,7 +121,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _listening(config: ConsoleConfig) -> list[socket.socket]:
+async def _listening(config: ConsoleConfig) -> list[Any]:
     """Return sockets that listen. Raises OSError."""
     try:
         sockets = await bound_sockets(config.host, config.port)
