@@ -168,9 +168,8 @@ class Actors:
 
     def trace(self, group: str, topic: str, body: bytes) -> SendResult:
         """Send and consume a message with clients that write traces."""
-        with Producer(
-            f"{group}-sender", namesrv=self.namesrv, enable_trace=True, **PATIENT
-        ) as producer:
+        options: dict[str, Any] = {**PATIENT, "enable_trace": True}
+        with Producer(f"{group}-sender", namesrv=self.namesrv, **options) as producer:
             sent = producer.send(Message(topic, body, tags="traced", keys=[f"{topic}-traced"]))
         member = Member()
         traced = PushConsumer(

@@ -223,7 +223,7 @@ class Shop:
         body = _json({"customer": customer, "address": address, "template": "order-confirmed"})
         self._web.send(Message("notifications", body, tags="mail", keys=[customer]))
 
-    def _remind(self, **delay: int) -> None:
+    def _remind(self, **delay: Any) -> None:
         self._order += 1
         body = _json({"order": f"O-{self._order}", "reminder": "payment is open"})
         self._web.send(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,10 @@ def failed(answers: dict[str, Answer]) -> dict[str, str]:
     return {path: got.text for path, got in answers.items() if got.status in (500, 501, 503)}
 
 
+def page_text(visitor: Visitor, path: str) -> str:
+    return visitor.get(path).text
+
+
 def test_without_a_name_server_pages_say_so(cluster: Cluster, visitor: Visitor) -> None:
     broker = cluster.brokers[0].address
     cluster.call("stop_name_server")
@@ -78,7 +83,7 @@ def test_without_a_name_server_pages_say_so(cluster: Cluster, visitor: Visitor) 
     for path in ("/", "/topics", "/brokers"):
         # Answers that are some seconds old are shown until there are newer ones.
         eventually(
-            lambda path=path: visitor.get(path).text,
+            partial(page_text, visitor, path),
             lambda text: cluster.namesrv in text,
             wait_s=20,
         )

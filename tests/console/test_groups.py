@@ -313,7 +313,10 @@ def test_a_broadcasting_group_says_that_its_members_keep_their_offsets(
     cluster: Cluster, admin: AdminClient, operator: Visitor, tmp_path: Path
 ) -> None:
     fill(cluster, admin, "all-topic", 1)
-    options = {"message_model": MessageModel.BROADCASTING, "local_offset_dir": tmp_path}
+    options: dict[str, Any] = {
+        "message_model": MessageModel.BROADCASTING,
+        "local_offset_dir": tmp_path,
+    }
     with consuming(cluster, "all-group", "all-topic", **options) as at:
         eventually(lambda: len(at) == 2)
         assert "Its members broadcast" in operator.get("/group", name="all-group").text

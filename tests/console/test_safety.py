@@ -407,8 +407,9 @@ def test_everybody_is_an_operator_without_a_login_and_needs_a_token_all_the_same
 
 def test_the_cookie_stays_on_tls(cluster: Cluster, tmp_path: Path) -> None:
     pair = Authority(tmp_path / "tls").sign("console", "IP:127.0.0.1")
-    options = {"certificate": pair.certificate, "certificate_key": pair.key}
-    with running_console(cluster.namesrv, tmp_path, **options) as served:
+    with running_console(
+        cluster.namesrv, tmp_path, certificate=pair.certificate, certificate_key=pair.key
+    ) as served:
         assert served.url.startswith("https://")
         context = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection("127.0.0.1", served.port, context=context)
