@@ -69,7 +69,6 @@ def failed(answers: dict[str, Answer]) -> dict[str, str]:
     return {path: got.text for path, got in answers.items() if got.status in (500, 501, 503)}
 
 
-
 def test_without_a_name_server_pages_say_so(cluster: Cluster, visitor: Visitor) -> None:
     broker = cluster.brokers[0].address
     cluster.call("stop_name_server")

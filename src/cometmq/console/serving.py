@@ -30,9 +30,7 @@ class ConsoleServer:
     `sockets` that listen already take the place of the port in `config`.
     """
 
-    def __init__(
-        self, config: ConsoleConfig, sockets: Sequence[Socket] | None = None
-    ) -> None:
+    def __init__(self, config: ConsoleConfig, sockets: Sequence[Socket] | None = None) -> None:
         self._config = config
         self._sockets = list(sockets or ())
         self._tasks = TaskOwner("console-server")
