@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from tests.console.actors import Actors
 from tests.console.running import Visitor
@@ -10,7 +11,7 @@ from tests.interop.on_java import MARKS, name
 from tests.interop.test_console_on_java import actors, admin, namesrv, operator, served
 from tests.waits import eventually
 
-from cometmq import AdminClient, Message
+from cometmq import AdminClient, Message, MessageExt
 
 __all__ = ["actors", "admin", "name", "namesrv", "operator", "served"]
 pytestmark = MARKS
@@ -57,6 +58,11 @@ def test_delayed_messages_are_shown(
         eventually(lambda: f"{name}-timed" in operator.get("/delayed", q=name).text)
 
 
+def half_of(admin: AdminClient, broker: str, msg_id: str) -> MessageExt | None:
+    found = [half.message for half in admin.messages.halves(broker).messages]
+    return next((half for half in found if half.msg_id == msg_id), None)
+
+
 def test_transactions_are_ended_by_hand(
     actors: Actors, admin: AdminClient, operator: Visitor, name: str
 ) -> None:
@@ -65,16 +71,7 @@ def test_transactions_are_ended_by_hand(
     for verdict, body in (("commit", b"kept"), ("discard", b"dropped")):
         sent = actors.leave_waiting(f"{name}-{verdict}", name, body)
         # A broker of 4.9 gives even this one up two seconds later: there is no time for the page.
-        half = eventually(
-            lambda sent=sent: next(
-                (
-                    half.message
-                    for half in admin.messages.halves(broker).messages
-                    if half.message.msg_id == sent.msg_id
-                ),
-                None,
-            )
-        )
+        half = eventually(partial(half_of, admin, broker, sent.msg_id))
         if "4-9" in name:
             admin.messages.end_half(half, commit=verdict == "commit")
         else:

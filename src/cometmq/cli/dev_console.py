@@ -5,10 +5,11 @@ up the brokers' loop.
 from __future__ import annotations
 
 import asyncio
+import socket
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
@@ -44,7 +45,7 @@ class DevConsole:
         self._plan = plan
         self._port = port
         self._thread = LoopThread("console")
-        self._sockets: list[Any] = []
+        self._sockets: list[socket.socket] = []
         self._serving: Future[ConsoleServer] | None = None
         self.url = ""
         self.passwords: dict[str, str] = {}

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LIST_AGE_S: Final = 3.0
+# The configurations of all groups of a broker are much to tell. An action looks anew.
+LIST_AGE_S: Final = 10.0
+MOST_ROWS: Final = 100
 _MEMBERS_AGE_S: Final = 10.0
 # Of a group with more members only so many are asked, and of one with more topics that wait, these.
 MOST_MEMBERS: Final = 100

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, Final
+from typing import Final
 
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
-from cometmq.runtime.arrivals import bound_sockets
+from cometmq.runtime.arrivals import Socket, bound_sockets
 
 _BACKLOG: Final = 512
 
 
-async def listening(host: str, port: int, *, or_free_port: bool = False) -> list[Any]:
+async def listening(host: str, port: int, *, or_free_port: bool = False) -> list[Socket]:
     """Return sockets that listen; browsers that connect wait until they are served.
 
     With `or_free_port` it is a free port if `port` is taken. Raises ConfigError.
@@ -28,7 +28,7 @@ async def listening(host: str, port: int, *, or_free_port: bool = False) -> list
         ) from error
 
 
-async def _listening(host: str, port: int) -> list[Any]:
+async def _listening(host: str, port: int) -> list[Socket]:
     sockets = await bound_sockets(host, port)
     try:
         # Two processes may bind a port at the same time; only one of them can listen.

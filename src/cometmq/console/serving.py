@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 
@@ -16,6 +16,7 @@ from cometmq.console.listening import listening
 from cometmq.console.state import Console
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
+from cometmq.runtime.arrivals import Socket
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner
 
@@ -29,7 +30,7 @@ class ConsoleServer:
     `sockets` that listen already take the place of the port in `config`.
     """
 
-    def __init__(self, config: ConsoleConfig, sockets: Sequence[Any] | None = None) -> None:
+    def __init__(self, config: ConsoleConfig, sockets: Sequence[Socket] | None = None) -> None:
         self._config = config
         self._sockets = list(sockets or ())
         self._tasks = TaskOwner("console-server")
@@ -107,7 +108,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.ready = asyncio.Event()
 
-    async def startup(self, sockets: list[Any] | None = None) -> None:
+    async def startup(self, sockets: list[Socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
 

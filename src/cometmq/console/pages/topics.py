@@ -48,6 +48,11 @@ MOST_QUEUES: Final = 65_535
 PERMISSIONS: Final = {"6": "read and write", "4": "read only", "2": "write only", "0": "none"}
 MESSAGE_TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
 TYPE: Final = "message.type"
+# What an address keeps of a form that has failed.
+_KEPT: Final = (
+    "name", "where", "read_queues", "write_queues", "permission", "message_type", "order", "attributes"
+)  # fmt: skip
+_MOST_KEPT: Final = 1000
 _ROW_AGE_S: Final = 4.0
 _TYPES_AGE_S: Final = 15.0
 _SYSTEM_AGE_S: Final = 30.0
@@ -152,7 +157,7 @@ async def create(request: Request, form: Form) -> Action:
         target=name,
         perform=perform,
         back=url("/topic", name=name),
-        again=url("/topics/new", **dict(form)),
+        again=url("/topics/new", **{field: form.get(field, "")[:_MOST_KEPT] for field in _KEPT}),
         details={
             **place,
             "read_queues": read,
