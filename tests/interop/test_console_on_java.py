@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.console.actors import Actors
+from tests.console.crawl import crawl
 from tests.console.running import Served, Visitor, running_console
 from tests.interop.on_java import MARKS, name
 from tests.waits import JVM_WAIT_S, WAIT_S, eventually
@@ -71,7 +72,7 @@ def test_all_pages_answer(operator: Visitor, actors: Actors, name: str) -> None:
         for visit in visits
         if visit.answer.status != 200
     ]
-    assert failed == []
+    assert not failed, "\n".join(map(repr, failed))
     assert len(visits) > 60
 
 
