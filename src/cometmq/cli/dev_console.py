@@ -5,7 +5,6 @@ up the brokers' loop.
 from __future__ import annotations
 
 import asyncio
-import socket
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from cometmq.runtime.portal import LoopThread
 if TYPE_CHECKING:
     from cometmq.cli.dev_servers import DevPlan
     from cometmq.console.serving import ConsoleServer
+    from cometmq.runtime.arrivals import Socket
 
 log = get_logger(__name__)
 
@@ -45,7 +45,7 @@ class DevConsole:
         self._plan = plan
         self._port = port
         self._thread = LoopThread("console")
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[Socket] = []
         self._serving: Future[ConsoleServer] | None = None
         self.url = ""
         self.passwords: dict[str, str] = {}
