@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from tests.console.actors import Actors
 from tests.console.crawl import crawl
-from tests.console.crawl import crawl
 from tests.console.running import Served, Visitor, running_console
 from tests.interop.on_java import MARKS, name
 from tests.waits import JVM_WAIT_S, WAIT_S, eventually
