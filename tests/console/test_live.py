@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.console.running import Served, Visitor, logged_in
+from tests.waits import SEND_WAIT_MS
+
+from cometmq import Message, Producer
+from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.browser
 
@@ -55,6 +59,18 @@ def test_what_is_chosen_and_not_sent_yet_stays_where_it_was_chosen(page: Page) -
     page.locator("h1").click()
     expect(page.locator("#old")).to_have_count(0, timeout=20_000)
     expect(page.locator("#live-state")).to_have_text("live")
+
+
+def test_times_are_those_of_the_browser_also_after_a_refresh(page: Page, cluster: Cluster) -> None:
+    with Producer("live-sender", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
+        producer.send(Message("live-times", b"x"))
+    page.goto("/topic?name=live-times")
+    times = page.locator("#live time")
+    expect(times.first).not_to_contain_text("UTC")
+    with page.expect_event("requestfinished", _is_refresh):
+        pass
+    page.evaluate("() => new Promise((done) => setTimeout(done, 300))")  # until it is swapped
+    assert "UTC" not in times.first.inner_text()
 
 
 def test_a_page_that_outlives_its_session_leads_to_the_login(page: Page, served: Served) -> None:

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, expect
 from tests.console.running import Answer, Served, Visitor, logged_in, running_console
 from tests.waits import CLOCK, eventually
 
-from cometmq import AdminClient, ConsumeResult, Message, Producer, PushConsumer
+from cometmq import AdminClient, ConsumeResult, Message, MessageExt, Producer, PushConsumer
 from cometmq.errors import ConfigError
 from cometmq.testing import Cluster
 
@@ -290,12 +290,12 @@ def test_a_message_is_sent_again_and_handed_to_a_member(
 ) -> None:
     got: list[bytes] = []
 
-    def listen(messages: list[object]) -> ConsumeResult:
-        got.extend(message.body for message in messages)  # type: ignore[attr-defined]
+    def listen(messages: list[MessageExt]) -> ConsumeResult:
+        got.extend(message.body for message in messages)
         return ConsumeResult.SUCCESS
 
     admin.topics.create("again")
-    consumer = PushConsumer("again-group", listen, namesrv=cluster.namesrv)  # type: ignore[arg-type]
+    consumer = PushConsumer("again-group", listen, namesrv=cluster.namesrv)
     consumer.subscribe("again")
     with consumer:
         sent = producer.send(Message("again", b"once"))
