@@ -245,6 +245,7 @@ def test_bodies_in_protobuf_are_shown_by_a_schema_that_is_chosen(
     assert "1 fields are not in the schema" in page
     broken = operator.act("/schemas/give", name="broken", kind="protobuf", text="message {")
     assert "line 1" in broken.text
+    assert "message {</textarea>" in broken.html, "nobody has to type it again"
     imports = PROTO.replace("package", 'import "other.proto"; package')
     assert (
         "it imports other.proto"

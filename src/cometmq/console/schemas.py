@@ -12,6 +12,7 @@ import base64
 import json
 import subprocess  # only this program, with fixed arguments
 import sys
+from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ MAX_NAME: Final = 100
 KINDS: Final = ("avro", "protobuf")
 _DECODED_AT_ONCE: Final = 2
 _MAX_WAITING: Final = 16
+_MAX_DRAFTS: Final = 20
 # The process ends itself earlier, by its limit on processor time.
 _DEADLINE_S: Final = 15.0
 
@@ -56,6 +58,8 @@ class Schemas:
     def __init__(self, root: Path) -> None:
         self.path = root / "schemas.json"
         self._schemas: dict[str, Schema] = {}
+        # What a session gave last that was refused, so that nobody has to type it again.
+        self._drafts: OrderedDict[str, Schema] = OrderedDict()
         # Threads of their own: what takes its time here must not hold up logins and the audit log.
         self._threads = ThreadPoolExecutor(_DECODED_AT_ONCE, "schemas")
         self._waiting = 0
@@ -78,6 +82,16 @@ class Schemas:
     def of_topic(self, topic: str) -> Schema | None:
         """Return the schema that is proposed for a topic."""
         return next((schema for schema in self.all() if schema.topic == topic), None)
+
+    def keep_draft(self, token: str, schema: Schema) -> None:
+        """Keep what a session gave and was refused; the newest few of all sessions."""
+        self._drafts[token] = schema
+        while len(self._drafts) > _MAX_DRAFTS:
+            self._drafts.popitem(last=False)
+
+    def take_draft(self, token: str) -> Schema | None:
+        """Return what a session gave last and was refused, once."""
+        return self._drafts.pop(token, None)
 
     async def put(self, schema: Schema) -> Schema:
         """Check a schema and keep it under its name. Raises UndecodableError, IllegalArgumentError."""

@@ -190,7 +190,7 @@ async def _page(request: Request, topic: str, *, is_tail: bool) -> MessagePage:
         matches=matches,
         queue=queue,
         cursor=None if is_tail else query.get("cursor"),
-        count=min(max(whole(request, "rows", _PAGE_ROWS), 1), 500),
+        count=min(max(whole(request, "rows", 20 if is_tail else _PAGE_ROWS), 1), 500),
         body_bytes=_LISTED_BODY_BYTES,
         wait_s=_WAIT_S,
     )

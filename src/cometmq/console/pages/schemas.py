@@ -11,6 +11,7 @@ from starlette.responses import Response
 from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.schemas import KINDS, MAX_NAME, Schema
+from cometmq.errors import CometMQError
 
 routes: Final = Routes()
 
@@ -21,7 +22,7 @@ async def listing(request: Request) -> Response:
     schemas, name = console_of(request).schemas, request.query_params.get("name", "")
     values = {
         "schemas": schemas.all(),
-        "chosen": schemas.get(name),
+        "chosen": schemas.take_draft(request.state.session.token) or schemas.get(name),
         "topic": request.query_params.get("topic", ""),
         "kinds": KINDS,
     }
@@ -41,7 +42,11 @@ async def give(request: Request, form: Form) -> Action:
     )
 
     async def perform() -> Outcome:
-        kept = await console.schemas.put(schema)
+        try:
+            kept = await console.schemas.put(schema)
+        except CometMQError:
+            console.schemas.keep_draft(request.state.session.token, schema)
+            raise
         return Outcome(f"kept {kept.message}".rstrip())
 
     return Action(
