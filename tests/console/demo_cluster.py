@@ -100,9 +100,33 @@ def demo(root: Path, *, traffic: bool = True, port: int = 0, **options: Any) -> 
             json.dumps([{**schema, "text": json.dumps(_READING, indent=2)}])
         )
         served = stack.enter_context(
-            running_console(cluster.namesrv, root / "console", port=port, **options)
+            running_console(
+                cluster.namesrv,
+                root / "console",
+                port=port,
+                **{"reports": reported(root / "reports"), **options},
+            )
         )
         yield Demo(cluster, served, shop.ids)
+
+
+def reported(directory: Path) -> Path:
+    """Write reports as the shop's pipelines do, and return their directory."""
+    directory.mkdir(parents=True)
+    for name, ended, holds, summary in (
+        ("archive", "02:03:20", True, "412,880 messages of 8 topics are archived and proved"),
+        ("audit", "02:31:07", False, "3 messages of payments were consumed by no group"),
+    ):
+        report = {
+            "pipeline": name,
+            "started": "2026-11-23T02:00:00Z",
+            "ended": f"2026-11-23T{ended}Z",
+            "holds": holds,
+            "summary": summary,
+        }
+        (directory / f"{name}.json").write_text(json.dumps(report))
+        (directory / f"{name}.html").write_text(f"<!doctype html><h1>{name}</h1><p>{summary}</p>")
+    return directory
 
 
 class Shop:
