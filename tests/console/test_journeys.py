@@ -131,11 +131,13 @@ def test_a_topic_is_made_and_a_message_sent_and_found(page: Page, actors: Actors
     page.wait_for_url("**/message?*")
     expect(page.locator("main")).to_contain_text("<b>bold</b>")
     expect(page.locator("main")).to_contain_text("你好")
+
+    def outcome() -> str:
+        page.reload()
+        return row(page, "journey-shipping").inner_text()
+
     # Members commit what they have consumed every five seconds.
-    eventually(
-        lambda: page.reload() and row(page, "journey-shipping").inner_text(),
-        lambda text: "not yet" not in text,
-    )
+    eventually(outcome, lambda text: "not yet" not in text)
     expect(row(page, "journey-shipping")).to_contain_text("consumed")
 
 
