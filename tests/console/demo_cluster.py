@@ -257,7 +257,7 @@ class Shop:
                     self._notify(f"K-{self._draw.randrange(1000, 1400)}", "mai@example.org")
             except CometMQError as error:
                 # Somebody takes a broker away to look at the console without it.
-                print(f"a sale failed: {error}", file=sys.stderr)  # noqa: T201 - a script's
+                print(f"a sale failed: {error}", file=sys.stderr)  # noqa: T201 - a script
 
 
 def _often_later(messages: list[MessageExt]) -> ConsumeResult:
@@ -282,10 +282,10 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with tempfile.TemporaryDirectory() as root, demo(Path(root), port=port) as shown:
-        print(f"console {shown.served.url}, name server {shown.cluster.namesrv}")  # noqa: T201
+        print(f"console {shown.served.url}, name server {shown.cluster.namesrv}")  # noqa: T201 - a script
         for name, password in shown.served.passwords.items():
-            print(f"  {name:<9} {password}")  # noqa: T201 - a script's
-        print(*(f"  {what}: {msg_id}" for what, msg_id in shown.ids.items()), sep="\n", flush=True)  # noqa: T201
+            print(f"  {name:<9} {password}")  # noqa: T201 - a script
+        print(*(f"  {what}: {msg_id}" for what, msg_id in shown.ids.items()), sep="\n", flush=True)  # noqa: T201 - a script
         ended.wait()
 
 

@@ -42,21 +42,19 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def running_console(
-    namesrv: str, root: Path, *, timeout_ms: int = 5000, **options: Any
-) -> Iterator[Served]:
+def running_console(namesrv: str, root: Path, **options: Any) -> Iterator[Served]:
     """Run a console for the cluster of these name servers, on a loop of its own.
 
-    `options` are those of ConsoleConfig; without a `port` it is a free one.
+    `options` are those of ConsoleConfig, and `timeout_ms` of its client; without a `port` it is a
+    free one.
     """
     accounts, passwords = made_accounts()
+    admin = AdminClient(namesrv, timeout_ms=options.pop("timeout_ms", 5000))
     options = {"accounts": accounts, "port": 0, **options}
     thread = LoopThread("console")
     thread.start()
     try:
-        config = ConsoleConfig(
-            admin=AdminClient(namesrv, timeout_ms=timeout_ms), root=root, **options
-        )
+        config = ConsoleConfig(admin=admin, root=root, **options)
         server = ConsoleServer(config)
         thread.call(server.start())
         try:

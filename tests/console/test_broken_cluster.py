@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,18 +59,14 @@ def all_pages(visitor: Visitor, broker: str) -> dict[str, Answer]:
         return dict(zip(paths, pool.map(visit, paths), strict=True))
 
 
-def see(visitor: Visitor, broker: str) -> None:
-    """Wait until the console has seen that there is a further broker."""
-    eventually(lambda: visitor.get("/brokers").text, lambda text: broker in text, wait_s=30)
+def see(visitor: Visitor, path: str, wanted: str) -> None:
+    """Wait until a page says it: what the console has seen of a cluster is some seconds old."""
+    eventually(lambda: visitor.get(path).text, lambda text: wanted in text, wait_s=30)
 
 
 def failed(answers: dict[str, Answer]) -> dict[str, str]:
     """The pages on which the console itself has failed."""
     return {path: got.text for path, got in answers.items() if got.status in (500, 501, 503)}
-
-
-def page_text(visitor: Visitor, path: str) -> str:
-    return visitor.get(path).text
 
 
 def test_without_a_name_server_pages_say_so(cluster: Cluster, visitor: Visitor) -> None:
@@ -82,11 +77,7 @@ def test_without_a_name_server_pages_say_so(cluster: Cluster, visitor: Visitor) 
     assert answers["/audit"].status == 200
     for path in ("/", "/topics", "/brokers"):
         # Answers that are some seconds old are shown until there are newer ones.
-        eventually(
-            partial(page_text, visitor, path),
-            lambda text: cluster.namesrv in text,
-            wait_s=20,
-        )
+        see(visitor, path, cluster.namesrv)
     # Brokers that were known are still asked.
     assert GROUP in visitor.get("/groups").text
 
@@ -95,7 +86,7 @@ def test_a_broker_that_never_answers_leaves_the_other_to_be_seen(
     cluster: Cluster, visitor: Visitor
 ) -> None:
     with silent_broker(cluster.namesrv, "DefaultCluster", [TOPIC]) as silent:
-        see(visitor, silent)
+        see(visitor, "/brokers", silent)
         answers = all_pages(visitor, silent)
         assert failed(answers) == {}
         for path in ("/brokers", "/broker"):
@@ -110,7 +101,7 @@ def test_a_broker_that_knows_none_of_the_requests_breaks_no_page(
     cluster: Cluster, visitor: Visitor
 ) -> None:
     with strange_broker(cluster.namesrv, "DefaultCluster", [TOPIC]) as strange:
-        see(visitor, strange)
+        see(visitor, "/brokers", strange)
         answers = all_pages(visitor, strange)
         assert failed(answers) == {}
         assert strange in answers["/brokers"].text

@@ -324,6 +324,16 @@ def test_a_broadcasting_group_says_that_its_members_keep_their_offsets(
         assert "this does not move them" in asked.text
 
 
+def test_pages_of_topics_and_of_groups_do_not_take_each_others_answers(
+    cluster: Cluster, admin: AdminClient, operator: Visitor
+) -> None:
+    fill(cluster, admin, "shared-topic", 1)
+    group_at(admin, "shared-group", "shared-topic", 0)
+    for _ in range(2):
+        assert operator.get("/group", name="shared-group").status == 200
+        assert operator.get("/topic", name="shared-topic", tab="groups").status == 200
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "said"),
     [

@@ -132,12 +132,12 @@ def test_a_topic_is_made_and_a_message_sent_and_found(page: Page, actors: Actors
     expect(page.locator("main")).to_contain_text("<b>bold</b>")
     expect(page.locator("main")).to_contain_text("你好")
 
-    def outcome() -> str:
+    # Members commit what they have consumed every five seconds.
+    def consumer_of_the_page() -> str:
         page.reload()
         return row(page, "journey-shipping").inner_text()
 
-    # Members commit what they have consumed every five seconds.
-    eventually(outcome, lambda text: "not yet" not in text)
+    eventually(consumer_of_the_page, lambda text: "not yet" not in text)
     expect(row(page, "journey-shipping")).to_contain_text("consumed")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests.console.actors import Actors
 from tests.console.running import Visitor
+from tests.waits import eventually
 
 from cometmq import AdminClient, Message
 from cometmq.testing import Cluster
@@ -165,3 +166,15 @@ def test_a_hostile_letter_is_shown_as_text(actors: Actors, reader: Visitor) -> N
     assert hostile in page.text
     assert hostile not in page.html
     assert "<img/src" not in page.html
+
+
+def test_letters_that_cannot_be_read_say_what_to_do(
+    actors: Actors, admin: AdminClient, reader: Visitor
+) -> None:
+    actors.bury("letters-hidden", "letters-hidden-topic", [b"x"])
+    admin.topics.update("%DLQ%letters-hidden", permission=2)
+    page = eventually(
+        lambda: reader.get("/letters", group="letters-hidden"),
+        lambda page: "Give it the permission 6" in page.text,
+    )
+    assert page.status == 200

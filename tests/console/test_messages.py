@@ -11,14 +11,16 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
+from pathlib import Path
 
 import fastavro
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.console.running import Answer, Served, Visitor, logged_in
+from tests.console.running import Answer, Served, Visitor, logged_in, running_console
 from tests.waits import CLOCK, eventually
 
-from cometmq import AdminClient, ConsumeResult, Message, Producer, PushConsumer
+from cometmq import AdminClient, ConsumeResult, Message, MessageExt, Producer, PushConsumer
+from cometmq.errors import ConfigError
 from cometmq.testing import Cluster
 
 
@@ -287,12 +289,12 @@ def test_a_message_is_sent_again_and_handed_to_a_member(
 ) -> None:
     got: list[bytes] = []
 
-    def listen(messages: list[object]) -> ConsumeResult:
-        got.extend(message.body for message in messages)  # type: ignore[attr-defined]
+    def listen(messages: list[MessageExt]) -> ConsumeResult:
+        got.extend(message.body for message in messages)
         return ConsumeResult.SUCCESS
 
     admin.topics.create("again")
-    consumer = PushConsumer("again-group", listen, namesrv=cluster.namesrv)  # type: ignore[arg-type]
+    consumer = PushConsumer("again-group", listen, namesrv=cluster.namesrv)
     consumer.subscribe("again")
     with consumer:
         sent = producer.send(Message("again", b"once"))
@@ -388,3 +390,32 @@ def test_a_compressed_body_is_shown_as_its_producer_gave_it(
     page = reader.get("/message", **place(reader, "packed")).text
     assert "12,000 bytes" in page
     assert "compress me compress me" in page
+
+
+def test_messages_of_the_brokers_that_answer_are_shown(tmp_path: Path) -> None:
+    with Cluster(brokers=2) as cluster, AdminClient(cluster.namesrv) as admin:
+        admin.topics.create("half-away")
+        with Producer("half-away", namesrv=cluster.namesrv) as producer:
+            eventually(
+                lambda: len({queue.broker_name for queue in producer.queues("half-away")}) == 2
+            )
+            for queue in producer.queues("half-away"):
+                body = f"at {queue.broker_name}".encode()
+                producer.send(Message("half-away", body), queue=queue)
+        with running_console(cluster.namesrv, tmp_path) as served:
+            visitor = Visitor(served, "reader")
+            assert "at broker-b" in visitor.get("/messages", topic="half-away").text
+            cluster.call("stop_broker", 1)
+            page = visitor.get("/messages", topic="half-away")
+            assert page.status == 200
+            assert "at broker-a" in page.text
+            assert "at broker-b" not in page.text
+
+
+def test_a_damaged_file_of_schemas_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "schemas.json").write_text('[{"name": 1')
+    with (
+        pytest.raises(ConfigError, match=r"schemas\.json does not hold schemas"),
+        running_console(cluster.namesrv, tmp_path),
+    ):
+        pass

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -419,3 +422,49 @@ def test_the_cookie_stays_on_tls(cluster: Cluster, tmp_path: Path) -> None:
         answer = connection.getresponse()
         connection.close()
         assert "secure" in answer.headers["set-cookie"].lower()
+
+
+# Addresses that somebody gives
+
+
+@pytest.fixture
+def stranger() -> Iterator[socket.socket]:
+    """A port that is no server of the cluster."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        yield listening
+
+
+def test_the_console_connects_to_no_address_that_somebody_gives(
+    reader: Visitor, operator: Visitor, stranger: socket.socket
+) -> None:
+    """It signs what it asks, so a stranger would get signed requests to repeat at a broker."""
+    address = f"127.0.0.1:{stranger.getsockname()[1]}"
+    given = dict.fromkeys(("address", "broker", "client", "where", "namesrv"), address)
+    called: list[str] = []
+
+    def look(path: str) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                stranger.accept()[0].close()
+                called.append(path)
+
+    for path in PAGE_PATHS:
+        reader.get(path, **given, name="x", topic="x", group="x", id="x")
+        look(path)
+    for path in ACTION_PATHS:
+        fields = {**dict.fromkeys(NAMES, "x"), **given, "kind": "files", "key": "brokerPermission"}
+        operator.post(path, **fields)
+        look(path)
+    assert not called
+
+
+def test_an_id_of_a_message_leads_to_no_stranger(reader: Visitor, stranger: socket.socket) -> None:
+    """An offset id holds the address of a broker."""
+    port = stranger.getsockname()[1]
+    offset_id = f"7F000001{port:08X}{0:016X}"
+    for path in PAGE_PATHS:
+        for name in ("id", "key", "q", "unique"):
+            reader.get(path, **{name: offset_id}, topic="x", way="id", by="id")
+    with pytest.raises(BlockingIOError):
+        stranger.accept()

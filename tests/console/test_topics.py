@@ -347,6 +347,15 @@ def test_a_message_to_a_queue_or_topic_that_is_not_there_fails_and_the_form_stay
     )
     assert "takes no messages in queue 2" in page.text
     assert ">kept</textarea>" in page.html
+    long = operator.post(
+        "/topic/send",
+        name="has-none",
+        body="x" * 100_000,
+        tag="t" * 50_000,
+        properties="a=" + "b" * 9999,
+    )
+    assert long.status == 303
+    assert len(long.headers["location"]) < 8000
     missing = operator.act("/topic/send", name="has-none", body="x")
     assert "knows no route of topic has-none" in missing.text
 

@@ -14,12 +14,10 @@ from urllib.parse import urlencode
 import pytest
 from tests.integration.test_dev_json import dev, told
 
-from cometmq.admin.client import AdminClient
 from cometmq.cli import dev_console
 from cometmq.cli.dev_console import DevConsole, console_for
 from cometmq.cli.dev_servers import DevPlan
-from cometmq.console.config import ConsoleConfig
-from cometmq.console.serving import ConsoleServer
+from cometmq.console.listening import listening
 from cometmq.errors import ConfigError
 
 
@@ -71,19 +69,14 @@ def test_with_tls_it_serves_https(tmp_path: Path) -> None:
         assert "reader (reader)" in page
 
 
-async def test_a_free_port_is_taken_where_the_usual_one_is_not_free(tmp_path: Path) -> None:
+async def test_a_free_port_is_taken_where_the_usual_one_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        config = ConsoleConfig(
-            admin=AdminClient("127.0.0.1:1"), root=tmp_path, accounts=None, port=port,
-            or_free_port=True,
-        )  # fmt: skip
-        server = ConsoleServer(config)
-        await server.start()
-        try:
-            assert server.port not in (0, port)
-        finally:
-            await server.close()
+        [other] = await listening("127.0.0.1", port, or_free_port=True)
+        with other:
+            assert other.getsockname()[1] not in (0, port)
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            await listening("127.0.0.1", port)
 
 
 def test_without_the_extra_one_line_says_how_to_get_it(

@@ -9,8 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # Distributions whose module goes by another name.
 MODULES = {
+    "antlr4-python3-runtime": "antlr4",
     "lazy-loader": "lazy_loader",
     "prometheus-client": "prometheus_client",
+    "proto-schema-parser": "proto_schema_parser",
+    "protobuf": "google",
     "pyyaml": "yaml",
     "zlib-ng": "zlib_ng",
 }

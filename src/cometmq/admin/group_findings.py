@@ -138,9 +138,15 @@ def _of_queues(info: RunningInfo, now_ms: int) -> Iterator[str]:
         elif ordered and at.droped and at.try_unlock_times > 0:
             yield f"{place}: tried {at.try_unlock_times} times to unlock it, and still failed"
         elif not ordered and at.cached_msg_count > 0:
-            since = now_ms - at.last_consume_timestamp
+            # A client of ours that has consumed nothing of a queue yet tells 0.
+            since = now_ms - (at.last_consume_timestamp or _started_ms(info) or now_ms)
             if since > _BLOCKED_MS:
                 yield (
                     f"{place}: consumed nothing for {since} ms and has {at.cached_msg_count} messages; "
-                    "the listener may be blocked (consumerStatus -i CLIENT -s shows its threads)"
+                    "the listener may be blocked (the stacks of its threads show where)"
                 )
+
+
+def _started_ms(info: RunningInfo) -> int:
+    text = info.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0

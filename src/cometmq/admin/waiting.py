@@ -19,7 +19,7 @@ from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.reading import MessageReader, address_of
 from cometmq.admin.room import Room
 from cometmq.admin.servers import BrokerAddress
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import (
@@ -201,9 +201,8 @@ class WaitingMessages(Room):
         """
         queue = MessageQueue(TRANS_HALF_TOPIC, broker_name, 0)
         ops = MessageQueue(TRANS_OP_HALF_TOPIC, broker_name, 0)
-        half_at, op_at = await asyncio.gather(
-            Offsets(self._servers).of_queue(queue, TRANSACTION_GROUP),
-            Offsets(self._servers).of_queue(ops, TRANSACTION_GROUP),
+        half_at, op_begin = await asyncio.gather(
+            Offsets(self._servers).of_queue(queue, TRANSACTION_GROUP), self._begin_of_ops(ops)
         )
         reader = MessageReader(self._servers)
         newest: dict[int, MessageExt] = {}
@@ -217,9 +216,10 @@ class WaitingMessages(Room):
             newest[_first_copy(message)] = message
         # Asked after the half messages: one that ended meanwhile is named already.
         ended: set[int] = set()
-        async for message in reader.stored_in(ops, _first(op_at), 0, NO_END_MS, SUB_ALL):
-            if message.tags == _REMOVED:
-                ended.update(_named_offsets(message.body))
+        if op_begin is not None:
+            async for message in reader.stored_in(ops, op_begin, 0, NO_END_MS, SUB_ALL):
+                if message.tags == _REMOVED:
+                    ended.update(_named_offsets(message.body))
         waiting = [
             message
             for first, message in newest.items()
@@ -232,15 +232,16 @@ class WaitingMessages(Room):
         """Commit or roll back the transaction of a half message in the place of its producer.
 
         After a commit consumers get the message; after a rollback nobody does. `half` is a message
-        that `halves` returns. A transaction that has ended stays as it is. Raises
-        IllegalArgumentError if the message is no half message, RemoteError if the broker refuses.
+        that `halves` returns. A Java broker that checks transactions at the same moment may ask about
+        it again. Raises IllegalArgumentError if the message is no half message that waits, RemoteError
+        if the broker refuses.
         """
         group = half.properties.get(p.PRODUCER_GROUP)
         if half.topic != TRANS_HALF_TOPIC or not group:
             raise IllegalArgumentError(
                 f"{half.offset_msg_id} is no half message that waits: it lies in {half.topic}"
             )
-        named = await self._named_half(half)
+        named = await self._newest_copy(half)
         await self._servers.ask(
             address_of(half.offset_msg_id),
             requests.END_TRANSACTION,
@@ -294,17 +295,37 @@ class WaitingMessages(Room):
         )
         return list(await asyncio.gather(*(level_of(queue, at) for queue, at in used)))
 
-    async def _named_half(self, half: MessageExt) -> MessageExt:
-        """Return the first copy of a half message if the broker still has it, as producers name it.
+    async def _begin_of_ops(self, ops: MessageQueue) -> int | None:
+        """Return from where on the records of ended transactions are of use; None if there are none.
 
-        A Java broker that has made a further copy meanwhile knows that one by the first one only.
+        A Java broker of 4.9 makes their topic with the first one.
         """
-        first = _first_copy(half)
-        if first == half.queue_offset:
-            return half
-        queue = MessageQueue(half.topic, half.broker_name, half.queue_id)
-        found = await MessageReader(self._servers).at(queue, first)
-        return half if found is None or found.msg_id != half.msg_id else found
+        try:
+            return _first(await Offsets(self._servers).of_queue(ops, TRANSACTION_GROUP))
+        except RouteNotFoundError:
+            return None
+
+    async def _newest_copy(self, half: MessageExt) -> MessageExt:
+        """Return the copy of a half message that the broker asks about now.
+
+        A broker stores another copy each time it has asked. Java's knows an ended transaction by the
+        copy that the verdict names, if that is the newest one.
+        """
+        found = await self.halves(half.broker_name)
+        copies = [each.message for each in found.messages]
+        for is_same in (
+            lambda copy: copy.queue_offset == half.queue_offset,
+            lambda copy: _first_copy(copy) == _first_copy(half),
+            lambda copy: _identity(copy) == _identity(half),
+        ):
+            for copy in reversed(copies):
+                if is_same(copy):
+                    return copy
+        if found.is_all:
+            raise IllegalArgumentError(
+                f"the transaction of {half.offset_msg_id} has ended, or its broker gave it up"
+            )
+        return half
 
     async def _delays_ms(self, address: str) -> Mapping[int, int]:
         """Return how long messages of each level wait; nothing if the broker does not tell."""
@@ -346,6 +367,11 @@ def _first_copy(message: MessageExt) -> int:
     """Return the queue offset of the first copy: a broker that has asked stores another copy."""
     first = _number(message.properties.get(p.TRANSACTION_PREPARED_QUEUE_OFFSET))
     return message.queue_offset if first is None else min(first, message.queue_offset)
+
+
+def _identity(message: MessageExt) -> tuple[str, str, str | None]:
+    group = message.properties.get(p.PRODUCER_GROUP)
+    return message.msg_id, _real_topic(message), group
 
 
 def _named_offsets(body: bytes) -> list[int]:

@@ -156,12 +156,12 @@ class _Dev:
     async def start(self) -> None:
         async with AsyncExitStack() as stack:
             if self._console is not None:
-                self._console.begin()
                 stack.push_async_callback(self._console.close)
+                await self._console.listen()
             await self._servers.start()
             stack.push_async_callback(self._servers.close)
             if self._console is not None:
-                await self._console.start(self._servers.namesrv_address)
+                self._console.serve(self._servers.namesrv_address)
                 # It goes first, or its last questions would find nobody.
                 stack.push_async_callback(self._console.close)
             self._running = stack.pop_all()

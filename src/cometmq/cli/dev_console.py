@@ -5,19 +5,25 @@ up the brokers' loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import ConfigError
+from cometmq.runtime.addresses import join_address
+from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.portal import LoopThread
 
 if TYPE_CHECKING:
     from cometmq.cli.dev_servers import DevPlan
-    from cometmq.console.accounts import Accounts
     from cometmq.console.serving import ConsoleServer
+    from cometmq.runtime.arrivals import Socket
 
-T = TypeVar("T")
+log = get_logger(__name__)
+
+# That of RocketMQ's dashboard, as `cometmq console` has it.
+_USUAL_PORT: Final = 8080
 HOW_TO_GET_IT: Final = "pip install 'cometmq[console]'"
 _PACKAGES: Final = ("jinja2", "starlette", "uvicorn")
 
@@ -31,68 +37,70 @@ class DevConsole:
     """Runs a console for the servers of a plan, with an operator and a reader of its own.
 
     `port` None stands for the console's usual one, or a free one if that is taken. `url` and
-    `passwords` (by account) are known after `start`.
+    `passwords` (by account) are known after `listen`. `serve` comes after the servers are ready:
+    importing the console takes as long as starting them. A browser that is quicker waits.
     """
 
     def __init__(self, plan: DevPlan, port: int | None) -> None:
         self._plan = plan
         self._port = port
         self._thread = LoopThread("console")
-        self._preparing: asyncio.Future[Accounts] | None = None
-        self._server: ConsoleServer | None = None
+        self._sockets: list[Socket] = []
+        self._serving: Future[ConsoleServer] | None = None
         self.url = ""
         self.passwords: dict[str, str] = {}
 
-    def begin(self) -> None:
-        """Import what the console needs and hash its passwords, while the servers start."""
-        self._thread.start()
-        self._preparing = self._on_thread(self._prepare())
+    async def listen(self) -> None:
+        """Take the port and make the passwords. Raises ConfigError."""
+        from cometmq.console.accounts import made_passwords
+        from cometmq.console.listening import listening
 
-    async def start(self, namesrv: str) -> None:
-        """Serve the cluster of this name server. Call `begin` before. Raises ConfigError."""
-        assert self._preparing is not None, "begun"
-        accounts = await self._preparing
-        await self._on_thread(self._serve(namesrv, accounts))
+        port = _USUAL_PORT if self._port is None else self._port
+        self._sockets = await listening(self._plan.host, port, or_free_port=self._port is None)
+        self.passwords = made_passwords()
+        scheme = "http" if self._plan.certificates is None else "https"
+        number = int(self._sockets[0].getsockname()[1])
+        self.url = f"{scheme}://{join_address(self._plan.host, number)}"
+
+    def serve(self, namesrv: str) -> None:
+        """Begin to serve the cluster of this name server. Returns at once; a failure is logged."""
+        self._thread.start()
+        self._serving = self._thread.submit(self._serve(namesrv))
 
     async def close(self) -> None:
         """End the pages that are open, and the thread. Idempotent."""
-        if self._server is not None:
-            await self._on_thread(self._server.close())
-            self._server = None
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            with suppress(Exception):  # it has been logged
+                server = await asyncio.wrap_future(serving)
+                await asyncio.wrap_future(self._thread.submit(server.close()))
         await asyncio.to_thread(self._thread.stop)
+        for sock in self._sockets:
+            sock.close()
 
-    def _on_thread(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        return asyncio.wrap_future(self._thread.submit(coroutine))
+    async def _serve(self, namesrv: str) -> ConsoleServer:
+        try:
+            from cometmq.admin.client import AdminClient
+            from cometmq.console.accounts import accounts_of
+            from cometmq.console.config import ConsoleConfig
+            from cometmq.console.serving import ConsoleServer
 
-    async def _prepare(self) -> Accounts:
-        import cometmq.console.serving  # noqa: F401 - most of a start's time
-        from cometmq.admin.client import AdminClient  # noqa: F401 - it, too
-        from cometmq.console.accounts import made_accounts
-
-        accounts, self.passwords = made_accounts()
-        return accounts
-
-    async def _serve(self, namesrv: str, accounts: Accounts) -> None:
-        from cometmq.admin.client import AdminClient
-        from cometmq.console.config import PORT, ConsoleConfig
-        from cometmq.console.serving import ConsoleServer
-
-        plan = self._plan
-        files = plan.certificates
-        server = ConsoleServer(
-            ConsoleConfig(
+            plan = self._plan
+            files = plan.certificates
+            config = ConsoleConfig(
                 admin=AdminClient(namesrv),
                 root=plan.root / "console",
-                accounts=accounts,
+                accounts=accounts_of(self.passwords),
                 host=plan.host,
-                port=PORT if self._port is None else self._port,
-                or_free_port=self._port is None,
                 certificate=None if files is None else files.server,
                 certificate_key=None if files is None else files.server_key,
             )
-        )
-        await server.start()
-        self._server, self.url = server, server.url
+            server = ConsoleServer(config, self._sockets)
+            await server.start()
+        except Exception:  # the outermost edge of the console; the cluster goes on without it
+            log.exception("the console does not run")
+            raise
+        return server
 
 
 def console_for(plan: DevPlan, *, wanted: bool | None, port: int | None) -> DevConsole | None:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -79,11 +79,20 @@ class Accounts:
         return len(self._accounts)
 
 
+def made_passwords() -> dict[str, str]:
+    """Return passwords for an operator and a reader, by the names of these accounts."""
+    return {role.value: generated_password() for role in (Role.OPERATOR, Role.READER)}
+
+
+def accounts_of(passwords: Mapping[str, str]) -> Accounts:
+    """Return the accounts of `made_passwords`. It takes about 150 ms."""
+    return Accounts((Account(role.value, role), hashed(passwords[role.value])) for role in Role)
+
+
 def made_accounts() -> tuple[Accounts, dict[str, str]]:
     """Return an operator and a reader with passwords of their own, and these passwords by name."""
-    passwords = {role.value: generated_password() for role in (Role.OPERATOR, Role.READER)}
-    accounts = [(Account(role.value, role), hashed(passwords[role.value])) for role in Role]
-    return Accounts(accounts), passwords
+    passwords = made_passwords()
+    return accounts_of(passwords), passwords
 
 
 def load_accounts(path: Path) -> Accounts:

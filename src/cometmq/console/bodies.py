@@ -7,6 +7,7 @@ round what a reader sees, are shown as signs.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -24,8 +25,8 @@ _JSON_BYTES: Final = 256 * 1024
 _JSON_DEPTH: Final = 64
 _SNIPPET_BYTES: Final = 200
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-# Those that turn the direction of what follows, and those that join or hide.
-_HIDING: Final = re.compile("[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\x7f-\x9f]")
+# Categories of characters that hide, join, part lines, or turn the direction of what follows.
+_HIDING: Final = ("Cc", "Cf", "Zl", "Zp")
 _CONTROLS: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 
 # Gives a text in the language of who looks; see `rendering.words`.
@@ -99,9 +100,13 @@ def is_text(body: bytes) -> bool:
 
 def visible(text: str) -> str:
     """Return a text in which each character that hides, or turns what follows, is a sign."""
-    return _HIDING.sub(
-        lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n")
-    ).translate(_CONTROLS)
+    text = text.replace("\r\n", "\n")
+    hiding = {
+        ord(character): f"\\u{ord(character):04x}"
+        for character in set(text) - {"\t", "\n"}
+        if unicodedata.category(character) in _HIDING
+    }
+    return text.translate({**hiding, **_CONTROLS})
 
 
 def _decoded(body: bytes, charset: str) -> str:

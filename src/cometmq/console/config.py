@@ -24,8 +24,7 @@ class ConsoleConfig:
     `admin` is an administration client that has not been entered yet; the console enters it on its
     own loop and leaves it. `accounts` None asks nobody to log in: whoever reaches the port is an
     operator. `root` is the directory of the audit log. `hosts` are further names by which browsers
-    may call the console, such as that of a proxy. With `or_free_port` the console takes a free port if
-    `port` is taken. `reports` is a directory with the reports that
+    may call the console, such as that of a proxy. `reports` is a directory with the reports that
     pipelines have written.
 
     Raises ConfigError for an open console that other machines reach, unless `open_to_all`.
@@ -36,7 +35,6 @@ class ConsoleConfig:
     accounts: Accounts | None
     host: str = "127.0.0.1"
     port: int = PORT
-    or_free_port: bool = False
     hosts: tuple[str, ...] = ()
     certificate: Path | None = None
     certificate_key: Path | None = None

@@ -8,7 +8,6 @@ proto-schema-parser; the extra `console` brings them.
 from __future__ import annotations
 
 import base64
-import importlib
 import io
 import json
 import resource
@@ -39,7 +38,7 @@ def main() -> None:
     except MemoryError:
         answer = {"error": "decoding it takes too much memory; look at its bytes"}
     # The libraries raise errors of many kinds for what is wrong in a schema or a body.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - see above
         answer = {"error": f"{type(error).__name__}: {str(error)[:1000]}"}
     json.dump(answer, sys.stdout)
 
@@ -128,11 +127,34 @@ def _message_class(descriptor: Any, name: str) -> Any:
 
 def _google_files(name: str) -> list[Any]:
     """Return one of Google's own files and those that it imports, what is imported first."""
+    from google.protobuf import (
+        any_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-    module = importlib.import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")
+    # A schema names files; none of its names is imported.
+    known = (
+        any_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
     made = FileDescriptorProto()
-    module.DESCRIPTOR.CopyToProto(made)
+    for module in known:
+        if module.DESCRIPTOR.name == name:
+            module.DESCRIPTOR.CopyToProto(made)
+            break
+    else:
+        raise ValueError(f"the schema imports {name}, which is not known here")
     return [*(file for needed in made.dependency for file in _google_files(needed)), made]
 
 

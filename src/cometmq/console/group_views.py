@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LIST_AGE_S: Final = 3.0
+# The configurations of all groups of a broker are much to tell. An action looks anew.
+LIST_AGE_S: Final = 10.0
+MOST_ROWS: Final = 100
 _MEMBERS_AGE_S: Final = 10.0
 # Of a group with more members only so many are asked, and of one with more topics that wait, these.
 MOST_MEMBERS: Final = 100
@@ -179,7 +181,7 @@ async def connections_of(console: Console, group: str) -> Known[GroupConnections
         parts = [part for parts in (told.value or {}).values() for part in parts]
         return Known(joined(group, parts), told.error)
 
-    return await console.recent.get(("members", group), 2.0, ask)
+    return await console.recent.get(("group", "members", group), 2.0, ask)
 
 
 async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
@@ -193,7 +195,7 @@ async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
             return Known(None, told.error)
         return Known(merged(group, told.value.values()), told.error)
 
-    return await console.recent.get(("progress", group), 1.0, ask)
+    return await console.recent.get(("group", "progress", group), 1.0, ask)
 
 
 async def times_of(
@@ -212,7 +214,10 @@ async def times_of(
 
     names = list(topics)
     answers = await asyncio.gather(
-        *(console.recent.get(("times", group, topic), 2.0, partial(ask, topic)) for topic in names)
+        *(
+            console.recent.get(("group", "times", group, topic), 2.0, partial(ask, topic))
+            for topic in names
+        )
     )
     return dict(zip(names, answers, strict=True))
 
@@ -263,7 +268,7 @@ async def members_of(
     answers = await few_at_once(
         names,
         lambda client_id: console.recent.get(
-            ("member", group, client_id), _MEMBERS_AGE_S, lambda: ask(client_id)
+            ("group", "member", group, client_id), _MEMBERS_AGE_S, lambda: ask(client_id)
         ),
     )
     return dict(zip(names, answers, strict=True))

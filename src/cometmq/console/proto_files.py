@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from antlr4.error.ErrorListener import ErrorListener  # type: ignore[import-untyped]
+from antlr4.error.ErrorListener import ErrorListener  # type: ignore[import-untyped]  # it has no types
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.runtime.durable import PRIVATE_FILE, make_directories, write_atomically
 
 MAX_SCHEMAS: Final = 200
@@ -144,9 +144,7 @@ class Schemas:
         try:
             return {each["name"]: Schema(**each) for each in json.loads(self.path.read_bytes())}
         except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(
-                f"{self.path} does not hold schemas: {error}; move it away"
-            ) from error
+            raise OSError(f"{self.path} does not hold schemas: {error}; move it away") from error
 
 
 def _in_process(order: Mapping[str, Any], body: bytes) -> dict[str, Any]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import socket
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import uvicorn
@@ -15,23 +12,27 @@ import uvicorn
 from cometmq.console.app import create_app
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.connections import Connection
+from cometmq.console.listening import listening
 from cometmq.console.state import Console
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
-from cometmq.runtime.arrivals import bound_sockets
+from cometmq.runtime.arrivals import Socket
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 _END_S: Final = 3
-_BACKLOG: Final = 512
 
 
 class ConsoleServer:
-    """Serves a console between `start` and `close`. For the loop's thread only."""
+    """Serves a console between `start` and `close`. For the loop's thread only.
 
-    def __init__(self, config: ConsoleConfig) -> None:
+    `sockets` that listen already take the place of the port in `config`.
+    """
+
+    def __init__(self, config: ConsoleConfig, sockets: Sequence[Socket] | None = None) -> None:
         self._config = config
+        self._sockets = list(sockets or ())
         self._tasks = TaskOwner("console-server")
         self._console: Console | None = None
         self._server: _Server | None = None
@@ -46,13 +47,7 @@ class ConsoleServer:
     async def start(self) -> None:
         """Listen, and return when the console answers. Raises ConfigError."""
         config = self._config
-        try:
-            sockets = await _listening(config)
-        except OSError as error:
-            address = join_address(config.host, config.port)
-            raise ConfigError(
-                f"the console cannot listen on {address}: {error.strerror or error}; choose another port"
-            ) from error
+        sockets = self._sockets or await listening(config.host, config.port)
         self.port = int(sockets[0].getsockname()[1])
         console = Console(config, SYSTEM_CLOCK, self.port)
         try:
@@ -113,29 +108,10 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.ready = asyncio.Event()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def startup(self, sockets: list[Socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-async def _listening(config: ConsoleConfig) -> list[socket.socket]:
-    """Return sockets that listen. Raises OSError."""
-    try:
-        sockets = await bound_sockets(config.host, config.port)
-        try:
-            # Two processes may bind a port at the same time; only one of them can listen.
-            for sock in sockets:
-                sock.listen(_BACKLOG)
-        except OSError:
-            for sock in sockets:
-                sock.close()
-            raise
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE or not config.or_free_port:
-            raise
-        return await _listening(replace(config, port=0, or_free_port=False))
-    return sockets

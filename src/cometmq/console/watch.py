@@ -30,6 +30,8 @@ CHECK_PERIOD_S: Final = 60.0
 # A broker that is slower counts as away in this sample, so that it does not hold up the others.
 _ANSWER_S: Final = 4.0
 _AT_ONCE: Final = 16
+# An answer about all groups may have ten megabytes.
+_PROGRESS_AT_ONCE: Final = 4
 # A question about all groups is much work for a broker: it gets this many times as long to rest.
 _REST: Final = 20.0
 # Of groups beyond these, the ones with the least lag, only the newest lag is kept.
@@ -215,9 +217,13 @@ class Watch:
         masters = [
             state.at.address for state in self.brokers if state.is_master and not state.gone_ms
         ]
-        told = await asyncio.gather(
-            *(known(self.admin.brokers.progress(broker=address)) for address in masters)
-        )
+        turns = asyncio.Semaphore(_PROGRESS_AT_ONCE)
+
+        async def ask(address: str) -> Known[dict[str, BrokerProgress]]:
+            async with turns:
+                return await known(self.admin.brokers.progress(broker=address))
+
+        told = await asyncio.gather(*map(ask, masters))
         groups: dict[str, GroupLag] = {}
         errors: dict[str, CometMQError] = {}
         for address, progress in zip(masters, told, strict=True):
@@ -246,8 +252,8 @@ class Watch:
         totals = [sample.total(addresses) for sample in self.samples]
         return [
             [sample.at_ms // 1000 for sample in self.samples],
-            [incoming for incoming, _ in totals],
-            [outgoing for _, outgoing in totals],
+            [_short(incoming) for incoming, _ in totals],
+            [_short(outgoing) for _, outgoing in totals],
         ]
 
     def lag_trend(self, group: str | None = None) -> list[list[float | None]]:
@@ -294,6 +300,11 @@ class Watch:
         except CometMQError as refusal:
             return BrokerState(at, {}, refusal)
         return BrokerState(at, told[at.address])
+
+
+def _short(rate: float | None) -> float | None:
+    """Round a rate, because a page has hundreds of them."""
+    return None if rate is None else round(rate, 1)
 
 
 def _gone(

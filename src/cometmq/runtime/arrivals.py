@@ -339,6 +339,10 @@ class ArrivalListener:
         self._loop.add_reader(listening, self._accept, listening)
 
 
+# For whoever hands sockets on to a server of another library.
+Socket = socket.socket
+
+
 async def bound_sockets(host: str | None, port: int) -> list[socket.socket]:
     """Return sockets for all addresses of `host`, with one port; `::` is one socket for both families.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cometmq.admin.group_findings import holders, judge, subscription_differences
 from cometmq.admin.group_records import RunningInfo
 from cometmq.model.queue import MessageQueue
@@ -53,6 +55,15 @@ def test_a_listener_that_is_blocked_is_found_with_its_queue() -> None:
     assert "topic orders, queue 3 of broker-a: consumed nothing for 61000 ms" in text
     idle = ProcessQueueInfo(cached_msg_count=0, last_consume_timestamp=0)
     assert found(member(queue=idle)) == []
+
+
+def test_a_queue_of_which_nothing_was_consumed_yet_counts_since_its_member_started() -> None:
+    new = ProcessQueueInfo(cached_msg_count=5, last_consume_timestamp=0)
+    assert found(member(queue=new)) == []
+    old = member(queue=new)
+    started = {**old.properties, "PROP_CONSUMER_START_TIMESTAMP": str(NOW_MS - 61_000)}
+    [text] = found(replace(old, properties=started))
+    assert "consumed nothing for 61000 ms" in text
 
 
 def test_a_queue_that_cannot_be_locked_is_found() -> None:

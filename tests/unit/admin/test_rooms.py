@@ -26,6 +26,7 @@ CONTRACTS = [
         "test_admin_client.py",
         "test_message_pages.py",
         "test_messages_admin.py",
+        "test_waiting_admin.py",
         "test_explain_groups.py",
         "test_explain_brokers.py",
     )

@@ -252,7 +252,11 @@ class RuntimeInfo:
 
     def _next_deletion(self, plan: Plan) -> dict[str, str]:
         if not plan.verdicts:
-            return {"nextDeletedFile": "", "nextDeletionReason": "there is no file"}
+            return {
+                "nextDeletedFile": "",
+                "nextDeletionReason": "there is no file",
+                "fileDeletions": "",
+            }
         # Files go oldest first.
         first = plan.verdicts[0]
         path = self._store.config.commit_log_path / f"{first.file.base:020d}"

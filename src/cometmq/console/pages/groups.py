@@ -24,7 +24,7 @@ from cometmq.model.queue import MessageQueue
 routes: Final = Routes()
 KINDS: Final = ("normal", "system", "all")
 VIEWS: Final = ("progress", "members", "offsets", "configuration")
-_MOST_FINDINGS: Final = 12
+_MOST_FINDINGS: Final = 4
 _MOST_TOPICS: Final = 50
 
 
@@ -47,7 +47,8 @@ async def listing(request: Request) -> Response:
         found = lags.groups.get(name) if lags is not None else None
         return (-found.lag if found is not None else 0), name
 
-    rows = page_of(request, paused, text=str, key=lag_first if by_lag else str)
+    key = lag_first if by_lag else str
+    rows = page_of(request, paused, text=str, key=key, most=views.MOST_ROWS)
     values = {
         "rows": rows,
         "states": await views.states_of(console, rows.rows),
@@ -77,6 +78,8 @@ async def one(request: Request) -> Response:
         return render(request, "group_unknown.html", {"name": name}, status=404)
     members = await _asked_members(request, state)
     told = {client: info.value for client, info in members.items() if info.value is not None}
+    # What members select differently is told by `differences`.
+    findings = [each for each in judge(name, told, console.clock.now_ms()) if each.client_id]
     values: dict[str, Any] = {
         "name": name,
         "view": view,
@@ -86,7 +89,8 @@ async def one(request: Request) -> Response:
         "members": members,
         "told": told,
         "differences": subscription_differences(told),
-        "findings": judge(name, told, console.clock.now_ms())[:_MOST_FINDINGS],
+        "findings": findings[:_MOST_FINDINGS],
+        "more_findings": max(0, len(findings) - _MOST_FINDINGS),
         "silent": {client: info.error for client, info in members.items() if info.error},
         "is_broadcasting": _is_broadcasting(state),
     }

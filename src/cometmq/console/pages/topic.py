@@ -60,13 +60,15 @@ _GROUPS_AGE_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts the messages that a topic got in the last hour and day, as far as brokers told.
+    """Counts the messages that a topic got in the last hour and day, and per second in the last
+    minute, as far as brokers told.
 
     Brokers count hours by tens of minutes and days by hours, so both are 0 at first.
     """
 
     hour: int
     day: int
+    per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ async def one(request: Request) -> Response:
         "route": route,
         "is_missing": isinstance(route.error, RouteNotFoundError),
         "stats": stats,
+        "counts": None,
     }
     if route.value is not None:
         counts, shown = await asyncio.gather(
@@ -189,7 +192,11 @@ async def _counts(console: Console, name: str, route: TopicRouteData) -> Counts 
     if not any(each.is_known for each in told.values()):
         return None
     known = [each.value for each in told.values() if each.value is not None]
-    return Counts(sum(at.hour.total for at in known), sum(at.day.total for at in known))
+    return Counts(
+        sum(at.hour.total for at in known),
+        sum(at.day.total for at in known),
+        sum(at.minute.per_s for at in known),
+    )
 
 
 async def _brokers(console: Console, name: str, route: TopicRouteData) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from cometmq.model.results import SendResult
 routes: Final = Routes()
 MOST_SENT: Final = 100
 _MOST_SAID: Final = 5
-_MOST_KEPT_BYTES: Final = 1000
+_MOST_KEPT: Final = 1000
 _KEPT: Final = ("tag", "keys", "broker", "queue", "count", "delay_level", "delay_seconds")
 _MOST_QUEUE: Final = 2**31 - 1
 _MOST_LEVEL: Final = 1000
@@ -84,15 +84,16 @@ async def send(request: Request, form: Form) -> Action:
                 return _outcome(name, sent, f"sent {len(sent)} of {count}, then: {error}")
         return _outcome(name, sent, "")
 
-    kept = {"name": name, **{field: form.get(field, "") for field in _KEPT}}
+    kept = {"name": name, **{field: form.get(field, "")[:_MOST_KEPT] for field in _KEPT}}
     # An address is no place for a long body; the browser has it one page back.
-    short = form.get("body", "") if len(body) <= _MOST_KEPT_BYTES else ""
+    short = form.get("body", "") if len(body) <= _MOST_KEPT else ""
+    properties_text = form.get("properties", "")[:_MOST_KEPT]
     return Action(
         what="send message",
         target=name,
         perform=perform,
         back=url("/topic/send", **kept),
-        again=url("/topic/send", **kept, body=short, properties=form.get("properties", "")),
+        again=url("/topic/send", **kept, body=short, properties=properties_text),
         details={
             "bytes": len(body),
             "tag": tag,

@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.topic_records import TopicStats, stats_of
-from cometmq.console.asking import ask_each, in_time, masters_of
+from cometmq.console.asking import WAIT_S, ask_each, in_time, masters_of
 from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
 from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
-from cometmq.console.recent import Known
+from cometmq.console.recent import Known, known_in_part
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
+from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import (
     DLQ_PREFIX,
     REPLY_TOPIC_POSTFIX,
@@ -48,6 +48,11 @@ MOST_QUEUES: Final = 65_535
 PERMISSIONS: Final = {"6": "read and write", "4": "read only", "2": "write only", "0": "none"}
 MESSAGE_TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
 TYPE: Final = "message.type"
+# What an address keeps of a form that has failed.
+_KEPT: Final = (
+    "name", "where", "read_queues", "write_queues", "permission", "message_type", "order", "attributes"
+)  # fmt: skip
+_MOST_KEPT: Final = 1000
 _ROW_AGE_S: Final = 4.0
 _TYPES_AGE_S: Final = 15.0
 _SYSTEM_AGE_S: Final = 30.0
@@ -152,7 +157,7 @@ async def create(request: Request, form: Form) -> Action:
         target=name,
         perform=perform,
         back=url("/topic", name=name),
-        again=url("/topics/new", **dict(form)),
+        again=url("/topics/new", **{field: form.get(field, "")[:_MOST_KEPT] for field in _KEPT}),
         details={
             **place,
             "read_queues": read,
@@ -198,12 +203,10 @@ async def exists(console: Console, name: str) -> bool:
 
 async def stats_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicStats]:
     """Return what is known of a topic's queues. With an error, the value is that of some brokers."""
-    found = await in_time(
-        console.recent.get(("topic stats", name), age_s, lambda: console.admin.topics.stats(name))
+    asked = console.recent.get(
+        ("topic stats", name), age_s, lambda: console.admin.topics.stats(name)
     )
-    if isinstance(found.error, ServersFailedError) and found.error.results:
-        return Known(stats_of(name, found.error.results), found.error)
-    return found
+    return await known_in_part(asked, lambda told: stats_of(name, told), within_s=WAIT_S)
 
 
 async def route_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicRouteData]:

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cometmq.console.asking import brokers_of
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Page, Routes, console_of
 from cometmq.errors import IllegalArgumentError
 
 if TYPE_CHECKING:
-    from cometmq.admin.client import AdminClient
     from cometmq.admin.explain.records import Evidence, Explanation, Reason
+    from cometmq.console.state import Console
 
 routes: Final = Routes()
 # A reader waits for this page; what is missing then is named on it.
@@ -30,7 +31,7 @@ _MAX_VALUE: Final = 500
 
 # The values that a form gives; those that are empty are None.
 Values = Mapping[str, str | None]
-Ask = Callable[["AdminClient", Values], Awaitable["Explanation"]]
+Ask = Callable[["Console", Values], Awaitable["Explanation"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +63,53 @@ class Question:
         return not any(field.is_needed for field in self.fields)
 
 
-def _group(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
-    return admin.explain.group(
+def _group(console: Console, given: Values) -> Awaitable[Explanation]:
+    return console.admin.explain.group(
         given["name"] or "", given["topic"], cluster=given["cluster"], deadline_s=DEADLINE_S
     )
 
 
-def _message(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
-    return admin.explain.message(
+def _message(console: Console, given: Values) -> Awaitable[Explanation]:
+    return console.admin.explain.message(
         given["id"] or "", given["topic"], group=given["group"], deadline_s=DEADLINE_S
     )
 
 
-async def _write(admin: AdminClient, given: Values) -> Explanation:
-    return await admin.explain.write(
+async def _write(console: Console, given: Values) -> Explanation:
+    return await console.admin.explain.write(
         given["topic"] or "",
         size=_size(given["size"]),
         cluster=given["cluster"],
-        broker=given["broker"],
+        broker=await _broker(console, given["broker"]),
         deadline_s=DEADLINE_S,
     )
+
+
+async def _disk(console: Console, given: Values) -> Explanation:
+    broker = await _broker(console, given["broker"])
+    return await console.admin.explain.disk(
+        cluster=given["cluster"], broker=broker, deadline_s=DEADLINE_S
+    )
+
+
+async def _restart(console: Console, given: Values) -> Explanation:
+    broker = await _broker(console, given["broker"])
+    return await console.admin.explain.restart(
+        cluster=given["cluster"], broker=broker, deadline_s=DEADLINE_S
+    )
+
+
+async def _broker(console: Console, given: str | None) -> str | None:
+    """Return a name or an address that a broker of the cluster has.
+
+    Nothing is asked of an address that only a link names: the console would sign requests for a
+    stranger.
+    """
+    if given is None or console.watch.state_of(given) is not None:
+        return given
+    if any(given in (at.broker_name, at.address) for at in await brokers_of(console)):
+        return given
+    raise IllegalArgumentError(f"no broker is registered as {given!r:.80}")
 
 
 def _size(text: str | None) -> int | None:
@@ -91,18 +119,6 @@ def _size(text: str | None) -> int | None:
     if size < 1:
         raise IllegalArgumentError(f"{text!r:.80} is no size: give a number of bytes, 1 or more")
     return size
-
-
-def _disk(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
-    return admin.explain.disk(
-        cluster=given["cluster"], broker=given["broker"], deadline_s=DEADLINE_S
-    )
-
-
-def _restart(admin: AdminClient, given: Values) -> Awaitable[Explanation]:
-    return admin.explain.restart(
-        cluster=given["cluster"], broker=given["broker"], deadline_s=DEADLINE_S
-    )
 
 
 _CLUSTER: Final = Field("cluster", "Only this cluster")
@@ -180,7 +196,7 @@ def _page(question: Question) -> Page:
                 console.recent.get(
                     ("why", question.name, *given.values()),
                     _AGE_S,
-                    lambda: question.ask(console.admin, given),
+                    lambda: question.ask(console, given),
                 )
             )
         values: dict[str, Any] = {

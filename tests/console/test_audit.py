@@ -1,0 +1,68 @@
+"""The page of the audit log: filters, search, export."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.console.running import Served, Visitor, running_console
+
+from cometmq import AdminClient
+from cometmq.testing import Cluster
+
+
+@pytest.fixture(scope="module")
+def acted(
+    cluster: Cluster, admin: AdminClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """A console with a few actions, of which one has failed and one was refused."""
+    with running_console(cluster.namesrv, tmp_path_factory.mktemp("audit")) as served:
+        operator, reader = Visitor(served), Visitor(served, "reader")
+        for name in ("audit-one", "audit-two"):
+            admin.topics.create(name)
+            operator.act("/topics/delete", name=name, confirm=name, why=f"ticket of {name}")
+        reader.post("/topics/delete", name="audit-one")
+        yield served
+
+
+@pytest.fixture(scope="module")
+def visitor(acted: Served) -> Visitor:
+    return Visitor(acted, "reader")
+
+
+def test_an_action_is_shown_once_with_who_why_and_outcome(visitor: Visitor) -> None:
+    page = visitor.get("/audit", q="audit-one")
+    assert page.text.count("delete topic audit-one") == 1
+    assert "ticket of audit-one" in page.text
+    assert "operator (operator) 127.0.0.1" in page.text
+    assert "audit-two" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "absent"),
+    [
+        ({"outcome": "refused"}, "/topics/delete", "ticket"),
+        ({"who": "reader"}, "/topics/delete", "ticket"),
+        ({"what": "delete topic"}, "ticket of audit-two", "1 to 1 of"),
+        ({"until": "2020-01-01T00:00"}, "Nobody has done such a thing yet", "ticket"),
+        ({"since": "2020-01-01T00:00", "q": "ticket"}, "ticket of audit-one", "log in done"),
+        ({"since": "9999-12-31T23:59"}, "Nobody has done such a thing yet", "ticket"),
+        ({"since": "no time", "outcome": "no outcome"}, "ticket of audit-one", "Nobody has"),
+    ],
+)
+def test_filters(visitor: Visitor, asked: dict[str, str], there: str, absent: str) -> None:
+    page = visitor.get("/audit", **asked)
+    assert there in page.text
+    assert absent not in page.text
+
+
+def test_an_export_has_the_lines_of_the_files(visitor: Visitor) -> None:
+    answer = visitor.get("/audit/export", q="audit-one")
+    assert answer.headers["content-disposition"].startswith("attachment")
+    lines = [json.loads(line) for line in answer.body.splitlines()]
+    assert [line["outcome"] for line in lines] == ["begun", "done"]
+    assert len({line["action"] for line in lines}) == 1
+    everything = visitor.get("/audit/export").body.splitlines()
+    assert len(everything) > len(lines)
+    assert b'"what": "log in"' in everything[0]
