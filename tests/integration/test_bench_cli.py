@@ -141,6 +141,16 @@ def test_the_clients_of_a_benchmark_write_traces_and_sign(namesrv: str) -> None:
     assert traces["received"] > 0
 
 
+def test_a_benchmark_measures_over_tls(tmp_path: Path) -> None:
+    with Cluster(tls=True, directory=tmp_path) as cluster:
+        assert cluster.tls is not None
+        common = ("-n", cluster.namesrv, "-t", "BenchTls", "-q", "20")
+        trusting = (*common, "--ca-file", str(cluster.tls.ca_file))
+        assert bench_json("producer", *trusting)["stored"] == 20
+        assert bench_json("consumer", *trusting, "--from", "first")["holds"]
+        assert "wants tls" in bench("producer", *common).stderr
+
+
 @pytest.mark.parametrize("kind", ["producer", "consumer"])
 def test_ctrl_c_ends_a_run_with_its_proof(namesrv: str, kind: str) -> None:
     topic = ("-n", namesrv, "-t", f"BenchEndless-{kind}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cometmq.cli import connection
 from cometmq.cli.help import Command, Group
 from cometmq.errors import ConfigError
 
@@ -139,6 +140,9 @@ def producer(
     acl: AclEnable = "false",
     access_key: AccessKey = None,
     secret_key: SecretKey = None,
+    use_tls: connection.UseTls = False,
+    tls_file: connection.TlsFile = None,
+    ca_file: connection.CaFile = None,
 ) -> None:
     """Send, time every send, and compare what was acknowledged with what the brokers stored."""
     credentials = _credentials(acl, access_key, secret_key)
@@ -174,6 +178,7 @@ def producer(
         compress_over_bytes=compress_over,
         trace=truth("-m", trace),
         credentials=credentials,
+        tls=connection.tls_of_options(use_tls, tls_file, ca_file),
         limits=RunLimits(quantity, duration, report_interval),
     )
     screen = BenchScreen(as_json=as_json, output=output)
@@ -233,6 +238,9 @@ def consumer(
     acl: AclEnable = "false",
     access_key: AccessKey = None,
     secret_key: SecretKey = None,
+    use_tls: connection.UseTls = False,
+    tls_file: connection.TlsFile = None,
+    ca_file: connection.CaFile = None,
 ) -> None:
     """Consume, time every delivery, and compare what came with what the group committed."""
     credentials = _credentials(acl, access_key, secret_key)
@@ -264,6 +272,7 @@ def consumer(
         consume_from=places[consume_from],
         trace=truth("-m", trace),
         credentials=credentials,
+        tls=connection.tls_of_options(use_tls, tls_file, ca_file),
         limits=RunLimits(quantity, duration, report_interval),
     )
     screen = BenchScreen(as_json=as_json, output=output)

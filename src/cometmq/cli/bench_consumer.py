@@ -21,6 +21,7 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
 from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
@@ -44,6 +45,7 @@ class ConsumerSettings:
     limits: RunLimits
     trace: bool = False
     credentials: Credentials | None = None
+    tls: bool | Tls | None = None
 
 
 @dataclass(slots=True)
@@ -104,13 +106,16 @@ class ConsumerBench:
             instance_name=self._instance_name,
             enable_trace=settings.trace,
             credentials=settings.credentials,
+            tls=settings.tls,
             consume_from=settings.consume_from,
             concurrency=settings.concurrency,
             consume_message_batch_max_size=LISTENER_BATCH,
         )
         consumer.subscribe(settings.topic, settings.tags)
         namesrv = parse_addresses(settings.namesrv)
-        async with AdminClient(namesrv, credentials=settings.credentials) as admin:
+        async with AdminClient(
+            namesrv, credentials=settings.credentials, tls=settings.tls
+        ) as admin:
             before = await _offsets(admin, settings)
             async with bounded(settings.limits, lambda: self._report(screen)) as stop:
                 self._stop = stop

@@ -22,6 +22,7 @@ from cometmq.model.message import Message
 from cometmq.model.results import SendResult
 from cometmq.protocol.compression import CompressionType
 from cometmq.remoting.credentials import Credentials
+from cometmq.remoting.tls import Tls
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
@@ -53,6 +54,7 @@ class ProducerSettings:
     limits: RunLimits
     trace: bool = False
     credentials: Credentials | None = None
+    tls: bool | Tls | None = None
 
 
 class ProducerBench:
@@ -88,6 +90,7 @@ class ProducerBench:
             instance_name=self._instance_name,
             enable_trace=settings.trace,
             credentials=settings.credentials,
+            tls=settings.tls,
             compression=settings.compression or CompressionType.ZLIB,
             compress_over_bytes=(
                 settings.compress_over_bytes if settings.compression else _NEVER_COMPRESS
@@ -98,7 +101,7 @@ class ProducerBench:
             ),
         )
         namesrv = parse_addresses(settings.namesrv)
-        signed = AdminClient(namesrv, credentials=settings.credentials)
+        signed = AdminClient(namesrv, credentials=settings.credentials, tls=settings.tls)
         async with signed as admin, producer:
             await producer.queues(settings.topic)  # nothing is sent, and timed, without a route
             before = await self._stored(admin, deadline_s=0.0)

@@ -139,19 +139,23 @@ class Connection:
 
         Raises ConfigError for options that contradict each other, and for files that cannot be read.
         """
-        if use_tls and tls_file is not None:
-            raise ConfigError("--tls and --tlsConfigFile: give one of them")
-        if ca_file is not None and tls_file is not None:
-            raise ConfigError("--ca-file and --tlsConfigFile: give one of them")
         return cls(
             namesrv=namesrv_addr,
             timeout_ms=timeout_ms,
             credentials=_credentials(access_key, secret_key, credentials_file),
-            tls=_tls(use_tls, tls_file, ca_file),
+            tls=tls_of_options(use_tls, tls_file, ca_file),
         )
 
 
-def _tls(use_tls: bool, file: Path | None, ca_file: Path | None) -> bool | Tls | None:
+def tls_of_options(use_tls: bool, file: Path | None, ca_file: Path | None) -> bool | Tls | None:
+    """Return the TLS settings that the options describe, None for plain connections.
+
+    Raises ConfigError for options that contradict each other, and for files that cannot be read.
+    """
+    if use_tls and file is not None:
+        raise ConfigError("--tls and --tlsConfigFile: give one of them")
+    if ca_file is not None and file is not None:
+        raise ConfigError("--ca-file and --tlsConfigFile: give one of them")
     if file is None and ca_file is None:
         return use_tls or None
     from cometmq.remoting.tls import Tls
