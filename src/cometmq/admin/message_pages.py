@@ -425,6 +425,10 @@ def _text(place: int | None) -> str:
     return "x" if place == _UNKNOWN else str(place)
 
 
+def _is_offset(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MAX_OFFSET
+
+
 def _places(cursor: str | None) -> dict[tuple[str, int], int]:
     """Return the places of a cursor by broker name and queue. Raises IllegalArgumentError."""
     if not cursor:
@@ -437,7 +441,7 @@ def _places(cursor: str | None) -> dict[tuple[str, int], int]:
         for queue_id, text in enumerate(offsets.split(".")):
             if text == "x":
                 places[unquote(broker), queue_id] = _UNKNOWN
-            elif equals and text.isascii() and text.isdigit() and int(text) <= _MAX_OFFSET:
+            elif equals and _is_offset(text):
                 places[unquote(broker), queue_id] = int(text)
             elif text or not equals or not broker:
                 raise IllegalArgumentError(
