@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -12,12 +11,13 @@ from starlette.requests import Request
 
 from cometmq.admin.group_records import GroupFields
 from cometmq.console import group_views as views
+from cometmq.console.asking import each_cluster
 from cometmq.console.pages.groups import FORM_FIELDS, shown
 from cometmq.console.recent import known
 from cometmq.console.rendering import number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
-from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
+from cometmq.errors import RouteNotFoundError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import dlq_topic, group_fault, is_system_group, retry_topic
 
@@ -136,7 +136,7 @@ async def delete(request: Request, form: Form) -> Action:
     )
 
     async def perform() -> Outcome:
-        done = await _each_cluster(
+        done = await each_cluster(
             configs.clusters,
             lambda cluster: console.admin.groups.delete(
                 name, clean_offsets=clean, cluster=cluster, missing_ok=True
@@ -241,35 +241,11 @@ async def _update(
     console: Console, configs: views.GroupConfigs, name: str, fields: GroupFields
 ) -> dict[str, SubscriptionGroupConfig]:
     """Change a group in all its clusters; return its configuration before, by address."""
-    done = await _each_cluster(
+    done = await each_cluster(
         configs.clusters,
         lambda cluster: console.admin.groups.update(name, cluster=cluster, **fields),
     )
     return {address: config for part in done for address, config in part.items()}
-
-
-async def _each_cluster(clusters: Iterable[str], act: Callable[[str], Any]) -> list[Any]:
-    """Act on one cluster after another; a failure of one does not keep the others from it."""
-    done: list[Any] = []
-    errors: dict[str, CometMQError] = {}
-    results: dict[str, Any] = {}
-    names = list(clusters)
-    for cluster in names:
-        try:
-            done.append(await act(cluster))
-        except ServersFailedError as error:
-            errors.update(error.errors)
-            results.update(error.results)
-        except CometMQError as error:
-            if len(names) == 1:
-                raise
-            errors[cluster] = error
-    if errors:
-        reasons = "; ".join(f"{at}: {error}" for at, error in errors.items())
-        raise ServersFailedError(
-            f"failed at {len(errors)} servers: {reasons}", results=results, errors=errors
-        )
-    return done
 
 
 def _online(state: views.GroupState) -> int:
