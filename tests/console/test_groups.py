@@ -402,5 +402,10 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "half-topic broker-a 0" in half.text
             assert "Not known: how far it is" in half.text
             assert "half-group" in operator.get("/groups").text
+            asked = operator.post("/groups/delete", name="half-group")
+            assert "Not all brokers answer" in asked.text
+            assert "Further members may be online" in asked.text
+            asked = operator.post("/topic/change", name="half-topic", read_queues="2")
+            assert "What broker broker-b has now is not known" in asked.text
             for view in ("members", "offsets", "configuration"):
                 assert operator.get("/group", name="half-group", view=view).status == 200

@@ -219,7 +219,7 @@ async def _performed(action: Action, write: Callable[..., Awaitable[None]]) -> N
         await write("failed", str(error))
         return Note(f"{name}: {error}", failed=True)
     except BaseException:
-        await write("failed", "the console failed, or the browser went away; see its log")
+        await write("failed", "the console failed or was stopped, see its log; a part may be done")
         raise
     await write("failed" if outcome.failed else "done", outcome.text)
     text = f"{name}: {outcome.text or 'done'}"

@@ -95,6 +95,7 @@ async def pause(request: Request, form: Form) -> Action:
             count=number(_online(state)),
         ),
         _("Messages wait until you resume the group; none is lost before its retention ends."),
+        *await _unknown(request, name, state),
     ]
 
     async def perform() -> Outcome:
@@ -166,6 +167,7 @@ async def delete(request: Request, form: Form) -> Action:
         )
     if is_system_group(name):
         preview.append(_("RocketMQ itself uses this group."))
+    preview += await _unknown(request, name, state)
     return Action(
         what="delete group",
         target=name,
@@ -248,8 +250,33 @@ async def _update(
     return {address: config for part in done for address, config in part.items()}
 
 
-def _online(state: views.GroupState) -> int:
-    return len(state.members.value.clients) if state.members.value is not None else 0
+def _online(state: views.GroupState) -> int | None:
+    """Return how many members are connected, None if no broker tells."""
+    if state.members.value is not None:
+        return len(state.members.value.clients)
+    return 0 if state.members.error is None else None
+
+
+async def _unknown(request: Request, name: str, state: views.GroupState) -> list[str]:
+    """Say what brokers that do not answer keep from the preview, and from the action."""
+    _, said = words(request), []
+    # `need_group` has just asked.
+    configs = await views.configs_of(console_of(request), name)
+    if configs.error is not None:
+        said.append(
+            _(
+                "Not all brokers answer: where they do not, the group may stay as it is. %(why)s",
+                why=configs.error,
+            )
+        )
+    if state.members.error is not None:
+        said.append(
+            _(
+                "Further members may be online: not all brokers tell. %(why)s",
+                why=state.members.error,
+            )
+        )
+    return said
 
 
 async def _stored(console: Console, topic: str) -> int | None:

@@ -184,12 +184,22 @@ async def _losses(
     """Say what clients lose by a change: queues that are read no more, permissions taken away."""
     console, _ = console_of(request), words(request)
     names = {data.master(): data.broker_name for data in route.broker_datas}
-    before = {
-        names[address]: each.value
+    told = {
+        names[address]: each
         for address, each in (await configs_of(console, name, route)).items()
-        if each.value is not None and broker in (None, names[address])
+        if broker in (None, names[address])
     }
-    sentences = []
+    before = {at: each.value for at, each in told.items() if each.value is not None}
+    sentences = [
+        _(
+            "What broker %(broker)s has now is not known, and so not what the change takes away: "
+            "%(why)s",
+            broker=at,
+            why=each.error,
+        )
+        for at, each in told.items()
+        if each.error is not None
+    ]
     read = changes.get("read_queues")
     if read is not None and any(read < it.read_queue_nums for it in before.values()):
         stats = await stats_now(console, name)
