@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.console.running import Served, Visitor, running_console
@@ -66,3 +67,20 @@ def test_an_export_has_the_lines_of_the_files(visitor: Visitor) -> None:
     everything = visitor.get("/audit/export").body.splitlines()
     assert len(everything) > len(lines)
     assert b'"what": "log in"' in everything[0]
+
+
+def test_a_file_that_cannot_be_written_is_not_taken_for_the_audit_log(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with running_console(cluster.namesrv, tmp_path) as served:
+        (tmp_path / "schemas.json").mkdir()
+        visitor = Visitor(served)
+        text = json.dumps({"type": "string"})
+        page = visitor.act("/schemas/give", name="mine", kind="avro", text=text)
+        assert "schemas.json" in page.text
+        assert "audit log cannot be written" not in page.text
+        ours = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+        assert [entry["outcome"] for entry in ours if entry["target"] == "mine"] == [
+            "begun",
+            "failed",
+        ]

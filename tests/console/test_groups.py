@@ -178,6 +178,7 @@ def test_a_reset_says_what_comes_again_and_does_what_it_said(
         "time_ms": int(pinned[1]),
         "skipped": 0,
         "repeated": 8,
+        "queues_without_offset": 0,
     }
     assert (ended["outcome"], ended["why"]) == ("done", "a bug is mended")
 
@@ -190,6 +191,7 @@ def test_skipping_says_how_many_messages_the_group_never_gets(
     fields = {"name": "skip-group", "topic": "skip-topic"}
     asked = operator.post("/groups/skip", **fields)
     assert "6 messages are skipped: the group never gets them" in asked.text
+    assert "What is sent until you confirm is skipped, too" in asked.text
     operator.act("/groups/skip", **fields, confirm="skip-group")
     assert offsets(admin, "skip-group", "skip-topic") == [5, 5]
     assert "No message is skipped or repeated" in operator.post("/groups/skip", **fields).text
@@ -400,5 +402,10 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "half-topic broker-a 0" in half.text
             assert "Not known: how far it is" in half.text
             assert "half-group" in operator.get("/groups").text
+            asked = operator.post("/groups/delete", name="half-group")
+            assert "Not all brokers answer" in asked.text
+            assert "Further members may be online" in asked.text
+            asked = operator.post("/topic/change", name="half-topic", read_queues="2")
+            assert "What broker broker-b has now is not known" in asked.text
             for view in ("members", "offsets", "configuration"):
                 assert operator.get("/group", name="half-group", view=view).status == 200

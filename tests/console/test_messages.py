@@ -329,6 +329,9 @@ def test_a_delayed_message_is_recalled(
     query = link(page, "/message/body?").partition("?")[2]
     at = dict(part.split("=") for part in query.split("&"))
     assert "never delivered" in operator.post("/message/recall", **at).text
+    # A copy without its time would stop a timer of Java's.
+    assert "/message/resend" not in operator.get("/message", **at).html
+    assert operator.post("/message/resend", **at).status == 409
     done = operator.act("/message/recall", **at, confirm=sent.msg_id)
     assert "will not deliver it" in done.text
 

@@ -112,6 +112,13 @@ def test_a_topic_shows_where_brokers_differ(tmp_path: Path) -> None:
             assert "do not have it: broker-b" in alone.text
             assert "message.type=FIFO" in alone.text
             assert "differ" not in alone.text
+            # So what failed at a broker when the topic was made is completed.
+            assert "/topics/new?name=only-a&amp;where=broker%3Abroker-b" in alone.html
+            made = visitor.act("/topics/new", name="only-a", where="broker:broker-b")
+            assert "make topic only-a: made" in made.text
+            again = visitor.act("/topics/new", name="only-a", where="broker:broker-b")
+            assert "there is a topic of this name already" in again.text
+            assert len(admin.topics.config("only-a")) == 2
 
 
 def test_a_topic_that_nobody_has_is_said_to_be_missing(operator: Visitor, reader: Visitor) -> None:
@@ -370,7 +377,7 @@ def test_a_topic_is_deleted_after_its_name_is_typed(admin: AdminClient, operator
     assert "goes away" in asked.text or "go away" in asked.text
     wrong = operator.post("/topics/delete", name="to-delete", confirm="to delete")
     assert wrong.status == 422
-    assert "to-delete" in operator.get("/topics").text
+    eventually(lambda: "to-delete" in operator.get("/topics").text)  # names are kept for 5 s
     done = operator.act("/topics/delete", name="to-delete", confirm="to-delete", why="a test")
     assert "delete topic to-delete: deleted" in done.text
     assert operator.get("/topics", q="to-delete").text.count("to-delete") == 0

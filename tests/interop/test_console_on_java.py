@@ -144,11 +144,13 @@ def test_a_dead_letter_is_sent_again(operator: Visitor, actors: Actors, name: st
 def test_a_transaction_is_committed_by_hand(
     operator: Visitor, actors: Actors, name: str, request: pytest.FixtureRequest
 ) -> None:
-    if "4.9" in request.node.name:
-        pytest.xfail(
-            "/transactions does not list a half message of a 4.9 broker; the reason is not known yet"
-        )
     half = actors.leave_waiting(f"{name}-bank", name, b"a ticket")
+    if "4.9" in request.node.name:
+        # It counts a check also of a message about which it asks nobody yet, and after
+        # transactionCheckMax of them, here two seconds, gives it up (test_console_waiting_on_java
+        # commits one before).
+        eventually(lambda: half.msg_id in operator.get("/transactions", kind="given-up").text)
+        return
     member = actors.member(f"{name}-door", name)
     page = eventually(
         lambda: operator.get("/transactions", q=half.msg_id), lambda page: half.msg_id in page.text

@@ -6,7 +6,7 @@ Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgT
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -20,8 +20,14 @@ from cometmq.admin.redriving import LetterOutcome, redrive_each
 from cometmq.admin.sending import SentMessages
 from cometmq.admin.servers import readable_of
 from cometmq.admin.waiting import WaitingMessages
-from cometmq.client.tracing.codec import ContextCode, TraceType, decode_traces
-from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
+from cometmq.client.tracing.codec import (
+    RECORD_END,
+    ContextCode,
+    TraceContext,
+    TraceType,
+    decode_traces,
+)
+from cometmq.errors import CometMQError, IllegalArgumentError, ProtocolError, RemoteError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, check_group
@@ -35,6 +41,9 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.record import decode_record
 from cometmq.protocol.redrive import NO_END_MS
+from cometmq.runtime.loggers import get_logger
+
+log = get_logger(__name__)
 
 # As in Java's tools.
 _MAX_MESSAGES: Final = 64
@@ -219,6 +228,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         """Return what the traces of clients tell of a message (unique id or key), oldest first.
 
         At most `max_messages` trace messages of each broker are read; one may tell of many sends.
+        Records that are malformed are logged and left out: whoever may send can write some.
         """
         found = await self._query(
             trace_topic, msg_id, max_messages, begin_ms, end_ms, lambda _: True
@@ -238,7 +248,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
                 _context(context.context_code) if context.type is TraceType.SUB_AFTER else None,
             )
             for message in found
-            for context in decode_traces(message.body.decode(errors="replace"))
+            for context in _sound_traces(message)
             for bean in context.beans
             if bean.msg_id is not None and msg_id in (bean.msg_id, *(bean.keys or "").split())
         ]
@@ -383,6 +393,16 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             if data.topic == message.topic and wanted and not {message.tags, "*"} & {*wanted}:
                 return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED)
         return MessageTrack(group, TrackKind.CONSUMED)
+
+
+def _sound_traces(message: MessageExt) -> Iterator[TraceContext]:
+    for record in message.body.decode(errors="replace").split(RECORD_END):
+        try:
+            yield from decode_traces(record)
+        except ProtocolError as error:
+            log.warning(
+                "a trace record is left out", message=message.offset_msg_id, reason=str(error)
+            )
 
 
 def _context(code: int) -> ContextCode | None:

@@ -115,8 +115,9 @@ class MessageReader:
         wanted = {tag.strip() for tag in tags.split("||")} - {""}
         if SUB_ALL in wanted:
             wanted.clear()
+        # Of several messages of one time a broker of 4.x answers any; a ms earlier none is left out.
         search = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=begin_ms
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=max(0, begin_ms - 1)
         )
         found = await self._servers.ask(
             address,

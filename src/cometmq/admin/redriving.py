@@ -31,7 +31,8 @@ class LetterOutcome:
     """Tells what became of a dead letter that was to be sent again.
 
     It went to `topic`, and lies in queue `queue_id` of `broker_name` at `queue_offset`; these three
-    are None while no index has it. `fault` says why it was not sent.
+    are None while no index has it. `fault` says why it was not sent, or why nobody knows whether it
+    was.
     """
 
     letter: MessageExt
@@ -54,7 +55,7 @@ async def redrive_each(
         raise IllegalArgumentError(
             f"{len(letters)} letters are to be sent again; give 1 to {MAX_LETTERS}"
         )
-    skipped, errors = 0, dict[str, CometMQError]()
+    sent_count, errors = 0, dict[str, CometMQError]()
     try:
         done = await messages.redrive(
             redrive_id,
@@ -62,11 +63,11 @@ async def redrive_each(
             ids=[letter.offset_msg_id for letter in letters],
             only_group=only_group,
         )
-        skipped = sum(each.skipped_count for each in done)
+        sent_count = sum(each.sent_count for each in done)
     except ServersFailedError as error:
         errors = dict(error.errors)
         reports = (report for report in error.results.values() if report is not None)
-        skipped = sum(report.skipped_count for report in reports)
+        sent_count = sum(report.sent_count for report in reports)
     except CometMQError as error:
         # The only broker has refused: there was no other to ask.
         errors = {address_of(letter.offset_msg_id): error for letter in letters}
@@ -75,7 +76,7 @@ async def redrive_each(
         id(letter): outcome
         for letter, outcome in [
             *await _of_refused(messages, letters, errors, only_group),
-            *await _of_sent(messages, redrive_id, group, sent, only_group, skipped),
+            *await _of_sent(messages, redrive_id, group, sent, only_group, sent_count),
         ]
     }
     return [outcomes[id(letter)] for letter in letters]
@@ -115,17 +116,17 @@ async def _of_sent(
     group: str,
     letters: Sequence[MessageExt],
     only_group: bool,
-    skipped: int,
+    sent_count: int,
 ) -> list[tuple[MessageExt, LetterOutcome]]:
-    """Look for the copies that brokers have sent, in their indexes."""
+    """Look in the indexes of brokers for the copies of those letters that they say to have sent."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def look(letter: MessageExt, topic: str) -> LetterOutcome | None:
         async with turns:
             try:
                 found = await messages.by_unique_id(topic, letter.msg_id)
-            except CometMQError as error:
-                return LetterOutcome(letter, topic, fault=str(error))
+            except CometMQError:
+                return None  # that it cannot be found now does not mean that it was not sent
         for copy in found:
             if copy.properties.get(REDRIVE_ID) == redrive_id:
                 place = copy.broker_name, copy.queue_id, copy.queue_offset
@@ -139,19 +140,35 @@ async def _of_sent(
     }
     left = [letter for letter in letters if topics[id(letter)]]
     for _ in range(_LOOKS):
+        if len(outcomes) >= sent_count:
+            break
         looked = await asyncio.gather(*(look(letter, topics[id(letter)]) for letter in left))
         outcomes |= {id(each.letter): each for each in looked if each is not None}
         left = [letter for letter in left if id(letter) not in outcomes]
-        if len(left) <= skipped:
-            break
-        await asyncio.sleep(_PAUSE_S)
+        if len(outcomes) < sent_count:
+            await asyncio.sleep(_PAUSE_S)
+    # Of those that were not found so many were sent all the same.
+    hidden_count = sent_count - len(outcomes)
     for letter in letters:
         if id(letter) not in outcomes:
             topic = topics[id(letter)]
-            fault = ""
-            if not topic:
-                fault = f"the letter does not name its topic ({p.RETRY_TOPIC})"
-            elif skipped:
-                fault = f"the broker did not send it: topic {topic} does not take it"
+            fault = _fault(topic, hidden_count, len(left))
             outcomes[id(letter)] = LetterOutcome(letter, topic, fault=fault)
     return [(letter, outcomes[id(letter)]) for letter in letters]
+
+
+def _fault(topic: str, hidden_count: int, left_count: int) -> str:
+    """Return why a letter that no index has was not sent, nothing if it was.
+
+    Of `left_count` such letters that name their topics the brokers have sent `hidden_count`.
+    """
+    if not topic:
+        return f"the letter does not name its topic ({p.RETRY_TOPIC})"
+    if hidden_count <= 0:
+        return f"the broker did not send it: topic {topic} does not take it, or the letter is gone"
+    if hidden_count < left_count:
+        return (
+            f"of {left_count} letters that no index has yet the brokers have sent {hidden_count}; "
+            f"look whether topic {topic} has this one"
+        )
+    return ""

@@ -13,7 +13,7 @@ from cometmq.client.limits import MessageChecks, check_properties, check_propert
 from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
-from cometmq.model.names import AUTO_CREATE_TOPIC
+from cometmq.model.names import AUTO_CREATE_TOPIC, CLOSED_TOPICS
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
 from cometmq.model.route import TopicRouteData
@@ -66,6 +66,7 @@ class SentMessages(Room):
         gets one. Raises IllegalArgumentError for a message that no producer may send and for a queue
         that the topic does not have, RemoteError (NO_PERMISSION) if it takes no messages.
         """
+        _check_open(message.topic)
         MessageChecks().check(message)
         check_properties(message.properties)
         route = await self._servers.route(message.topic)
@@ -88,8 +89,10 @@ class SentMessages(Room):
         """Send a message that was stored again, at once, under its unique id.
 
         It goes to the queue that it was in, or to the first one if that takes none any more. Every
-        group of the topic gets it once more.
+        group of the topic gets it once more. Raises IllegalArgumentError for a message that waits in
+        a topic of the broker's own.
         """
+        _check_open(message.topic)
         route = await self._servers.route(message.topic)
         queues = _queues(route, message.topic)
         own = MessageQueue(message.topic, message.broker_name, message.queue_id)
@@ -149,6 +152,12 @@ class SentMessages(Room):
             queue._replace(queue_id=sent.queue_id),
             sent.queue_offset,
         )
+
+
+def _check_open(topic: str) -> None:
+    # Java's brokers take messages for their timer's topic, and then stop at one that has no time.
+    if topic in CLOSED_TOPICS:
+        raise IllegalArgumentError(f"topic {topic} is the broker's own, nobody may send to it")
 
 
 def _queues(route: TopicRouteData, topic: str) -> list[MessageQueue]:

@@ -7,11 +7,11 @@ so what is not answered in time is told as unknown, and comes with a later refre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.console.recent import Known, known
-from cometmq.errors import RequestTimeoutError
+from cometmq.errors import CometMQError, RequestTimeoutError, ServersFailedError
 from cometmq.model.route import MASTER_ID
 
 if TYPE_CHECKING:
@@ -64,6 +64,39 @@ async def brokers_of(console: Console) -> list[BrokerAddress]:
 async def masters_of(console: Console) -> list[BrokerAddress]:
     """Return the masters of all clusters, sorted by cluster and name."""
     return [at for at in await brokers_of(console) if at.broker_id == MASTER_ID]
+
+
+async def each_cluster(
+    clusters: Iterable[str], act: Callable[[str], Awaitable[Collection[str]]]
+) -> list[Any]:
+    """Act on one cluster after another, and return what `act` gives for each, by its servers.
+
+    A failure of one does not keep the others from it. Raises the error of the only cluster; of
+    several a ServersFailedError, which names the servers of all of them.
+    """
+    done: list[Any] = []
+    errors: dict[str, CometMQError] = {}
+    results: dict[str, Any] = {}
+    names = list(clusters)
+    for cluster in names:
+        try:
+            done.append(await act(cluster))
+            results.update(dict.fromkeys(done[-1]))
+        except ServersFailedError as error:
+            errors.update(error.errors)
+            results.update(error.results)
+        except CometMQError as error:
+            if len(names) == 1:
+                raise
+            errors[cluster] = error
+    if errors:
+        reasons = "; ".join(f"{at}: {error}" for at, error in errors.items())
+        raise ServersFailedError(
+            f"failed at {len(errors)} of {len(errors) + len(results)} servers: {reasons}",
+            results=results,
+            errors=errors,
+        )
+    return done
 
 
 def _late(wait_s: float) -> RequestTimeoutError:

@@ -29,6 +29,7 @@ SHOWN: Final = 10_000
 REFUSALS_S: Final = 60.0
 _MAX_TEXT: Final = 2000
 _MAX_DETAILS: Final = 8000
+_MAX_LEFT_OUT: Final = 5
 _MAX_REFUSED: Final = 1000
 _LINES_AT_ONCE: Final = 1000
 
@@ -219,12 +220,17 @@ def _short(text: str) -> str:
 
 
 def _bounded(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return details with long texts cut; if they are too many all the same, their number."""
+    """Return details with long texts cut and the longest left out; of too many, their number."""
     short = {
         _short(name): _short(value) if isinstance(value, str) else value
         for name, value in details.items()
     }
-    length = len(json.dumps(short, default=str))
-    if length <= _MAX_DETAILS:
+    lengths = {name: len(json.dumps(value, default=str)) for name, value in short.items()}
+    length = sum(lengths.values())
+    for name in sorted(lengths, key=lambda name: -lengths[name])[:_MAX_LEFT_OUT]:
+        if len(json.dumps(short, default=str)) <= _MAX_DETAILS:
+            return short
+        short[name] = f"left out: {lengths[name]} characters"
+    if len(json.dumps(short, default=str)) <= _MAX_DETAILS:
         return short
     return {"left out": f"{len(details)} details of {length} characters"}

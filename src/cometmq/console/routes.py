@@ -214,11 +214,12 @@ async def _performed(action: Action, write: Callable[..., Awaitable[None]]) -> N
         await write("failed", str(error))
         lines = [f"{server}: {reason}" for server, reason in error.errors.items()]
         return Note(f"{name}: {error}", failed=True, lines=lines)
-    except CometMQError as error:
+    except (CometMQError, OSError) as error:
+        # An OSError is of a file that the action writes; one of the audit log comes from `write`.
         await write("failed", str(error))
         return Note(f"{name}: {error}", failed=True)
     except BaseException:
-        await write("failed", "the console failed, or the browser went away; see its log")
+        await write("failed", "the console failed or was stopped, see its log; a part may be done")
         raise
     await write("failed" if outcome.failed else "done", outcome.text)
     text = f"{name}: {outcome.text or 'done'}"

@@ -58,6 +58,8 @@ class Schemas:
     def __init__(self, root: Path) -> None:
         self.path = root / "schemas.json"
         self._schemas: dict[str, Schema] = {}
+        # Two at once would each write what the other does not have.
+        self._writing = asyncio.Lock()
         # What a session gave last that was refused, so that nobody has to type it again.
         self._drafts: OrderedDict[str, Schema] = OrderedDict()
         # Threads of their own: what takes its time here must not hold up logins and the audit log.
@@ -116,14 +118,16 @@ class Schemas:
             str(answer.get("message", schema.message)),
             str(answer.get("compiled", "")),
         )
-        await self._write({**self._schemas, schema.name: checked})
+        async with self._writing:
+            await self._write({**self._schemas, schema.name: checked})
         return checked
 
     async def delete(self, name: str) -> None:
         """Forget a schema. Raises IllegalArgumentError if there is none of this name."""
-        if name not in self._schemas:
-            raise IllegalArgumentError(f"there is no schema {name!r:.80}")
-        await self._write({key: each for key, each in self._schemas.items() if key != name})
+        async with self._writing:
+            if name not in self._schemas:
+                raise IllegalArgumentError(f"there is no schema {name!r:.80}")
+            await self._write({key: each for key, each in self._schemas.items() if key != name})
 
     async def decode(self, schema: Schema, body: bytes) -> tuple[str, str]:
         """Return what a body holds, as JSON, and a note if there is one. Raises UndecodableError."""

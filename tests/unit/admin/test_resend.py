@@ -6,8 +6,9 @@ import pytest
 from tests.unit.admin.fake_cluster import FakeCluster, answer, route
 
 from cometmq.admin.messages import Messages
+from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
-from cometmq.model.message import MessageExt
+from cometmq.model.message import Message, MessageExt
 from cometmq.model.sysflag import COMPRESSED, COMPRESSION_ZSTD, TRANSACTION_COMMIT
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.headers import SendMessageRequestHeaderV2
@@ -32,6 +33,17 @@ async def resent(message: MessageExt) -> tuple[SendMessageRequestHeaderV2, bytes
 
 def stored(**options: object) -> MessageExt:
     return MessageExt("t", b"body", broker_name="broker-a", **options)  # type: ignore[arg-type]  # of MessageExt
+
+
+@pytest.mark.parametrize("topic", ["rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"])
+async def test_nothing_is_sent_to_topics_in_which_brokers_keep_what_waits(topic: str) -> None:
+    # A timer of Java's stops at a record that does not say when it is due.
+    cluster = FakeCluster({})
+    waiting = MessageExt(topic, b"body", broker_name="broker-a")
+    with pytest.raises(IllegalArgumentError, match="the broker's own"):
+        await Messages(cluster.servers).resend(waiting)
+    with pytest.raises(IllegalArgumentError, match="the broker's own"):
+        await Messages(cluster.servers).send(Message(topic, b"body"))
 
 
 @pytest.mark.parametrize(

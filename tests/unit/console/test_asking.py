@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.exceptions import HTTPException
 
-from cometmq.console.asking import AT_ONCE, ask_each, in_time
+from cometmq.console.asking import AT_ONCE, ask_each, each_cluster, in_time
 from cometmq.console.fields import (
     choice_field,
     lines_field,
@@ -16,7 +16,7 @@ from cometmq.console.fields import (
     text_field,
 )
 from cometmq.console.pages.topic import differences
-from cometmq.errors import RemoteError, RequestTimeoutError
+from cometmq.errors import RemoteError, RequestTimeoutError, ServersFailedError
 from cometmq.model.topic import TopicConfig
 
 
@@ -97,3 +97,21 @@ def test_brokers_that_differ_are_seen_in_every_column() -> None:
     assert differences([one, one]) == []
     assert differences([]) == []
     assert differences([one, other]) == ["Read queues", "Permission", "Ordered", "Attributes"]
+
+
+async def test_the_failure_of_one_cluster_neither_stops_nor_hides_the_others() -> None:
+    asked = []
+
+    async def act(cluster: str) -> list[str]:
+        asked.append(cluster)
+        if cluster == "away":
+            raise RemoteError("no")
+        return [f"{cluster}:10911"]
+
+    with pytest.raises(ServersFailedError, match="failed at 1 of 3 servers: away: no") as failed:
+        await each_cluster(["first", "away", "last"], act)
+    assert asked == ["first", "away", "last"]
+    assert list(failed.value.results) == ["first:10911", "last:10911"]
+    with pytest.raises(RemoteError, match="no"):
+        await each_cluster(["away"], act)
+    assert await each_cluster(["last"], act) == [["last:10911"]]

@@ -70,7 +70,18 @@ async def test_huge_values_are_cut(tmp_path: Path) -> None:
     await log.write("a" * 5000, "", "", "b", "c" * 10**6, "done", details=details)
     assert log.path.stat().st_size < 20_000
     assert log.entries[0].target.endswith("… (1000000 characters)")
-    assert log.entries[0].details == {"left out": "100 details of 203390 characters"}
+    [said] = log.entries[0].details.values()
+    assert said.startswith("100 details of 20")
+
+
+async def test_a_long_list_does_not_take_the_other_details_with_it(tmp_path: Path) -> None:
+    log = await opened(tmp_path)
+    await note(log, "g", details={"redrive_id": "r", "ids": ["0" * 32] * 500, "key": "k"})
+    assert log.entries[0].details == {
+        "redrive_id": "r",
+        "ids": "left out: 18000 characters",
+        "key": "k",
+    }
 
 
 async def test_refusals_of_a_kind_are_counted(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -12,12 +11,13 @@ from starlette.requests import Request
 
 from cometmq.admin.group_records import GroupFields
 from cometmq.console import group_views as views
+from cometmq.console.asking import each_cluster
 from cometmq.console.pages.groups import FORM_FIELDS, shown
 from cometmq.console.recent import known
 from cometmq.console.rendering import number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
-from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
+from cometmq.errors import RouteNotFoundError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import dlq_topic, group_fault, is_system_group, retry_topic
 
@@ -95,6 +95,7 @@ async def pause(request: Request, form: Form) -> Action:
             count=number(_online(state)),
         ),
         _("Messages wait until you resume the group; none is lost before its retention ends."),
+        *await _unknown(request, name, state),
     ]
 
     async def perform() -> Outcome:
@@ -136,7 +137,7 @@ async def delete(request: Request, form: Form) -> Action:
     )
 
     async def perform() -> Outcome:
-        done = await _each_cluster(
+        done = await each_cluster(
             configs.clusters,
             lambda cluster: console.admin.groups.delete(
                 name, clean_offsets=clean, cluster=cluster, missing_ok=True
@@ -166,6 +167,7 @@ async def delete(request: Request, form: Form) -> Action:
         )
     if is_system_group(name):
         preview.append(_("RocketMQ itself uses this group."))
+    preview += await _unknown(request, name, state)
     return Action(
         what="delete group",
         target=name,
@@ -241,39 +243,40 @@ async def _update(
     console: Console, configs: views.GroupConfigs, name: str, fields: GroupFields
 ) -> dict[str, SubscriptionGroupConfig]:
     """Change a group in all its clusters; return its configuration before, by address."""
-    done = await _each_cluster(
+    done = await each_cluster(
         configs.clusters,
         lambda cluster: console.admin.groups.update(name, cluster=cluster, **fields),
     )
     return {address: config for part in done for address, config in part.items()}
 
 
-async def _each_cluster(clusters: Iterable[str], act: Callable[[str], Any]) -> list[Any]:
-    """Act on one cluster after another; a failure of one does not keep the others from it."""
-    done: list[Any] = []
-    errors: dict[str, CometMQError] = {}
-    results: dict[str, Any] = {}
-    names = list(clusters)
-    for cluster in names:
-        try:
-            done.append(await act(cluster))
-        except ServersFailedError as error:
-            errors.update(error.errors)
-            results.update(error.results)
-        except CometMQError as error:
-            if len(names) == 1:
-                raise
-            errors[cluster] = error
-    if errors:
-        reasons = "; ".join(f"{at}: {error}" for at, error in errors.items())
-        raise ServersFailedError(
-            f"failed at {len(errors)} servers: {reasons}", results=results, errors=errors
+def _online(state: views.GroupState) -> int | None:
+    """Return how many members are connected, None if no broker tells."""
+    if state.members.value is not None:
+        return len(state.members.value.clients)
+    return 0 if state.members.error is None else None
+
+
+async def _unknown(request: Request, name: str, state: views.GroupState) -> list[str]:
+    """Say what brokers that do not answer keep from the preview, and from the action."""
+    _, said = words(request), []
+    # `need_group` has just asked.
+    configs = await views.configs_of(console_of(request), name)
+    if configs.error is not None:
+        said.append(
+            _(
+                "Not all brokers answer: where they do not, the group may stay as it is. %(why)s",
+                why=configs.error,
+            )
         )
-    return done
-
-
-def _online(state: views.GroupState) -> int:
-    return len(state.members.value.clients) if state.members.value is not None else 0
+    if state.members.error is not None:
+        said.append(
+            _(
+                "Further members may be online: not all brokers tell. %(why)s",
+                why=state.members.error,
+            )
+        )
+    return said
 
 
 async def _stored(console: Console, topic: str) -> int | None:

@@ -35,18 +35,20 @@ class Move:
     target: int
 
     @property
-    def begin(self) -> int:
-        """Where the group goes on without the move: at its offset, else at the queue's begin."""
+    def begin(self) -> int | None:
+        """Where the group goes on without the move; its members decide where it has no offset."""
         committed = self.at.committed_offset
-        return self.at.min_offset if committed is None else max(committed, self.at.min_offset)
+        return None if committed is None else max(committed, self.at.min_offset)
 
     @property
     def skipped(self) -> int:
-        return max(0, self.target - self.begin)
+        return 0 if self.begin is None else max(0, self.target - self.begin)
 
     @property
     def repeated(self) -> int:
         """How many messages come again. Those that have left the log do not."""
+        if self.begin is None:
+            return 0
         return max(0, self.begin - max(self.target, self.at.min_offset))
 
 
@@ -103,12 +105,15 @@ async def _by_time(request: Request, meant: tuple[str, str, int], first: str, wh
     async def perform() -> Outcome:
         return _moved(topic, await console.admin.offsets.reset_to_time(group, topic, at_ms))
 
+    effects = _effects(_, moves)
+    if at_ms == END or at_ms > console.clock.now_ms():
+        effects.append(_("What is sent until you confirm is skipped, too."))
     return Action(
         what=what,
         target=group,
         perform=perform,
         back=_back(group, topic),
-        preview=[first, *_effects(_, moves), *await _cautions(console, _, group)],
+        preview=[first, *effects, *await _cautions(console, _, group)],
         details={"topic": topic, "time_ms": at_ms, **_plan(moves)},
         # What was meant by "2h" must not move on while somebody reads.
         fields={} if at_ms == END else {"time": str(at_ms)},
@@ -258,13 +263,23 @@ def _effects(_: Say, moves: Sequence[Move]) -> list[str]:
         )
     if repeated:
         said.append(_("%(count)s messages are delivered again.", count=number(repeated)))
+    unknown = [at for at in moves if at.begin is None]
+    if unknown:
+        said.append(
+            _(
+                "In %(count)s queues the group has committed no offset, so what it skips or gets again "
+                "there is not known; %(below)s messages lie before the place where it goes on.",
+                count=number(len(unknown)),
+                below=number(sum(max(0, at.target - at.at.min_offset) for at in unknown)),
+            )
+        )
     if not said:
         said.append(_("No message is skipped or repeated."))
     moving = [at for at in moves if at.skipped or at.repeated]
     for move in moving[:_SHOWN_QUEUES]:
         values = {
             "queue": f"{move.at.queue.broker_name} {move.at.queue.queue_id}",
-            "begin": number(move.begin),
+            "begin": number(move.begin or 0),
             "target": number(move.target),
             "count": number(move.skipped or move.repeated),
         }
@@ -289,6 +304,7 @@ def _plan(moves: Sequence[Move]) -> Mapping[str, int]:
     return {
         "skipped": sum(at.skipped for at in moves),
         "repeated": sum(at.repeated for at in moves),
+        "queues_without_offset": sum(at.begin is None for at in moves),
     }
 
 

@@ -6,15 +6,16 @@ import asyncio
 import base64
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from cometmq.admin.letters import Redriven
 from cometmq.admin.message_pages import MessagePage
 from cometmq.admin.redriving import LetterOutcome
 from cometmq.admin.topic_records import TopicStats
@@ -26,13 +27,14 @@ from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.times import time_ms
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import DLQ_PREFIX, check_group, dlq_topic
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 routes: Final = Routes()
+Say = Callable[..., str]
 # So many groups are asked for their letters at once, so that the newest letters come first.
 MAX_SORTED: Final = 200
 # So many letters are sent with an outcome for each; more are counted by the brokers.
@@ -137,6 +139,7 @@ async def _of_group(request: Request) -> Response:
         "count": Buried(choice.group, config).count,
         "rows": _rows(page.value),
         "given": {name: query.get(name, "") for name in ("key", "begin", "end")},
+        "failed": query.get("failed", ""),
     }
     return render(request, "letters_of_group.html", values)
 
@@ -191,11 +194,16 @@ async def redrive(request: Request, form: Form) -> Action:
             )
         choice = Choice(choice.group, ids)
     only_group = form.get("only_group") == "1"
-    # Under one id brokers send no letter twice, even if the form is sent twice.
-    redrive_id = form.get("redrive", "") or f"console-{SYSTEM_RANDOMNESS.uuid4().hex}"
-    found, is_all = await _chosen(console, choice)
+    # Under one id brokers send no letter twice, even if the form is sent twice. `failed` is the id of
+    # a redrive of all that a search finds, which failed in part and is repeated.
+    repeated = "" if choice.ids else form.get("failed", "")
+    redrive_id = form.get("redrive", "") or repeated or f"console-{SYSTEM_RANDOMNESS.uuid4().hex}"
+    found, is_all, errors = await _chosen(console, choice)
     if not found:
+        if errors:
+            raise errors[0]
         raise HTTPException(409, _("None of these letters is there any more."))
+    shown = _pinned(console, choice, found, is_all=is_all)
 
     async def perform() -> Outcome:
         if is_all:
@@ -203,15 +211,25 @@ async def redrive(request: Request, form: Form) -> Action:
                 redrive_id, choice.group, found, only_group=only_group
             )
             return _told(_, outcomes)
-        done = await console.admin.messages.redrive(
-            redrive_id,
-            choice.group,
-            keys=[choice.key] if choice.key else (),
-            begin_ms=choice.begin_ms,
-            end_ms=choice.end_ms,
-            only_group=only_group,
-        )
-        lines = [
+        errors: Mapping[str, CometMQError] = {}
+        try:
+            done = await console.admin.messages.redrive(
+                redrive_id,
+                choice.group,
+                keys=[choice.key] if choice.key else (),
+                begin_ms=shown.begin_ms,
+                end_ms=shown.end_ms,
+                only_group=only_group,
+            )
+        except ServersFailedError as error:
+            errors = error.errors
+            done = [
+                Redriven(address, report.sent_count, report.skipped_count)
+                for address, report in error.results.items()
+                if report is not None
+            ]
+        lines = [f"{address}: {error}" for address, error in errors.items()]
+        lines += [
             _(
                 "%(broker)s: %(sent)s sent, %(skipped)s left, whose topic does not take them",
                 broker=each.broker_name,
@@ -222,28 +240,89 @@ async def redrive(request: Request, form: Form) -> Action:
         ]
         sent, skipped = sum(d.sent_count for d in done), sum(d.skipped_count for d in done)
         text = _("%(sent)s sent again, %(left)s not", sent=sent, left=skipped)
-        return Outcome(text, lines, failed=skipped > 0)
+        if errors:
+            text = _(
+                "%(sent)s sent again; %(failed)s brokers failed. Send all that this search finds again: "
+                "what was sent is left out.",
+                sent=sent,
+                failed=len(errors),
+            )
+        return Outcome(text, lines, failed=skipped > 0 or bool(errors))
 
     return Action(
         what="redrive dead letters of group",
         target=choice.group,
         perform=perform,
         back=url("/letters", group=choice.group),
-        preview=await _dry_run(request, choice, found, is_all=is_all, only_group=only_group),
+        again=None
+        if choice.ids
+        else url(
+            "/letters",
+            group=choice.group,
+            key=choice.key,
+            begin=shown.begin_ms,
+            end=shown.end_ms,
+            failed=redrive_id,
+        ),
+        preview=[
+            *await _dry_run(request, choice, found, is_all=is_all, only_group=only_group),
+            *_missing(_, choice, found, errors),
+        ],
         details={
             "redrive_id": redrive_id,
-            "ids": list(choice.ids),
+            "ids": list(shown.ids),
             "key": choice.key,
-            "begin_ms": choice.begin_ms,
-            "end_ms": None if choice.end_ms == _END_MS else choice.end_ms,
+            "begin_ms": shown.begin_ms,
+            "end_ms": None if shown.end_ms == _END_MS else shown.end_ms,
             "only_group": only_group,
         },
-        fields={"redrive": redrive_id},
+        # What dies, or is found again, while somebody reads was not shown.
+        fields={
+            "redrive": redrive_id,
+            "id": "\n".join(shown.ids),
+            "begin": str(shown.begin_ms),
+            "end": str(shown.end_ms),
+        },
     )
 
 
-async def _chosen(console: Console, choice: Choice) -> tuple[list[MessageExt], bool]:
-    """Return the letters that are meant, and whether these are all; at most MAX_EACH."""
+def _pinned(
+    console: Console, choice: Choice, found: Sequence[MessageExt], *, is_all: bool
+) -> Choice:
+    """Return the choice that means just the letters that were found, also a while later."""
+    if choice.ids:
+        return replace(choice, ids=tuple(letter.offset_msg_id for letter in found))
+    # Brokers have clocks of their own: the last letter's time is theirs.
+    last_ms = (
+        max(letter.store_timestamp_ms for letter in found) if is_all else console.clock.now_ms()
+    )
+    return replace(choice, end_ms=min(choice.end_ms, last_ms))
+
+
+def _missing(
+    _: Say, choice: Choice, found: Sequence[MessageExt], errors: Sequence[CometMQError]
+) -> list[str]:
+    """Say which of the chosen letters are not sent, since they were not found."""
+    count = len(choice.ids) - len(found)
+    if count <= 0:
+        return []
+    if not errors:
+        return [_("%(count)s of those chosen are not there any more.", count=count)]
+    return [
+        _(
+            "%(count)s of those chosen were not found, and stay: %(why)s",
+            count=count,
+            why=str(errors[0]),
+        )
+    ]
+
+
+async def _chosen(
+    console: Console, choice: Choice
+) -> tuple[list[MessageExt], bool, list[CometMQError]]:
+    """Return the letters that are meant, at most MAX_EACH, whether these are all that were found,
+    and why others could not be looked for.
+    """
     topic = dlq_topic(choice.group)
     if choice.ids:
         if len(choice.ids) > MAX_EACH:
@@ -255,15 +334,16 @@ async def _chosen(console: Console, choice: Choice) -> tuple[list[MessageExt], b
             choice.ids, lambda each: console.admin.messages.find(each, topic), wait_s=_FIND_S
         )
         letters = [letter for each in found.values() for letter in each.value or ()]
-        return [letter for letter in letters if letter.offset_msg_id in choice.ids], True
+        errors = [each.error for each in found.values() if each.error is not None]
+        return [letter for letter in letters if letter.offset_msg_id in choice.ids], True, errors
     some: list[MessageExt] = []
     size = 0
     async for letter in _filtered(console, choice):
         size += len(letter.body)
         if len(some) >= MAX_EACH or size > _MAX_EACH_BYTES:
-            return some, False
+            return some, False, []
         some.append(letter)
-    return some, True
+    return some, True, []
 
 
 async def _filtered(console: Console, choice: Choice) -> AsyncIterator[MessageExt]:
@@ -318,12 +398,14 @@ async def _dry_run(
     return said
 
 
-def _told(_: Callable[..., str], outcomes: Sequence[LetterOutcome]) -> Outcome:
+def _told(_: Say, outcomes: Sequence[LetterOutcome]) -> Outcome:
     lines, sent = [], 0
     for each in outcomes:
         name = " ".join((each.letter.msg_id, *each.letter.keys))
         if each.fault:
-            lines.append(_("%(letter)s: not sent: %(why)s", letter=name, why=each.fault))
+            lines.append(
+                _("%(letter)s: not sent as far as is known: %(why)s", letter=name, why=each.fault)
+            )
             continue
         sent += 1
         if each.broker_name is None:

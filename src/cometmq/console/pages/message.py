@@ -23,7 +23,7 @@ from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
-from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from cometmq.model.names import CLOSED_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import COMPRESSED
 
@@ -73,6 +73,7 @@ async def one(request: Request) -> Response:
         "members": members,
         "facts": _facts(message, words(request)),
         "visible": bodies.visible,
+        "can_resend": message.topic not in CLOSED_TOPICS,
         "can_recall": message.topic == TIMER_TOPIC,
         "waits_by_level": message.topic == SCHEDULE_TOPIC,
     }
@@ -100,6 +101,10 @@ async def resend(request: Request, form: Form) -> Action:
     """Send a message once more to its queue."""
     console, message = console_of(request), await _only(request, form)
     _ = words(request)
+    if message.topic in CLOSED_TOPICS:
+        raise HTTPException(
+            409, _("It waits in a topic of the broker's own, to which nobody sends.")
+        )
 
     async def perform() -> Outcome:
         sent = await console.admin.messages.resend(message)

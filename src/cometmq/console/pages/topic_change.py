@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.console.asking import in_time
+from cometmq.console.asking import each_cluster, in_time
 from cometmq.console.fields import (
     asked,
     choice_field,
@@ -119,16 +119,19 @@ async def delete(request: Request, form: Form) -> Action:
     console, name = console_of(request), text_field(form, "name")
 
     async def perform() -> Outcome:
-        lines, failed = [], False
-        for cluster in await _clusters(console, name):
-            try:
-                done = await console.admin.topics.delete(name, cluster=cluster)
-                lines += [f"{address}: deleted" for address in done]
-            except ServersFailedError as error:
-                failed = True
-                lines += [f"{address}: deleted" for address in error.results]
-                lines += [f"{address}: {reason}" for address, reason in error.errors.items()]
-        return Outcome("deleted in part; repeat it" if failed else "deleted", lines, failed)
+        clusters = await _clusters(console, name)
+        try:
+            done = await each_cluster(
+                clusters,
+                lambda cluster: console.admin.topics.delete(
+                    name, cluster=cluster, missing_ok=len(clusters) > 1
+                ),
+            )
+        except ServersFailedError as error:
+            lines = [f"{address}: {reason}" for address, reason in error.errors.items()]
+            lines += [f"{address}: deleted" for address in error.results]
+            return Outcome(f"deleted in part; repeat it: {error}", lines, failed=True)
+        return Outcome("deleted", [f"{address}: deleted" for part in done for address in part])
 
     return Action(
         what="delete topic",
@@ -181,12 +184,22 @@ async def _losses(
     """Say what clients lose by a change: queues that are read no more, permissions taken away."""
     console, _ = console_of(request), words(request)
     names = {data.master(): data.broker_name for data in route.broker_datas}
-    before = {
-        names[address]: each.value
+    told = {
+        names[address]: each
         for address, each in (await configs_of(console, name, route)).items()
-        if each.value is not None and broker in (None, names[address])
+        if broker in (None, names[address])
     }
-    sentences = []
+    before = {at: each.value for at, each in told.items() if each.value is not None}
+    sentences = [
+        _(
+            "What broker %(broker)s has now is not known, and so not what the change takes away: "
+            "%(why)s",
+            broker=at,
+            why=each.error,
+        )
+        for at, each in told.items()
+        if each.error is not None
+    ]
     read = changes.get("read_queues")
     if read is not None and any(read < it.read_queue_nums for it in before.values()):
         stats = await stats_now(console, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -138,7 +139,7 @@ async def create(request: Request, form: Form) -> Action:
     order = form.get("order") == "true"
 
     async def perform() -> Outcome:
-        if await exists(console, name):
+        if await _has(console, name, place):
             return Outcome("there is a topic of this name already; change that one", failed=True)
         done = await console.admin.topics.create(
             name,
@@ -192,13 +193,21 @@ def permission_name(permission: int) -> str:
     return PERMISSIONS[str(permission & PERM_RW)]
 
 
-async def exists(console: Console, name: str) -> bool:
-    """Return whether the name servers know a topic."""
+async def _has(console: Console, name: str, place: Mapping[str, str]) -> bool:
+    """Return whether the name servers know a topic at a broker, or at any of a cluster.
+
+    A topic that was made at some brokers only can so be made at the others, too.
+    """
     try:
-        await console.admin.topics.route(name)
+        route = await console.admin.topics.route(name)
     except RouteNotFoundError:
         return False
-    return True
+    clusters = {data.broker_name: data.cluster for data in route.broker_datas}
+    return any(
+        data.broker_name == place.get("broker")
+        or clusters.get(data.broker_name) == place.get("cluster", "")
+        for data in route.queue_datas
+    )
 
 
 async def stats_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicStats]:
