@@ -157,8 +157,11 @@ class PagedMessages(Room):
         5.4 cannot do it, and none can for messages delayed by a level. Raises IllegalArgumentError
         for another message, RemoteError if its time has come or the broker refuses.
         """
-        topic, due = message.properties.get(p.REAL_TOPIC), message.properties.get(p.TIMER_OUT_MS)
-        if message.topic != TIMER_TOPIC or not topic or not due or not due.isdigit():
+        topic, due = (
+            message.properties.get(p.REAL_TOPIC),
+            message.properties.get(p.TIMER_OUT_MS, ""),
+        )
+        if message.topic != TIMER_TOPIC or not topic or not _is_number(due):
             raise IllegalArgumentError(
                 f"message {message.msg_id} does not wait for its time: only messages of topic "
                 f"{TIMER_TOPIC} can be recalled"
@@ -437,10 +440,16 @@ def _places(cursor: str | None) -> dict[tuple[str, int], int]:
         for queue_id, text in enumerate(offsets.split(".")):
             if text == "x":
                 places[unquote(broker), queue_id] = _UNKNOWN
-            elif equals and text.isascii() and text.isdigit() and int(text) <= _MAX_OFFSET:
+            elif equals and _is_number(text):
                 places[unquote(broker), queue_id] = int(text)
             elif text or not equals or not broker:
                 raise IllegalArgumentError(
                     f"{cursor!r:.80} is no cursor; pass on the one of an earlier page"
                 )
     return places
+
+
+def _is_number(text: str) -> bool:
+    # Python refuses to read a number of thousands of digits.
+    is_short = len(text) <= len(str(_MAX_OFFSET))
+    return is_short and text.isascii() and text.isdigit() and int(text) <= _MAX_OFFSET
