@@ -105,7 +105,10 @@ async def _choose(request: Request) -> Response:
 
 def _next(path: str) -> str:
     """Return where to go on: a page of this console, never another site."""
-    parts = urlsplit(path)
+    try:
+        parts = urlsplit(path)
+    except ValueError:  # such as "//["
+        return "/"
     if parts.scheme or parts.netloc or not path.startswith("/") or path[1:2] in ("/", "\\"):
         return "/"
     return path
