@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import subprocess  # only this program, with fixed arguments
 import sys
 from collections import OrderedDict
@@ -31,6 +32,16 @@ _MAX_WAITING: Final = 16
 _MAX_DRAFTS: Final = 20
 # The process ends itself earlier, by its limit on processor time.
 _DEADLINE_S: Final = 15.0
+# What it gets of the environment, which may hold secrets of the cluster.
+_ENVIRONMENT: Final = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+)
 
 
 class UndecodableError(CometMQError):
@@ -63,6 +74,8 @@ class Schemas:
         # Threads of their own: what takes its time here must not hold up logins and the audit log.
         self._threads = ThreadPoolExecutor(_DECODED_AT_ONCE, "schemas")
         self._waiting = 0
+        # A change begins from what the one before has written.
+        self._changing = asyncio.Lock()
 
     async def open(self) -> None:
         """Read the file. Raises OSError, for one that holds something else, too."""
@@ -116,14 +129,16 @@ class Schemas:
             str(answer.get("message", schema.message)),
             str(answer.get("compiled", "")),
         )
-        await self._write({**self._schemas, schema.name: checked})
+        async with self._changing:
+            await self._write({**self._schemas, schema.name: checked})
         return checked
 
     async def delete(self, name: str) -> None:
         """Forget a schema. Raises IllegalArgumentError if there is none of this name."""
         if name not in self._schemas:
             raise IllegalArgumentError(f"there is no schema {name!r:.80}")
-        await self._write({key: each for key, each in self._schemas.items() if key != name})
+        async with self._changing:
+            await self._write({key: each for key, each in self._schemas.items() if key != name})
 
     async def decode(self, schema: Schema, body: bytes) -> tuple[str, str]:
         """Return what a body holds, as JSON, and a note if there is one. Raises UndecodableError."""
@@ -170,6 +185,7 @@ def _in_process(order: Mapping[str, Any], body: bytes) -> dict[str, Any]:
             capture_output=True,
             timeout=_DEADLINE_S,
             check=False,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
         )
         answer: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
