@@ -9,6 +9,7 @@ import pytest
 from tests.console.running import Served, Visitor, running_console
 
 from cometmq import AdminClient
+from cometmq.console.pages import audit
 from cometmq.testing import Cluster
 
 
@@ -66,3 +67,11 @@ def test_an_export_has_the_lines_of_the_files(visitor: Visitor) -> None:
     everything = visitor.get("/audit/export").body.splitlines()
     assert len(everything) > len(lines)
     assert b'"what": "log in"' in everything[0]
+
+
+def test_so_many_exports_run_at_once(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has ten files open for as long as its browser takes."""
+    for _ in range(audit.MAX_EXPORTS + 1):  # each gives its place back
+        assert visitor.get("/audit/export").status == 200
+    monkeypatch.setattr(audit, "MAX_EXPORTS", 0)
+    assert visitor.get("/audit/export").status == 429
