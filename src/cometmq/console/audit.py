@@ -114,7 +114,8 @@ class AuditLog:
     async def refuse(self, who: str, role: str, address: str, what: str) -> None:
         """Append that something was refused; the same within REFUSALS_S is counted and not written.
 
-        Or whoever may do nothing could fill the log until it has forgotten what others did.
+        Or whoever may do nothing could fill the log until it has forgotten what others did. If it
+        cannot be written, the refusal stands all the same.
         """
         key = (who, address, what)
         now_s = self._clock.monotonic()
@@ -127,7 +128,10 @@ class AuditLog:
         while len(self._refused) > _MAX_REFUSED:
             self._refused.popitem(last=False)
         said = f"and {more} times more before" if more else ""
-        await self.write(who, role, address, what, "", "refused", said=said)
+        try:
+            await self.write(who, role, address, what, "", "refused", said=said)
+        except OSError as error:
+            log.warning("audit log cannot be written", error=str(error))
 
     async def lines(self, wanted: Callable[[Entry], bool]) -> AsyncIterator[bytes]:
         """Return what the files hold of the wanted entries, the oldest first, as they are written."""
