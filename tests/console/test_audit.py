@@ -10,6 +10,7 @@ import pytest
 from tests.console.running import Served, Visitor, running_console
 
 from cometmq import AdminClient
+from cometmq.console.pages import audit
 from cometmq.testing import Cluster
 
 
@@ -84,3 +85,11 @@ def test_a_file_that_cannot_be_written_is_not_taken_for_the_audit_log(
             "begun",
             "failed",
         ]
+
+
+def test_so_many_exports_run_at_once(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has ten files open for as long as its browser takes."""
+    for _ in range(audit.MAX_EXPORTS + 1):  # each gives its place back
+        assert visitor.get("/audit/export").status == 200
+    monkeypatch.setattr(audit, "MAX_EXPORTS", 0)
+    assert visitor.get("/audit/export").status == 429

@@ -253,7 +253,10 @@ def test_an_action_that_cannot_be_written_down_is_not_done(
     assert answer.status == 503
     assert "nothing was done" in answer.text
     assert name in admin.topics.names()
-    assert Visitor(served, "reader").get("/").status == 200
+    reader = Visitor(served, "reader")
+    assert reader.get("/").status == 200
+    refused = reader.post("/topics/delete", name=name, confirm=name)
+    assert refused.status == 403
 
 
 def test_a_reader_cannot_push_others_out_of_the_log(served: Served) -> None:

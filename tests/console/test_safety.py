@@ -128,6 +128,7 @@ def test_logging_in_again_ends_the_session_before(served: Served) -> None:
         "javascript:alert(1)",
         "/\t/evil.example",
         "\\\\evil.example",
+        "//[",
         "evil.example",
         "",
     ],

@@ -147,11 +147,16 @@ def test_tags_texts_and_queues_select(admin: AdminClient, producer: Producer, na
     assert (cut.message.body, cut.body_bytes) == (b"", 2)
 
 
+@pytest.mark.parametrize("bound", ["_MAX_LOOKED_AT", "_MAX_LOOKED_BYTES"])
 def test_a_page_reads_no_more_than_its_bound_and_goes_on_from_there(
-    admin: AdminClient, producer: Producer, name: str, monkeypatch: pytest.MonkeyPatch
+    admin: AdminClient,
+    producer: Producer,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
 ) -> None:
     send(producer, admin, name, 90)
-    monkeypatch.setattr(message_pages, "_MAX_LOOKED_AT", 10)
+    monkeypatch.setattr(message_pages, bound, 10)
     found: list[bytes] = []
     cursor, pages = None, 0
     while True:

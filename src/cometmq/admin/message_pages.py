@@ -45,6 +45,7 @@ MAX_QUEUES: Final = 512
 _MAX_CURSOR: Final = 16 * 1024
 # Of one page, beyond the first pull of each queue.
 _MAX_LOOKED_AT: Final = 5000
+_MAX_LOOKED_BYTES: Final = 64 * 1024 * 1024
 _MAX_PULLS: Final = 200
 # A larger compressed body is listed as it is stored.
 _LISTED_BODY_BYTES: Final = 1024 * 1024
@@ -225,6 +226,8 @@ class _Merge:
     ends: list[_End] = field(default_factory=list)
     errors: dict[str, CometMQError] = field(default_factory=dict)
     looked_at: int = 0
+    # Of bodies, decompressed.
+    looked_bytes: int = 0
     pulls: int = 0
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PULLS_AT_ONCE))
 
@@ -246,7 +249,7 @@ class _Merge:
             if first.found:
                 page.append(first.found.popleft())
                 continue
-            if self.pulls >= most_pulls or self.looked_at >= _MAX_LOOKED_AT:
+            if self._is_done(most_pulls):
                 reached_ms = first.frontier_ms
                 break
             # All whose next message may come before those that were read.
@@ -267,6 +270,14 @@ class _Merge:
             self.looked_at,
             reached_ms if more else None,
             self.errors,
+        )
+
+    def _is_done(self, most_pulls: int) -> bool:
+        """Say whether this page has been work enough."""
+        return (
+            self.pulls >= most_pulls
+            or self.looked_at >= _MAX_LOOKED_AT
+            or self.looked_bytes >= _MAX_LOOKED_BYTES
         )
 
     def fail(self, end: _End, error: CometMQError) -> None:
@@ -384,6 +395,7 @@ class _Merge:
             if not self.begin_ms <= record.store_timestamp <= self.end_ms:
                 continue
             message = message_of(record, end.queue.broker_name, max_body_bytes=_LISTED_BODY_BYTES)
+            self.looked_bytes += len(message.body)
             # A broker selects by the hash codes of tags.
             if wanted and SUB_ALL not in wanted and message.tags not in wanted:
                 continue

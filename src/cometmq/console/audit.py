@@ -71,6 +71,8 @@ class AuditLog:
         self.entries: deque[Entry] = deque(maxlen=SHOWN)
         self._clock = clock
         self._writing = asyncio.Lock()
+        # How many are reading the files.
+        self.exports = 0
         # By who and what was refused: when that was written, and how many came since.
         self._refused: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
 
@@ -113,7 +115,8 @@ class AuditLog:
     async def refuse(self, who: str, role: str, address: str, what: str) -> None:
         """Append that something was refused; the same within REFUSALS_S is counted and not written.
 
-        Or whoever may do nothing could fill the log until it has forgotten what others did.
+        Or whoever may do nothing could fill the log until it has forgotten what others did. If it
+        cannot be written, the refusal stands all the same.
         """
         key = (who, address, what)
         now_s = self._clock.monotonic()
@@ -126,12 +129,17 @@ class AuditLog:
         while len(self._refused) > _MAX_REFUSED:
             self._refused.popitem(last=False)
         said = f"and {more} times more before" if more else ""
-        await self.write(who, role, address, what, "", "refused", said=said)
+        try:
+            await self.write(who, role, address, what, "", "refused", said=said)
+        except OSError as error:
+            log.warning("audit log cannot be written", error=str(error))
 
     async def lines(self, wanted: Callable[[Entry], bool]) -> AsyncIterator[bytes]:
         """Return what the files hold of the wanted entries, the oldest first, as they are written."""
-        files = await asyncio.to_thread(lambda: [path.open("rb") for path in self.paths()])
+        self.exports += 1
+        files: list[BinaryIO] = []
         try:
+            await asyncio.to_thread(lambda: files.extend(path.open("rb") for path in self.paths()))
             for file in files:
                 goes_on = True
                 while goes_on:
@@ -139,6 +147,7 @@ class AuditLog:
                     if found:
                         yield found
         finally:
+            self.exports -= 1
             for file in files:
                 file.close()
 

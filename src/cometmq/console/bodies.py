@@ -24,7 +24,9 @@ _HEX_ROW: Final = 16
 _JSON_BYTES: Final = 256 * 1024
 _JSON_DEPTH: Final = 64
 _SNIPPET_BYTES: Final = 200
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# A string without its end goes to the end of the text, and nothing is tried twice: looking for the end
+# from each quote anew would take minutes.
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 # Categories of characters that hide, join, part lines, or turn the direction of what follows.
 _HIDING: Final = ("Cc", "Cf", "Zl", "Zp")
 _CONTROLS: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}

@@ -58,6 +58,11 @@ class Connection(H11Protocol):
         elif self._asked_s is None:
             self._asked_s = self.loop.time()
 
+    def resume_writing(self) -> None:
+        """Go on sending: the client has taken most of what waited, so what waits now is new."""
+        self._unsent = 0
+        super().resume_writing()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, also when an answer is under way."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -88,7 +93,9 @@ class Connection(H11Protocol):
         unsent = self.transport.get_write_buffer_size()
         is_stuck = unsent > 0 and unsent >= self._unsent > 0
         waited_s = 0.0 if self._asked_s is None else self.loop.time() - self._asked_s
-        if self.transport.is_closing() or is_stuck or waited_s > self.request_s:
+        # One that is closing still sends the end of its answer.
+        is_over = unsent == 0 and self.transport.is_closing()
+        if is_over or is_stuck or waited_s > self.request_s:
             self.transport.abort()
             return
         self._unsent = unsent

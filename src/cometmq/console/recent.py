@@ -67,7 +67,8 @@ async def known_in_part(
 class Recent:
     """Asks once for what many viewers want, and gives the same answer for a moment.
 
-    For the loop's thread only. At most MAX_ANSWERS answers are kept.
+    For the loop's thread only. At most MAX_ANSWERS answers are kept, each no longer than it may be
+    given: messages with their bodies are among them.
     """
 
     def __init__(self, clock: Clock, tasks: TaskOwner) -> None:
@@ -92,9 +93,11 @@ class Recent:
         async def asking() -> T:
             return await ask()
 
+        loop = asyncio.get_running_loop()
         task = self._tasks.spawn(asking(), "ask", log_failure=False)
         self._answers[key] = now_s, task
         self._answers.move_to_end(key)
+        task.add_done_callback(lambda _: loop.call_later(age_s, self._drop, key, task))
         while len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
         return await asyncio.shield(task)
@@ -102,3 +105,8 @@ class Recent:
     def forget(self) -> None:
         """Ask anew for everything: an action has changed the cluster."""
         self._answers.clear()
+
+    def _drop(self, key: object, task: asyncio.Task[Any]) -> None:
+        found = self._answers.get(key)
+        if found is not None and found[1] is task:
+            del self._answers[key]

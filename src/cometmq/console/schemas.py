@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import subprocess  # only this program, with fixed arguments
 import sys
 from collections import OrderedDict
@@ -31,6 +32,16 @@ _MAX_WAITING: Final = 16
 _MAX_DRAFTS: Final = 20
 # The process ends itself earlier, by its limit on processor time.
 _DEADLINE_S: Final = 15.0
+# What it gets of the environment, which may hold secrets of the cluster.
+_ENVIRONMENT: Final = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+)
 
 
 class UndecodableError(CometMQError):
@@ -174,6 +185,7 @@ def _in_process(order: Mapping[str, Any], body: bytes) -> dict[str, Any]:
             capture_output=True,
             timeout=_DEADLINE_S,
             check=False,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
         )
         answer: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):

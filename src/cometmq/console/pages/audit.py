@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -18,6 +19,8 @@ from cometmq.console.routes import Routes, console_of
 routes: Final = Routes()
 OUTCOMES: Final = ("done", "failed", "refused", "begun")
 _MAX_FILTER: Final = 200
+# Each reads all files, and has them open for as long as its browser takes.
+MAX_EXPORTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,19 @@ async def listing(request: Request) -> Response:
 @routes.page("/audit/export")
 async def export(request: Request) -> Response:
     """Send what the files hold of the filtered actions, as JSON lines, beginnings and all."""
-    lines: AsyncIterator[bytes] = console_of(request).audit.lines(_Filter.of(request).takes())
+    log = console_of(request).audit
+    if log.exports >= MAX_EXPORTS:
+        raise HTTPException(429, f"{MAX_EXPORTS} exports are under way: try again in a moment")
+    found: AsyncIterator[bytes] = log.lines(_Filter.of(request).takes())
+    first = await anext(found, b"")
+
+    async def lines() -> AsyncIterator[bytes]:
+        yield first
+        async for some in found:
+            yield some
+
     return StreamingResponse(
-        lines,
+        lines(),
         media_type="application/jsonl",
         headers={"content-disposition": 'attachment; filename="cometmq-audit.jsonl"'},
     )

@@ -27,6 +27,7 @@ from cometmq.errors import (
 )
 from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_WRITE
+from cometmq.runtime.config import hide_secrets
 
 routes: Final = Routes()
 PARTS: Final = {
@@ -349,6 +350,11 @@ async def _name_servers(console: Console) -> dict[str, Known[dict[str, str]]]:
             errors, told = error.errors, error.results
         except CometMQError as error:
             errors = dict.fromkeys(addresses, error)
-        return {address: Known(told.get(address), errors.get(address)) for address in addresses}
+        return {
+            address: Known(
+                hide_secrets(told[address]) if address in told else None, errors.get(address)
+            )
+            for address in addresses
+        }
 
     return await console.recent.get("name servers", _NAME_SERVERS_AGE_S, ask)

@@ -57,8 +57,7 @@ async def _login(request: Request) -> Response:
     if account is None:
         # What is no name may be a password that was typed in the wrong place.
         who = name if console.logins.knows(name) else "(an unknown name)"
-        with _unless_full():
-            await console.audit.refuse(who, "", address, "log in")
+        await console.audit.refuse(who, "", address, "log in")
         wrong = translated(language_of(request), "The name or the password is wrong.")
         return render(request, "login.html", {"wrong": wrong, "name": name}, status=401)
     with _unless_full():
@@ -105,7 +104,10 @@ async def _choose(request: Request) -> Response:
 
 def _next(path: str) -> str:
     """Return where to go on: a page of this console, never another site."""
-    parts = urlsplit(path)
+    try:
+        parts = urlsplit(path)
+    except ValueError:  # such as "//["
+        return "/"
     if parts.scheme or parts.netloc or not path.startswith("/") or path[1:2] in ("/", "\\"):
         return "/"
     return path

@@ -32,6 +32,8 @@ _PAGE_ROWS: Final = 50
 _TAIL_ROWS: Final = 50
 _MAX_PROPOSED: Final = 500
 _TAIL_PAUSE_S: Final = 1.0
+# A look at many queues, or at many messages for a text, is much work: brokers rest this many times as long.
+_TAIL_REST: Final = 4.0
 _LISTED_BODY_BYTES: Final = 256
 _ZONE: Final = re.compile(r"-?[0-9]{1,4}")
 # What a broker may take before a page is shown without its messages.
@@ -109,11 +111,15 @@ def _proposed(names: list[str]) -> list[str]:
 async def tail(request: Request) -> Response:
     """Send the rows of new messages, as server-sent events, until the session ends."""
     console = console_of(request)
+    too_many = f"{MAX_TAILS} pages follow topics already; try again later"
     if console.tails >= MAX_TAILS:
-        raise HTTPException(503, f"{MAX_TAILS} pages follow topics already; try again later")
+        raise HTTPException(503, too_many)
     following = _Tail(request, *_selection(request))
 
     async def stream() -> AsyncIterator[str]:
+        if console.tails >= MAX_TAILS:  # others have begun meanwhile
+            yield _event("failed", too_many)
+            return
         console.tails += 1
         try:
             yield "retry: 5000\n\n"
@@ -122,9 +128,12 @@ async def tail(request: Request) -> Response:
                 if console.sessions.find(cookie, uses=False) is None:
                     yield _event("ended", "")
                     return
-                for event in await following.look():
+                began_s = console.clock.monotonic()
+                events = await following.look()
+                took_s = console.clock.monotonic() - began_s
+                for event in events:
                     yield event
-                await asyncio.sleep(_TAIL_PAUSE_S)
+                await asyncio.sleep(max(_TAIL_PAUSE_S, _TAIL_REST * took_s))
         finally:
             console.tails -= 1
 
