@@ -221,8 +221,7 @@ async def redrive(request: Request, form: Form) -> Action:
             for each in done
         ]
         sent, skipped = sum(d.sent_count for d in done), sum(d.skipped_count for d in done)
-        text = _("%(sent)s sent again, %(left)s not", sent=sent, left=skipped)
-        return Outcome(text, lines, failed=skipped > 0)
+        return _sent_again(sent, skipped, lines)
 
     return Action(
         what="redrive dead letters of group",
@@ -342,8 +341,16 @@ def _told(_: Callable[..., str], outcomes: Sequence[LetterOutcome]) -> Outcome:
     # What was not sent is what somebody has to look at.
     faults = [line for line, each in zip(lines, outcomes, strict=True) if each.fault]
     others = [line for line, each in zip(lines, outcomes, strict=True) if not each.fault]
-    text = _("%(sent)s sent again, %(left)s not", sent=sent, left=left)
-    return Outcome(text, [*faults, *others][:_SHOWN_OUTCOMES], failed=left > 0)
+    return _sent_again(sent, left, [*faults, *others][:_SHOWN_OUTCOMES])
+
+
+def _sent_again(sent: int, left: int, lines: Sequence[str]) -> Outcome:
+    return Outcome(
+        "%(sent)s sent again, %(left)s not",
+        lines,
+        failed=left > 0,
+        values={"sent": sent, "left": left},
+    )
 
 
 @routes.page("/letters/export")

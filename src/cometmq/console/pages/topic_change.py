@@ -72,7 +72,7 @@ async def change(request: Request, form: Form) -> Action:
     read = _new(form, "read_queues")
     write = _new(form, "write_queues")
     permission = _chosen(form, "permission", PERMISSIONS)
-    order = _chosen(form, "order", ("true", "false"))
+    order, _ = _chosen(form, "order", ("true", "false")), words(request)
     attributes = pairs_field(form, "attributes")
     removed = lines_field(form, "removed")
     if message_type := _chosen(form, "message_type", MESSAGE_TYPES):
@@ -95,7 +95,7 @@ async def change(request: Request, form: Form) -> Action:
         before = await console.admin.topics.update(
             name, **changes, attributes=attributes, remove_attributes=removed, broker=broker
         )
-        return Outcome("changed", [f"{address}: changed" for address in before])
+        return Outcome("changed", [f"{address}: {_('changed')}" for address in before])
 
     return Action(
         what="change topic",
@@ -116,17 +116,17 @@ async def change(request: Request, form: Form) -> Action:
 @routes.action("/topics/delete")
 async def delete(request: Request, form: Form) -> Action:
     """Delete a topic and all of its messages."""
-    console, name = console_of(request), text_field(form, "name")
+    console, name, _ = console_of(request), text_field(form, "name"), words(request)
 
     async def perform() -> Outcome:
         lines, failed = [], False
         for cluster in await _clusters(console, name):
             try:
                 done = await console.admin.topics.delete(name, cluster=cluster)
-                lines += [f"{address}: deleted" for address in done]
+                lines += [f"{address}: {_('deleted')}" for address in done]
             except ServersFailedError as error:
                 failed = True
-                lines += [f"{address}: deleted" for address in error.results]
+                lines += [f"{address}: {_('deleted')}" for address in error.results]
                 lines += [f"{address}: {reason}" for address, reason in error.errors.items()]
         return Outcome("deleted in part; repeat it" if failed else "deleted", lines, failed)
 

@@ -16,7 +16,7 @@ from cometmq.console.fields import choice_field, given_by, number_field, pairs_f
 from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known, known_in_part
-from cometmq.console.rendering import render, url
+from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import (
@@ -135,7 +135,7 @@ async def create(request: Request, form: Form) -> Action:
     attributes = pairs_field(form, "attributes")
     if message_type:
         attributes[TYPE] = message_type
-    order = form.get("order") == "true"
+    order, _ = form.get("order") == "true", words(request)
 
     async def perform() -> Outcome:
         if await exists(console, name):
@@ -150,7 +150,7 @@ async def create(request: Request, form: Form) -> Action:
             cluster=place.get("cluster"),
             broker=place.get("broker"),
         )
-        return Outcome("made", [f"{address}: made" for address in done])
+        return Outcome("made", [f"{address}: {_('made')}" for address in done])
 
     return Action(
         what="make topic",
