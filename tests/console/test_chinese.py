@@ -41,6 +41,13 @@ def test_an_action_is_told_in_chinese_and_kept_in_english(
     assert (entry["what"], entry["said"]) == ("delete topic", "deleted")
 
 
+def test_a_refusal_is_told_in_chinese(served: Served) -> None:
+    reader = Visitor(served, "reader")
+    reader.cookies["cometmq-language"] = "zh"
+    assert "Not Found" not in reader.get("/nothing-here").text
+    assert "只有操作员可以执行此操作" in reader.post("/topics/delete", name="any").text
+
+
 def test_the_catalogue_keeps_places_and_order() -> None:
     known = catalogue()
     for english, chinese in known.items():

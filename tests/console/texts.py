@@ -57,6 +57,11 @@ def _of_module(path: Path) -> Iterator[str]:
         said = [keyword.value for keyword in call.keywords if keyword.arg == "what"]
         if call.func.id == "Outcome":
             said.append(call.args[0])
+        # The page of an error translates its reason, if it has no places.
+        if call.func.id == "HTTPException" and not isinstance(call.args[1], ast.JoinedStr):
+            said.append(call.args[1])
+        if call.func.id == "_error":
+            said += call.args[2:4]
         for part in said:
             assert not isinstance(part, ast.JoinedStr), f"{path.name}:{part.lineno} has no values"
             yield from _alternatives(part)

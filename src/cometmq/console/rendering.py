@@ -170,7 +170,7 @@ def moment(ms: float | None) -> Markup:
 
 def breakable(name: str) -> Markup:
     """Return a name that, in a narrow column, breaks where its parts meet and not within them."""
-    return Markup("<wbr>").join(re.split(r"(?<=[@%#:])", name))
+    return Markup("<wbr>").join(re.split(r"(?<=.[@%#:])", name))
 
 
 @cache
