@@ -74,7 +74,7 @@ class Answer(NamedTuple):
     def text(self) -> str:
         """The text that a reader sees, without tags, with single spaces."""
         parser = _Texts()
-        parser.feed(self.body.decode())
+        parser.feed(self.body.decode().replace("<wbr>", ""))
         return " ".join(" ".join(parser.texts).split())
 
     @property

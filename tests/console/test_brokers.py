@@ -80,7 +80,7 @@ def test_a_setting_is_changed_and_differs_from_its_default(
     operator.act("/broker/set", address=address, key="traceOn", value="true")
     lines = (served.root / "audit.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
-    ours = [entry for entry in entries if entry["what"] == "change traceOn of broker"]
+    ours = [entry for entry in entries if entry["what"] == "change setting of broker"]
     assert [entry["outcome"] for entry in ours] == ["begun", "done", "begun", "done"]
     assert ours[0]["details"] == {
         "address": address, "key": "traceOn", "before": "true", "after": "false",
@@ -111,7 +111,7 @@ def test_a_setting_that_takes_a_restart_is_refused(
 
 def test_a_value_that_the_broker_refuses_is_told(operator: Visitor, address: str) -> None:
     page = operator.act("/broker/set", address=address, key="maxTopics", value="many")
-    assert "change maxTopics of broker" in page.text
+    assert "change setting of broker" in page.text
     assert 'class="note failed"' in page.html
 
 

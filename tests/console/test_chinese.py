@@ -6,7 +6,9 @@ import json
 import re
 
 from tests.console import texts
+from tests.console.running import Served, Visitor
 
+from cometmq import AdminClient
 from cometmq.console.rendering import HERE
 
 CATALOGUE = HERE / "locales" / "zh.json"
@@ -22,6 +24,28 @@ def test_every_text_has_chinese() -> None:
     known = catalogue()
     wanted = dict.fromkeys([*texts.of_templates(), *texts.of_python()])
     assert [f"{where}: {text}" for where, text in wanted if text not in known] == []
+
+
+def test_an_action_is_told_in_chinese_and_kept_in_english(
+    admin: AdminClient, served: Served
+) -> None:
+    visitor = Visitor(served)
+    visitor.cookies["cometmq-language"] = "zh"
+    admin.topics.create("told-in-chinese")
+    asked = visitor.post("/topics/delete", name="told-in-chinese")
+    assert asked.text.count("删除主题") == 2
+    done = visitor.act("/topics/delete", name="told-in-chinese", confirm="told-in-chinese")
+    assert "删除主题 told-in-chinese: 已删除" in done.text
+    assert "删除主题 told-in-chinese" in visitor.get("/audit", q="told-in-chinese").text
+    entry = json.loads((served.root / "audit.jsonl").read_text().splitlines()[-1])
+    assert (entry["what"], entry["said"]) == ("delete topic", "deleted")
+
+
+def test_a_refusal_is_told_in_chinese(served: Served) -> None:
+    reader = Visitor(served, "reader")
+    reader.cookies["cometmq-language"] = "zh"
+    assert "Not Found" not in reader.get("/nothing-here").text
+    assert "只有操作员可以执行此操作" in reader.post("/topics/delete", name="any").text
 
 
 def test_the_catalogue_keeps_places_and_order() -> None:

@@ -63,7 +63,7 @@ def test_letters_are_keys_until_somebody_turns_them_off(page: Page) -> None:
     expect(page.get_by_role("searchbox", name="Name contains")).to_have_value("g?")
     page.locator("h1").click()
     page.keyboard.press("?")
-    dialog = page.get_by_role("dialog", name="Keys")
+    dialog = page.get_by_role("dialog", name="Shortcuts")
     expect(dialog).to_be_visible()
     dialog.get_by_role("checkbox").uncheck()
     page.keyboard.press("Escape")

@@ -120,7 +120,7 @@ def test_a_group_shows_its_queues_and_which_member_has_them(
         )
         page = operator.get("/group", name="shown-group")
         client = admin.groups.connections("shown-group").clients[0].client_id
-        assert page.html.count(f">{client}</a>") >= 2
+        assert page.html.replace("<wbr>", "").count(f">{client}</a>") >= 2
         assert "push, clustering" in page.text
         members = operator.get("/group", name="shown-group", view="members").text
         assert client in members

@@ -44,6 +44,7 @@ def of_python() -> Iterator[tuple[str, str]]:
     """Yield each text that a module translates, after the module's name."""
     for path in sorted(HERE.glob("**/*.py")):
         yield from ((path.name, text) for text in _of_module(path))
+    yield from (("login.py", what) for what in ("log in", "log out"))
     yield from (("rendering.py", name) for _, name, _ in MENU)
     yield from (("accounts.py", role.value) for role in Role)
 
@@ -52,7 +53,27 @@ def _of_module(path: Path) -> Iterator[str]:
     for call in ast.walk(ast.parse(path.read_text("utf-8"))):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             continue
+        # The name of an action, and how it ended: English for the audit log, translated for pages.
+        said = [keyword.value for keyword in call.keywords if keyword.arg == "what"]
+        if call.func.id == "Outcome":
+            said.append(call.args[0])
+        # The page of an error translates its reason, if it has no places.
+        if call.func.id == "HTTPException" and not isinstance(call.args[1], ast.JoinedStr):
+            said.append(call.args[1])
+        if call.func.id == "_error":
+            said += call.args[2:4]
+        for part in said:
+            assert not isinstance(part, ast.JoinedStr), f"{path.name}:{part.lineno} has no values"
+            yield from _alternatives(part)
         if call.func.id in TRANSLATES:
             for argument in call.args:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                     yield argument.value
+
+
+def _alternatives(text: ast.expr) -> Iterator[str]:
+    if isinstance(text, ast.IfExp):
+        yield from _alternatives(text.body)
+        yield from _alternatives(text.orelse)
+    elif isinstance(text, ast.Constant) and text.value:
+        yield str(text.value)

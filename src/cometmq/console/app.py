@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
@@ -104,7 +105,10 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     titles = {403: "This is not allowed", 404: "There is no such page"}
     title = titles.get(error.status_code, "The console cannot do this")
-    return _error(request, error.status_code, title, error.detail)
+    # Starlette's own details are the status in words, which says less than the title.
+    is_said = error.detail != HTTPStatus(error.status_code).phrase
+    why = error.detail if is_said else "Check the address, or look for it in the menu."
+    return _error(request, error.status_code, title, why)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -7,7 +7,7 @@ so what is not answered in time is told as unknown, and comes with a later refre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.console.recent import Known, known
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-WAIT_S: Final = 2.0
+# How long a page waits for the answers that it shows.
+WAIT_S: Final = 2.5
 AT_ONCE: Final = 64
 _BROKERS_AGE_S: Final = 3.0
 
@@ -47,13 +48,27 @@ async def ask_each(
     return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
 
 
-async def in_time(asked: Awaitable[T], *, wait_s: float = WAIT_S) -> Known[T]:
-    """Return what `asked` gives within `wait_s`, or why it gives nothing."""
+async def in_time(
+    asked: Awaitable[T],
+    join: Callable[[Mapping[str, Any]], T] | None = None,
+    *,
+    wait_s: float = WAIT_S,
+    who: str = "the cluster",
+) -> Known[T]:
+    """Return what `asked` gives within `wait_s`, or why it gives nothing.
+
+    If some of several servers failed, the value is what `join` makes of the others' answers, and the
+    error is kept, too.
+    """
     try:
         async with asyncio.timeout(wait_s):
-            return await known(asked)
+            return Known(await asked)
+    except ServersFailedError as error:
+        return Known(join(error.results) if join is not None and error.results else None, error)
+    except CometMQError as error:
+        return Known(None, error)
     except TimeoutError:
-        return Known(None, _late(wait_s))
+        return Known(None, _late(wait_s, who))
 
 
 async def brokers_of(console: Console) -> list[BrokerAddress]:
@@ -99,7 +114,7 @@ async def each_cluster(
     return done
 
 
-def _late(wait_s: float) -> RequestTimeoutError:
+def _late(wait_s: float, who: str = "the cluster") -> RequestTimeoutError:
     return RequestTimeoutError(
-        f"no answer came within {wait_s:g} s; the question is under way, look again in a moment"
+        f"{who} did not answer within {wait_s:g} s, and this page does not wait for longer"
     )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+
+from cometmq.console.rendering import Say
 
 KINDS: Final = ("auto", "text", "json", "hex")
 CHARSETS: Final = ("utf-8", "gb18030", "big5", "utf-16", "latin-1")
@@ -30,9 +31,6 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 # Categories of characters that hide, join, part lines, or turn the direction of what follows.
 _HIDING: Final = ("Cc", "Cf", "Zl", "Zp")
 _CONTROLS: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
-
-# Gives a text in the language of who looks; see `rendering.words`.
-Say = Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True)

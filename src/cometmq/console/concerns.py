@@ -186,10 +186,10 @@ def _of_groups(watch: Watch) -> Iterator[Concern]:
 def _of_group(each: GroupLag, change: int) -> Concern:
     return Concern(
         Severity.WARNING,
-        f"group {each.group}",
-        "%(lag)s messages wait for it; in ten minutes these became %(change)s more."
+        each.group,
+        "%(lag)s messages wait for this group, %(change)s more than ten minutes ago."
         if change
-        else "%(lag)s messages wait for it, and it consumes none.",
+        else "%(lag)s messages wait for this group, and it consumes none.",
         "Ask why it is behind.",
         url("/why/group", name=each.group),
         {"lag": f"{each.lag:,}", "change": f"{change:,}"},

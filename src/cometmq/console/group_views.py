@@ -18,7 +18,8 @@ from cometmq.admin.group_records import (
     merged,
 )
 from cometmq.admin.servers import BrokerAddress
-from cometmq.console.recent import Known, known_in_part
+from cometmq.console.asking import in_time
+from cometmq.console.recent import Known
 from cometmq.console.watch import BrokerState
 from cometmq.errors import RemoteError, RequestTimeoutError
 from cometmq.model.group import SubscriptionGroupConfig
@@ -110,7 +111,7 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Kn
     """
     states = console.watch.brokers
     if not states:
-        found = await known_in_part(
+        found = await in_time(
             console.recent.get("brokers of groups", LIST_AGE_S, console.admin.brokers.addresses),
             _nothing,
         )
@@ -124,7 +125,7 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Kn
     async def told(state: BrokerState) -> Known[T]:
         if state.error is not None:
             return Known(None, state.error)
-        return await known_in_part(ask(state.at.address), _nothing, who=state.at.address)
+        return await in_time(ask(state.at.address), _nothing, who=state.at.address)
 
     asked = list(readers.values())
     answers = await asyncio.gather(*map(told, asked))
@@ -154,7 +155,7 @@ async def configs_of(
     """Return the configuration of one group at the brokers that answer."""
     tables, brokers = await asyncio.gather(
         all_configs(console, age_s=age_s),
-        known_in_part(
+        in_time(
             console.recent.get("brokers of groups", LIST_AGE_S, console.admin.brokers.addresses),
             _nothing,
         ),
@@ -259,7 +260,7 @@ async def members_of(
     """Return what members of a group tell of themselves, by client id."""
 
     async def ask(client_id: str) -> Known[RunningInfo]:
-        return await known_in_part(
+        return await in_time(
             console.admin.groups.running_info(group, client_id),
             lambda told: next(iter(told.values())),
         )

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from cometmq.errors import CometMQError, RequestTimeoutError, ServersFailedError
+from cometmq.errors import CometMQError
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import TaskOwner
 
 T = TypeVar("T")
 MAX_ANSWERS: Final = 512
-# How long a page waits for one of the answers that it shows.
-WITHIN_S: Final = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +35,6 @@ async def known(asked: Awaitable[T]) -> Known[T]:
     """
     try:
         return Known(await asked)
-    except CometMQError as error:
-        return Known(None, error)
-
-
-async def known_in_part(
-    asked: Awaitable[T],
-    join: Callable[[Mapping[str, Any]], T],
-    *,
-    within_s: float = WITHIN_S,
-    who: str = "the cluster",
-) -> Known[T]:
-    """Return what `asked` gives, or what `join` makes of the answers of those servers that did.
-
-    The error is kept in both cases. Whoever has not answered `within_s` counts as an error, so that
-    a page does not wait for a server that hangs.
-    """
-    try:
-        return Known(await asyncio.wait_for(asked, within_s))
-    except ServersFailedError as error:
-        return Known(join(error.results) if error.results else None, error)
-    except TimeoutError:
-        text = f"{who} did not answer within {within_s:g} s, and this page does not wait for longer"
-        return Known(None, RequestTimeoutError(text))
     except CometMQError as error:
         return Known(None, error)
 

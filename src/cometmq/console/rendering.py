@@ -7,6 +7,7 @@ of the console refuses both; sizes are drawn by `<meter>`, `<progress>` and SVG.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -42,6 +43,8 @@ MENU: Final = (
     ("/reports", "Reports", "s"),
     ("/audit", "Audit log", "a"),
 )
+# Gives a text in the language of who looks; see `words`.
+Say = Callable[..., str]
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -66,7 +69,7 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
     return found % values if values else found
 
 
-def words(request: Request) -> Callable[..., str]:
+def words(request: Request) -> Say:
     """Return the function that pages call `_`: it gives a text in the language of a request."""
     language = language_of(request)
 
@@ -165,6 +168,11 @@ def moment(ms: float | None) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, iso, shown)
 
 
+def breakable(name: str) -> Markup:
+    """Return a name that, in a narrow column, breaks where its parts meet and not within them."""
+    return Markup("<wbr>").join(re.split(r"(?<=.[@%#:])", name))
+
+
 @cache
 def environment() -> jinja2.Environment:
     """Return the environment of all templates. An unknown name in a template is an error."""
@@ -178,7 +186,9 @@ def environment() -> jinja2.Environment:
     made.globals.update(
         _=_translate, url=url, here=_here, menu=MENU, languages=LANGUAGES, version=__version__
     )
-    made.filters.update(number=number, size=size, duration=duration, moment=moment)
+    made.filters.update(
+        breakable=breakable, number=number, size=size, duration=duration, moment=moment
+    )
     return made
 
 

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from cometmq.console.audit import action_id
-from cometmq.console.rendering import render
+from cometmq.console.rendering import Say, render, words
 from cometmq.console.sessions import Note
 from cometmq.errors import CometMQError, ServersFailedError
 from cometmq.runtime.loggers import get_logger
@@ -39,8 +39,9 @@ Page = Callable[[Request], Awaitable[Response]]
 class Action:
     """Is what a form asks for, checked but not done yet.
 
-    `what` names it in the audit log ("delete topic"); `target` is what it is done to, and what must be
-    typed to confirm it if `preview` says, in sentences, what it destroys. `perform` does it and may
+    `what` names it ("delete topic"), in English for the audit log; pages show it in their language.
+    `target` is what it is done to, and what must be typed to confirm it if `preview` says, in
+    sentences, what it destroys. `perform` does it and may
     return an `Outcome`. The browser then goes to `back`, or after a failure to `again`, if that is
     given: the form, filled in as it was.
     """
@@ -59,14 +60,20 @@ class Action:
 class Outcome:
     """Is what an action has done: a sentence, and a line for each server or message.
 
-    `failed` says that a part of it failed. `shown_at` is the address of the page that shows what was
-    made.
+    `text` is English, with places such as `%(count)s` for `values`: the audit log has it as it is, the
+    page in its language. `lines` are for the page alone. `failed` says that a part of it failed.
+    `shown_at` is the address of the page that shows what was made.
     """
 
     text: str
     lines: Sequence[str] = ()
     failed: bool = False
     shown_at: str = ""
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def in_english(self) -> str:
+        return self.text % self.values if self.values else self.text
 
 
 Handler = Callable[[Request, Form], Awaitable[Action]]
@@ -194,20 +201,21 @@ async def _act(request: Request, handler: Handler) -> Response:
             503, f"nothing was done, because the audit log cannot be written: {error}"
         ) from error
     try:
-        note = await _performed(action, write)
+        note = await _performed(action, write, words(request))
     except OSError as error:
         # It is done, and the log says that it has begun.
         log.warning("audit log cannot be written", error=str(error))
-        text = f"{action.what} {action.target}: the audit log cannot be written: {error}"
-        note = Note(text, failed=True)
+        _ = words(request)
+        text = _("the audit log cannot be written: %(why)s", why=error)
+        note = Note(f"{_(action.what)} {action.target}: {text}", failed=True)
     session.note(note)
     console.recent.forget()
     return RedirectResponse((action.again or action.back) if note.failed else action.back, 303)
 
 
-async def _performed(action: Action, write: Callable[..., Awaitable[None]]) -> Note:
+async def _performed(action: Action, write: Callable[..., Awaitable[None]], _: Say) -> Note:
     """Carry an action out, write how it ended, and return what the next page says of it."""
-    name = f"{action.what} {action.target}"
+    name = f"{_(action.what)} {action.target}"
     try:
         outcome = await action.perform() or Outcome("")
     except ServersFailedError as error:
@@ -221,6 +229,6 @@ async def _performed(action: Action, write: Callable[..., Awaitable[None]]) -> N
     except BaseException:
         await write("failed", "the console failed or was stopped, see its log; a part may be done")
         raise
-    await write("failed" if outcome.failed else "done", outcome.text)
-    text = f"{name}: {outcome.text or 'done'}"
+    await write("failed" if outcome.failed else "done", outcome.in_english)
+    text = f"{name}: {_(outcome.text or 'done', **outcome.values)}"
     return Note(text, outcome.failed, list(outcome.lines), shown_at=outcome.shown_at)

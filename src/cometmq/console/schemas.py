@@ -180,7 +180,7 @@ def _in_process(order: Mapping[str, Any], body: bytes) -> dict[str, Any]:
     sent = json.dumps({**order, "body": base64.b64encode(body).decode()}).encode()
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "cometmq.console.decoding"],
+            [sys.executable, "-P", "-m", "cometmq.console.schema_decoding"],
             input=sent,
             capture_output=True,
             timeout=_DEADLINE_S,

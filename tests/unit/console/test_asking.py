@@ -37,6 +37,15 @@ async def test_what_is_asked_for_is_told_beside_why_the_rest_is_not() -> None:
     assert isinstance((await in_time(ask("hangs"), wait_s=0.01)).error, RequestTimeoutError)
 
 
+async def test_answers_of_some_servers_are_joined_and_the_error_is_kept() -> None:
+    async def ask() -> int:
+        raise ServersFailedError("one failed", results={"a": 1}, errors={"b": RemoteError("no")})
+
+    told = await in_time(ask(), lambda results: sum(results.values()))
+    assert (told.value, told.is_known) == (1, False)
+    assert (await in_time(ask())).value is None
+
+
 async def test_no_more_than_a_bound_are_asked_at_once() -> None:
     running = most = 0
 

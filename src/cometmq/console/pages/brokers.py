@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from cometmq.console.asking import brokers_of, in_time
 from cometmq.console.concerns import behind_bytes, broker_url
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known
-from cometmq.console.rendering import render, words
+from cometmq.console.rendering import Say, render, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.watch import BrokerState
@@ -194,11 +194,14 @@ async def change_setting(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         await console.admin.brokers.update_config({key: value}, broker=address)
-        return Outcome(f"{key} is now {value}; it was {setting.value}")
+        return Outcome(
+            "%(key)s is now %(after)s; it was %(before)s",
+            values={"key": key, "after": value, "before": setting.value},
+        )
 
     preview = [f"{name}: {key} = {setting.value} → {value}"]
     return Action(
-        what=f"change {key} of broker",
+        what="change setting of broker",
         target=name,
         perform=perform,
         back=broker_url(address, part="settings"),
@@ -214,7 +217,7 @@ async def wipe(request: Request, form: Form) -> Action:
     _ = words(request)
 
     async def perform() -> Outcome:
-        return _permitted(await console.admin.brokers.wipe_write_permission(name))
+        return _permitted(words(request), await console.admin.brokers.wipe_write_permission(name))
 
     return Action(
         what="take write permission of broker",
@@ -240,7 +243,7 @@ async def permit(request: Request, form: Form) -> Action:
     console, name, address = console_of(request), form["name"], form["address"]
 
     async def perform() -> Outcome:
-        return _permitted(await console.admin.brokers.add_write_permission(name))
+        return _permitted(words(request), await console.admin.brokers.add_write_permission(name))
 
     return Action(
         what="give write permission to broker",
@@ -250,49 +253,64 @@ async def permit(request: Request, form: Form) -> Action:
     )
 
 
+class _Cleaning(NamedTuple):
+    """Is a way to have a broker delete what it does not need; `what` is the action's."""
+
+    what: str
+    effect: str
+    call: Callable[..., Awaitable[list[str]]]
+
+
 @routes.action("/broker/clean")
 async def clean(request: Request, form: Form) -> Action:
     """Have a broker delete what has expired or is not used."""
     console, address, kind = console_of(request), form["address"], form["kind"]
-    brokers = console.admin.brokers
-    calls: dict[str, tuple[str, str, Callable[..., Awaitable[list[str]]]]] = {
-        "files": (
-            "delete expired files of broker",
-            "Files that have expired are deleted now, at any hour, and their messages, for good.",
-            brokers.delete_expired_files,
+    _, brokers = words(request), console.admin.brokers
+    calls = {
+        "files": _Cleaning(
+            what="delete expired files of broker",
+            effect=_(
+                "Files that have expired are deleted now, at any hour, and their messages, for good."
+            ),
+            call=brokers.delete_expired_files,
         ),
-        "queues": (
-            "clean expired queues of broker",
-            "Files of queues are deleted whose messages have left the commit log.",
-            brokers.clean_expired_queues,
+        "queues": _Cleaning(
+            what="clean expired queues of broker",
+            effect=_("Files of queues are deleted whose messages have left the commit log."),
+            call=brokers.clean_expired_queues,
         ),
-        "topics": (
-            "clean unused topics of broker",
-            "The queues of topics are deleted that the broker does not have any more, for good.",
-            brokers.clean_unused_topics,
+        "topics": _Cleaning(
+            what="clean unused topics of broker",
+            effect=_(
+                "The queues of topics are deleted that the broker does not have any more, for good."
+            ),
+            call=brokers.clean_unused_topics,
         ),
     }
     if kind not in calls:
         raise IllegalArgumentError(f"{kind!r:.80} is none of {', '.join(calls)}")
-    what, preview, call = calls[kind]
+    cleaning = calls[kind]
     name = (await _place(console, address)).broker_name
 
     async def perform() -> Outcome:
-        await call(broker=address)
+        await cleaning.call(broker=address)
         return Outcome("begun; the broker does it within a minute")
 
     return Action(
-        what=what,
+        what=cleaning.what,
         target=name,
         perform=perform,
         back=broker_url(address, part="files"),
-        preview=[words(request)(preview)],
+        preview=[cleaning.effect],
         details={"address": address},
     )
 
 
-def _permitted(changed: Mapping[str, int]) -> Outcome:
-    lines = [f"{address}: {count} topics changed" for address, count in changed.items()]
+def _permitted(_: Say, changed: Mapping[str, int]) -> Outcome:
+    lines = [
+        f"{address}: {_('%(count)s topics changed', count=count)}"
+        for address, count in changed.items()
+    ]
     return Outcome("done at all name servers", lines)
 
 

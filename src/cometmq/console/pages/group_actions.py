@@ -43,7 +43,7 @@ async def create(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         done = await console.admin.groups.create(name, cluster=cluster, **fields)
-        return Outcome(f"made at {', '.join(done)}")
+        return Outcome("made at %(servers)s", values={"servers": ", ".join(done)})
 
     return Action(
         what="make group",
@@ -71,7 +71,7 @@ async def change(request: Request, form: Form) -> Action:
             for field, value in fields.items()
             if getattr(config, field) != value
         ]
-        return Outcome(f"{len(fields)} settings changed", lines)
+        return Outcome("%(count)s settings changed", lines, values={"count": len(fields)})
 
     return Action(
         what="change group",
@@ -100,7 +100,7 @@ async def pause(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         before = await _update(console, configs, name, {"consume_enable": False})
-        return Outcome(f"paused at {len(before)} brokers")
+        return Outcome("paused at %(count)s brokers", values={"count": len(before)})
 
     return Action(
         what="pause group",
@@ -119,7 +119,10 @@ async def resume(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         before = await _update(console, configs, name, {"consume_enable": True})
-        return Outcome(f"resumed at {len(before)} brokers; its members go on within seconds")
+        return Outcome(
+            "resumed at %(count)s brokers; its members go on within seconds",
+            values={"count": len(before)},
+        )
 
     return Action(what="resume group", target=name, perform=perform, back=url("/group", name=name))
 
@@ -143,7 +146,8 @@ async def delete(request: Request, form: Form) -> Action:
                 name, clean_offsets=clean, cluster=cluster, missing_ok=True
             ),
         )
-        return Outcome(f"deleted at {', '.join(at for part in done for at in part)}")
+        servers = ", ".join(at for part in done for at in part)
+        return Outcome("deleted at %(servers)s", values={"servers": servers})
 
     _ = words(request)
     preview = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from cometmq.admin.offsets import END, QueueOffsets
 from cometmq.console import group_views as views
 from cometmq.console.pages.group_actions import checked_group, need_group
-from cometmq.console.rendering import number, url, words
+from cometmq.console.rendering import Say, number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.times import time_ms, written
@@ -22,7 +22,6 @@ from cometmq.model.names import topic_fault
 from cometmq.model.queue import MessageQueue
 
 routes: Final = Routes()
-Say = Callable[..., str]
 _SHOWN_QUEUES: Final = 20
 _AT_ONCE: Final = 16
 
@@ -69,7 +68,7 @@ async def reset(request: Request, form: Form) -> Action:
         topic=topic,
         time=written(at_ms),
     )
-    return await _by_time(request, (group, topic, at_ms), first, "reset offsets of group")
+    return await _by_time(request, (group, topic, at_ms), first, what="reset offsets of group")
 
 
 @routes.action("/groups/skip")
@@ -82,10 +81,14 @@ async def skip(request: Request, form: Form) -> Action:
         group=group,
         topic=topic,
     )
-    return await _by_time(request, (group, topic, END), first, "skip waiting messages of group")
+    return await _by_time(
+        request, (group, topic, END), first, what="skip waiting messages of group"
+    )
 
 
-async def _by_time(request: Request, meant: tuple[str, str, int], first: str, what: str) -> Action:
+async def _by_time(
+    request: Request, meant: tuple[str, str, int], first: str, *, what: str
+) -> Action:
     console, _ = console_of(request), words(request)
     group, topic, at_ms = meant
     queues = await console.admin.offsets.of_topic(topic, group)
@@ -103,7 +106,7 @@ async def _by_time(request: Request, meant: tuple[str, str, int], first: str, wh
     ]
 
     async def perform() -> Outcome:
-        return _moved(topic, await console.admin.offsets.reset_to_time(group, topic, at_ms))
+        return _moved(_, topic, await console.admin.offsets.reset_to_time(group, topic, at_ms))
 
     effects = _effects(_, moves)
     if at_ms == END or at_ms > console.clock.now_ms():
@@ -143,7 +146,7 @@ async def reset_queue(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         await console.admin.offsets.reset_queue(group, queue, offset)
-        return _moved(topic, {queue: offset})
+        return _moved(_, topic, {queue: offset})
 
     first = _(
         "Group %(group)s goes on at offset %(offset)s of %(queue)s.",
@@ -177,7 +180,7 @@ async def clone(request: Request, form: Form) -> Action:
         raise HTTPException(400, f"group {source} has no offset in topic {topic} to copy")
 
     async def perform() -> Outcome:
-        return _moved(topic, await console.admin.offsets.clone(source, group, topic))
+        return _moved(_, topic, await console.admin.offsets.clone(source, group, topic))
 
     first = _(
         "Group %(group)s gets the offsets that group %(source)s has in topic %(topic)s.",
@@ -210,10 +213,13 @@ async def readable(request: Request, form: Form) -> Action:
     async def perform() -> Outcome:
         now = await console.admin.groups.set_may_read(group, topic, may)
         lines = [
-            f"{address}: {'may read' if each else 'may not read'}" for address, each in now.items()
+            f"{address}: {_('may read') if each else _('may not read')}"
+            for address, each in now.items()
         ]
         return Outcome(
-            f"topic {topic} {'is given to it again' if may else 'is not given to it'}", lines
+            "topic %(topic)s is given to it again" if may else "topic %(topic)s is not given to it",
+            lines,
+            values={"topic": topic},
         )
 
     preview = _(
@@ -308,9 +314,13 @@ def _plan(moves: Sequence[Move]) -> Mapping[str, int]:
     }
 
 
-def _moved(topic: str, offsets: Mapping[MessageQueue, int]) -> Outcome:
+def _moved(_: Say, topic: str, offsets: Mapping[MessageQueue, int]) -> Outcome:
     lines = [f"{queue.broker_name} {queue.queue_id}: {to}" for queue, to in offsets.items()]
     more = len(lines) - _SHOWN_QUEUES
     if more > 0:
-        lines = [*lines[:_SHOWN_QUEUES], f"… and {more} further queues"]
-    return Outcome(f"{len(offsets)} queues of topic {topic} go on at these offsets", lines)
+        lines = [*lines[:_SHOWN_QUEUES], _("… and %(count)s further queues", count=more)]
+    return Outcome(
+        "%(count)s queues of topic %(topic)s go on at these offsets",
+        lines,
+        values={"count": len(offsets), "topic": topic},
+    )

@@ -13,8 +13,9 @@ from starlette.responses import Response
 from cometmq.admin.group_findings import holders, judge, subscription_differences
 from cometmq.admin.group_records import GroupFields, QueueProgress, RunningInfo
 from cometmq.console import group_views as views
+from cometmq.console.asking import in_time
 from cometmq.console.paging import page_of
-from cometmq.console.recent import Known, known, known_in_part
+from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
 from cometmq.model.group import SubscriptionGroupConfig
@@ -107,7 +108,7 @@ async def member(request: Request) -> Response:
     stacks = request.query_params.get("stacks") == "1"
     online, info = await asyncio.gather(
         views.connections_of(console, group),
-        known_in_part(
+        in_time(
             console.admin.groups.running_info(group, client_id, stacks=stacks),
             lambda told: next(iter(told.values())),
         ),
@@ -236,11 +237,11 @@ async def _offsets(
     if not topic:
         return {"topics": [], "topic": "", "rows": None, "queues": Known([]), "readable": Known({})}
     queues, readable = await asyncio.gather(
-        known_in_part(
+        in_time(
             console.admin.offsets.of_topic(topic, state.name),
             lambda parts: [at for part in parts.values() for at in part],
         ),
-        known_in_part(console.admin.groups.may_read(state.name, topic), dict),
+        in_time(console.admin.groups.may_read(state.name, topic), dict),
     )
     rows = page_of(
         request, queues.value or [], text=lambda at: str(at.queue), key=lambda at: at.queue

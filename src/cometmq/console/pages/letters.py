@@ -239,15 +239,15 @@ async def redrive(request: Request, form: Form) -> Action:
             for each in done
         ]
         sent, skipped = sum(d.sent_count for d in done), sum(d.skipped_count for d in done)
-        text = _("%(sent)s sent again, %(left)s not", sent=sent, left=skipped)
         if errors:
-            text = _(
+            return Outcome(
                 "%(sent)s sent again; %(failed)s brokers failed. Send all that this search finds again: "
                 "what was sent is left out.",
-                sent=sent,
-                failed=len(errors),
+                lines,
+                failed=True,
+                values={"sent": sent, "failed": len(errors)},
             )
-        return Outcome(text, lines, failed=skipped > 0 or bool(errors))
+        return _sent_again(sent, skipped, lines)
 
     return Action(
         what="redrive dead letters of group",
@@ -424,8 +424,16 @@ def _told(_: Say, outcomes: Sequence[LetterOutcome]) -> Outcome:
     # What was not sent is what somebody has to look at.
     faults = [line for line, each in zip(lines, outcomes, strict=True) if each.fault]
     others = [line for line, each in zip(lines, outcomes, strict=True) if not each.fault]
-    text = _("%(sent)s sent again, %(left)s not", sent=sent, left=left)
-    return Outcome(text, [*faults, *others][:_SHOWN_OUTCOMES], failed=left > 0)
+    return _sent_again(sent, left, [*faults, *others][:_SHOWN_OUTCOMES])
+
+
+def _sent_again(sent: int, left: int, lines: Sequence[str]) -> Outcome:
+    return Outcome(
+        "%(sent)s sent again, %(left)s not",
+        lines,
+        failed=left > 0,
+        values={"sent": sent, "left": left},
+    )
 
 
 @routes.page("/letters/export")

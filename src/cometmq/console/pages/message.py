@@ -15,10 +15,10 @@ from cometmq.admin.messages import MessageTrack, TrackKind
 from cometmq.admin.reading import address_of
 from cometmq.console import bodies
 from cometmq.console.asking import ask_each, brokers_of, in_time
-from cometmq.console.bodies import Say, Shown
+from cometmq.console.bodies import Shown
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.rendering import render, url, words
+from cometmq.console.rendering import Say, render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
@@ -109,8 +109,12 @@ async def resend(request: Request, form: Form) -> Action:
     async def perform() -> Outcome:
         sent = await console.admin.messages.resend(message)
         return Outcome(
-            f"sent to {sent.queue.broker_name}:{sent.queue.queue_id} at offset "
-            f"{sent.queue_offset} ({sent.status.name})"
+            "sent to %(queue)s at offset %(offset)s (%(status)s)",
+            values={
+                "queue": f"{sent.queue.broker_name}:{sent.queue.queue_id}",
+                "offset": sent.queue_offset,
+                "status": sent.status.name,
+            },
         )
 
     return Action(
@@ -142,8 +146,17 @@ async def consume(request: Request, form: Form) -> Action:
             group, client, message.offset_msg_id, message.topic
         )
         remark = [done.remark] if done.remark else []
-        text = f"{client} of group {group} answered {done.result} after {done.spent_ms} ms"
-        return Outcome(text, remark, failed=done.result != "CR_SUCCESS")
+        return Outcome(
+            "%(client)s of group %(group)s answered %(result)s after %(spent)s ms",
+            remark,
+            failed=done.result != "CR_SUCCESS",
+            values={
+                "client": client,
+                "group": group,
+                "result": done.result,
+                "spent": done.spent_ms,
+            },
+        )
 
     return Action(
         what="consume directly",

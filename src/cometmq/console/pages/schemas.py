@@ -47,7 +47,9 @@ async def give(request: Request, form: Form) -> Action:
         except CometMQError:
             console.schemas.keep_draft(request.state.session.token, schema)
             raise
-        return Outcome(f"kept {kept.message}".rstrip())
+        if not kept.message:
+            return Outcome("kept")
+        return Outcome("kept %(message)s", values={"message": kept.message})
 
     return Action(
         what="give schema",

@@ -72,7 +72,7 @@ async def change(request: Request, form: Form) -> Action:
     read = _new(form, "read_queues")
     write = _new(form, "write_queues")
     permission = _chosen(form, "permission", PERMISSIONS)
-    order = _chosen(form, "order", ("true", "false"))
+    order, _ = _chosen(form, "order", ("true", "false")), words(request)
     attributes = pairs_field(form, "attributes")
     removed = lines_field(form, "removed")
     if message_type := _chosen(form, "message_type", MESSAGE_TYPES):
@@ -95,7 +95,7 @@ async def change(request: Request, form: Form) -> Action:
         before = await console.admin.topics.update(
             name, **changes, attributes=attributes, remove_attributes=removed, broker=broker
         )
-        return Outcome("changed", [f"{address}: changed" for address in before])
+        return Outcome("changed", [f"{address}: {_('changed')}" for address in before])
 
     return Action(
         what="change topic",
@@ -116,7 +116,7 @@ async def change(request: Request, form: Form) -> Action:
 @routes.action("/topics/delete")
 async def delete(request: Request, form: Form) -> Action:
     """Delete a topic and all of its messages."""
-    console, name = console_of(request), text_field(form, "name")
+    console, name, _ = console_of(request), text_field(form, "name"), words(request)
 
     async def perform() -> Outcome:
         clusters = await _clusters(console, name)
@@ -129,9 +129,10 @@ async def delete(request: Request, form: Form) -> Action:
             )
         except ServersFailedError as error:
             lines = [f"{address}: {reason}" for address, reason in error.errors.items()]
-            lines += [f"{address}: deleted" for address in error.results]
-            return Outcome(f"deleted in part; repeat it: {error}", lines, failed=True)
-        return Outcome("deleted", [f"{address}: deleted" for part in done for address in part])
+            lines += [f"{address}: {_('deleted')}" for address in error.results]
+            return Outcome("deleted in part; repeat it", lines, failed=True)
+        lines = [f"{address}: {_('deleted')}" for part in done for address in part]
+        return Outcome("deleted", lines)
 
     return Action(
         what="delete topic",

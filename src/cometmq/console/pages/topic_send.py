@@ -11,7 +11,7 @@ from starlette.responses import Response
 from cometmq.console.asking import in_time
 from cometmq.console.fields import asked, given_by, number_field, pairs_field, text_field
 from cometmq.console.pages.topics import route_now
-from cometmq.console.rendering import render, url
+from cometmq.console.rendering import Say, render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import CometMQError
 from cometmq.model.message import Message
@@ -58,7 +58,7 @@ async def send(request: Request, form: Form) -> Action:
     level = number_field(form, "delay_level", 0, _MOST_LEVEL) or 0
     delay_s = number_field(form, "delay_seconds", 0, _MOST_DELAY_S)
     count = number_field(form, "count", 1, MOST_SENT) or 1
-    queue = _queue(form, name)
+    queue, _ = _queue(form, name), words(request)
 
     def message() -> Message:
         return Message(
@@ -75,14 +75,14 @@ async def send(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         sent: list[SendResult] = []
-        for _ in range(count):
+        for _turn in range(count):
             try:
                 sent.append(await console.admin.messages.send(message(), queue=queue))
             except CometMQError as error:
                 if not sent:
                     raise
-                return _outcome(name, sent, f"sent {len(sent)} of {count}, then: {error}")
-        return _outcome(name, sent, "")
+                return _outcome(_, name, sent, count, error)
+        return _outcome(_, name, sent, count)
 
     kept = {"name": name, **{field: form.get(field, "")[:_MOST_KEPT] for field in _KEPT}}
     # An address is no place for a long body; the browser has it one page back.
@@ -115,19 +115,32 @@ def _queue(form: Form, topic: str) -> MessageQueue | None:
     return MessageQueue(topic, broker, number)
 
 
-def _outcome(topic: str, sent: list[SendResult], failure: str) -> Outcome:
-    first = sent[0]
-    text = failure or ("sent" if len(sent) == 1 else f"sent {len(sent)} messages")
+def _outcome(
+    _: Say, topic: str, sent: list[SendResult], count: int, error: CometMQError | None = None
+) -> Outcome:
     lines = [
-        f"{at.msg_id}: queue {at.queue.queue_id} of {at.queue.broker_name}, offset "
-        f"{at.queue_offset}, {at.status.value}"
+        _(
+            "%(id)s: queue %(queue)s of %(broker)s, offset %(offset)s, %(status)s",
+            id=at.msg_id,
+            queue=at.queue.queue_id,
+            broker=at.queue.broker_name,
+            offset=at.queue_offset,
+            status=at.status.value,
+        )
         for at in sent[:_MOST_SAID]
     ]
     if len(sent) > _MOST_SAID:
-        lines.append(f"… and {len(sent) - _MOST_SAID} more")
-    return Outcome(
-        text,
-        lines,
-        failed=bool(failure),
-        shown_at=url("/message", id=first.offset_msg_id, topic=topic),
-    )
+        lines.append(_("… and %(count)s more", count=len(sent) - _MOST_SAID))
+    shown_at = url("/message", id=sent[0].offset_msg_id, topic=topic)
+    if error is not None:
+        values = {"sent": len(sent), "count": count, "error": error}
+        return Outcome(
+            "sent %(sent)s of %(count)s, then: %(error)s",
+            lines,
+            failed=True,
+            shown_at=shown_at,
+            values=values,
+        )
+    if count == 1:
+        return Outcome("sent", lines, shown_at=shown_at)
+    return Outcome("sent %(count)s messages", lines, shown_at=shown_at, values={"count": count})

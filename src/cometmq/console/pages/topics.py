@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.topic_records import TopicStats, stats_of
-from cometmq.console.asking import WAIT_S, ask_each, in_time, masters_of
+from cometmq.console.asking import ask_each, in_time, masters_of
 from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
 from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
-from cometmq.console.recent import Known, known_in_part
-from cometmq.console.rendering import render, url
+from cometmq.console.recent import Known
+from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import (
@@ -136,7 +136,7 @@ async def create(request: Request, form: Form) -> Action:
     attributes = pairs_field(form, "attributes")
     if message_type:
         attributes[TYPE] = message_type
-    order = form.get("order") == "true"
+    order, _ = form.get("order") == "true", words(request)
 
     async def perform() -> Outcome:
         if await _has(console, name, place):
@@ -151,7 +151,7 @@ async def create(request: Request, form: Form) -> Action:
             cluster=place.get("cluster"),
             broker=place.get("broker"),
         )
-        return Outcome("made", [f"{address}: made" for address in done])
+        return Outcome("made", [f"{address}: {_('made')}" for address in done])
 
     return Action(
         what="make topic",
@@ -215,7 +215,7 @@ async def stats_now(console: Console, name: str, age_s: float = 1.0) -> Known[To
     asked = console.recent.get(
         ("topic stats", name), age_s, lambda: console.admin.topics.stats(name)
     )
-    return await known_in_part(asked, lambda told: stats_of(name, told), within_s=WAIT_S)
+    return await in_time(asked, lambda told: stats_of(name, told))
 
 
 async def route_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicRouteData]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -107,9 +108,9 @@ async def resume(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         await console.admin.messages.resume_half(message.offset_msg_id)
-        return Outcome(_("its producers are asked again"))
+        return Outcome("its producers are asked again")
 
-    return _action(request, "resume transaction", message, perform, preview)
+    return _action(message, perform, preview, what="resume transaction")
 
 
 @routes.action("/transactions/end")
@@ -124,7 +125,7 @@ async def end(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         await console.admin.messages.end_half(message, commit=commits)
-        return Outcome(_("committed") if commits else _("discarded"))
+        return Outcome("committed" if commits else "discarded")
 
     topic = message.properties.get(p.REAL_TOPIC, "")
     if commits:
@@ -136,8 +137,12 @@ async def end(request: Request, form: Form) -> Action:
         effect,
         _("Its producer is not asked any more. Make sure that this fits what it did by itself."),
     ]
-    what = "commit transaction" if commits else "discard transaction"
-    return _action(request, what, message, perform, preview)
+    return _action(
+        message,
+        perform,
+        preview,
+        what="commit transaction" if commits else "discard transaction",
+    )
 
 
 async def _half(request: Request, offset_msg_id: str) -> MessageExt:
@@ -168,9 +173,12 @@ def _sentence(request: Request, message: MessageExt) -> str:
 
 
 def _action(
-    request: Request, what: str, message: MessageExt, perform: Any, preview: list[str] | None
+    message: MessageExt,
+    perform: Callable[[], Awaitable[Outcome]],
+    preview: list[str] | None,
+    *,
+    what: str,
 ) -> Action:
-    del request
     given_up = message.topic == TRANS_CHECK_MAX_TIME_TOPIC
     return Action(
         what=what,

@@ -1,4 +1,4 @@
-"""Decodes one body by a schema, in a process of its own: `python -m cometmq.console.decoding`.
+"""Decodes one body by a schema, in a process of its own: `python -m cometmq.console.schema_decoding`.
 
 It reads an order in JSON from its input and writes its answer in JSON. A hostile body can only end this
 process, by its limits on processor time and memory. It needs fastavro, or protobuf with
@@ -85,7 +85,7 @@ def _avro_schema(text: str) -> Any:
 
 
 def _check_protobuf(order: dict[str, Any]) -> dict[str, Any]:
-    from cometmq.console.proto_files import compiled, message_names
+    from cometmq.console.schema_protos import compiled, message_names
 
     descriptor = compiled(order["text"])
     names = message_names(descriptor)
