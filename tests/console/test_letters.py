@@ -28,8 +28,11 @@ def offset_ids(admin: AdminClient, group: str) -> dict[bytes, str]:
 
 def test_groups_with_letters_are_listed(actors: Actors, reader: Visitor) -> None:
     actors.bury("letters-listed", "letters-listed-topic", [b"1", b"2"])
-    page = reader.get("/letters", q="letters-listed")
-    assert re.search(r"letters-listed\s*</a>.*?>2<", page.html, re.DOTALL)
+    # The console keeps the names of topics for some seconds.
+    eventually(
+        lambda: reader.get("/letters", q="letters-listed").html,
+        lambda html: re.search(r"letters-listed\s*</a>.*?>2<", html, re.DOTALL),
+    )
     assert "No group with such a name" in reader.get("/letters", q="nobody-of-this-name").text
 
 

@@ -92,15 +92,15 @@ def test_a_group_that_falls_behind_needs_attention(watch: Watch) -> None:
     assert said(concerns_of(watch)) == [
         (
             Severity.WARNING,
-            "group grows",
-            "3,000 messages wait for it; in ten minutes these became 2,000 more.",
+            "grows",
+            "3,000 messages wait for this group, 2,000 more than ten minutes ago.",
         )
     ]
 
 
 def test_a_group_that_stands_still_needs_attention(watch: Watch) -> None:
     lags(watch, {"stands": 1000}, {"stands": 1000})
-    assert said(concerns_of(watch))[0][2] == "1,000 messages wait for it, and it consumes none."
+    assert said(concerns_of(watch))[0][2] == "1,000 messages wait for this group, and it consumes none."
 
 
 def test_a_group_is_not_judged_by_one_look(watch: Watch) -> None:
