@@ -323,6 +323,23 @@ def test_a_half_message_that_cannot_be_copied_is_given_up_before_its_file_goes(
     assert bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC) == ["T1"]
 
 
+def test_a_copy_that_cannot_be_read_back_replaces_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure of the disk, what waits in the transient pool is not to be read."""
+    bench.start()
+    place = bench.half("T1")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "read_half", lambda *_: None)
+        bench.round()
+    assert (bench.asked, bench.checker.failed_count) == ([], 1)
+    bench.round()
+    assert [half.properties["UNIQ_KEY"] for half in bench.asked] == ["T1"]
+    bench.end("T1", place)
+    assert bench.listed("orders") == ["T1"]
+    assert bench.open_keys() == []
+
+
 def test_a_client_whose_clock_is_ahead_is_asked_as_soon_as_others(bench: Bench) -> None:
     transactions = bench.start()
     message = IncomingMessage("orders", 0, b"x", _properties("A"), 4_000_000_000_000, CLIENT)

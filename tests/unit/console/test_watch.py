@@ -100,7 +100,10 @@ def test_a_group_that_falls_behind_needs_attention(watch: Watch) -> None:
 
 def test_a_group_that_stands_still_needs_attention(watch: Watch) -> None:
     lags(watch, {"stands": 1000}, {"stands": 1000})
-    assert said(concerns_of(watch))[0][2] == "1,000 messages wait for this group, and it consumes none."
+    assert (
+        said(concerns_of(watch))[0][2]
+        == "1,000 messages wait for this group, and it consumes none."
+    )
 
 
 def test_a_group_is_not_judged_by_one_look(watch: Watch) -> None:

@@ -241,9 +241,10 @@ class Transactions:
         if check_times is not None:
             properties[p.TRANSACTION_CHECK_TIMES] = str(check_times)
         place = IncomingMessage.again(half.record, properties).append_to(self._store)
-        self.table.move(half.first_offset, place[0])
         copy = read_half(self._store, place[0])
-        assert copy is not None, "it was just stored"
+        if copy is None:  # a disk that has just failed keeps what waits in the transient pool
+            raise StoreError(f"the copy of half message {half.first_offset} cannot be read back")
+        self.table.move(half.first_offset, place[0])
         return copy
 
     def give_up(self, half: HalfMessage, reason: str) -> None:
