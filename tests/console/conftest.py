@@ -12,6 +12,17 @@ from cometmq import AdminClient
 from cometmq.testing import Cluster
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have a test in a browser that takes too long end its process.
+
+    By a signal the test would end amid Playwright's loop, and closing the browser would wait for
+    ever. Playwright's own calls give up after 30 s.
+    """
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(300, method="thread"), append=False)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as made:

@@ -41,7 +41,10 @@ def test_no_page_has_a_serious_finding(
     browser: Browser, shop: Demo, addresses: list[str], view: str
 ) -> None:
     page = logged_in(browser, shop.served, **VIEWS[view])
-    found = {address: judged(page, address) for address in addresses}
+    # A report's own page is in a sandbox, where no script runs, not even axe's: it would wait for ever.
+    ours = [address for address in addresses if not address.startswith("/reports/page")]
+    assert len(ours) > 20
+    found = {address: judged(page, address) for address in ours}
     page.context.close()
     assert {address: said for address, said in found.items() if said} == {}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.console.running import Served, Visitor, logged_in
+from tests.waits import eventually
 
 from cometmq import AdminClient
 
@@ -32,8 +33,16 @@ def phone(browser: Browser, served: Served) -> Iterator[Page]:
     page.context.close()
 
 
-def test_the_palette_goes_to_pages_and_topics(page: Page, admin: AdminClient) -> None:
+def listed(operator: Visitor, topic: str) -> None:
+    """Wait until the console, which keeps names for some seconds, lists a topic."""
+    eventually(lambda: topic in operator.get("/topics", q=topic).text)
+
+
+def test_the_palette_goes_to_pages_and_topics(
+    page: Page, admin: AdminClient, operator: Visitor
+) -> None:
     admin.topics.create("palette-finds-me")
+    listed(operator, "palette-finds-me")
     page.keyboard.press("/")
     field = page.get_by_role("combobox", name="Page, topic, group or broker")
     expect(field).to_be_focused()
@@ -77,9 +86,12 @@ def test_letters_are_keys_until_somebody_turns_them_off(page: Page) -> None:
     expect(page.locator("#palette")).to_be_visible()
 
 
-def test_rows_and_pages_of_a_list_have_keys(page: Page, admin: AdminClient) -> None:
+def test_rows_and_pages_of_a_list_have_keys(
+    page: Page, admin: AdminClient, operator: Visitor
+) -> None:
     for name in ("rows-a", "rows-b", "rows-c"):
         admin.topics.create(name)
+    listed(operator, "rows-c")
     page.goto("/topics?q=rows-&rows=2")
     page.keyboard.press("j")
     expect(page.get_by_role("link", name="rows-a", exact=True)).to_be_focused()
