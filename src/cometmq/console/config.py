@@ -56,3 +56,14 @@ class ConsoleConfig:
     @property
     def scheme(self) -> str:
         return "http" if self.certificate is None else "https"
+
+    @property
+    def danger(self) -> str:
+        """Return what other machines may see or do that they should not, "" if nothing."""
+        if is_loopback(self.host):
+            return ""
+        if self.accounts is None:
+            return "there is no login: whoever reaches the port acts on the cluster as an operator"
+        if self.certificate is None:
+            return "there is no TLS: passwords and sessions can be read on the network"
+        return ""

@@ -18,7 +18,10 @@ from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.arrivals import Socket
 from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
+
+log = get_logger(__name__)
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 _END_S: Final = 3
@@ -57,6 +60,14 @@ class ConsoleServer:
                 sock.close()
             raise ConfigError(f"the console cannot use {config.root}: {error}") from error
         self._console = console
+        if config.danger:
+            log.warning(
+                "the console serves other machines",
+                address=self.url,
+                meaning=config.danger,
+                remedy="give --certificate and --certificate-key, and --accounts; or listen on "
+                "127.0.0.1, behind a proxy with TLS",
+            )
         self._server = _Server(
             uvicorn.Config(
                 create_app(console),

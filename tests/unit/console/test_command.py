@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from cometmq.admin import AdminClient
 from cometmq.cli.console import app
+from cometmq.console.accounts import Accounts
+from cometmq.console.config import ConsoleConfig
 from cometmq.errors import ConfigError
 
 
@@ -26,3 +30,19 @@ def test_options_that_do_not_fit(tmp_path: Path, options: list[str], says: str) 
     assert done.exit_code != 0
     assert isinstance(done.exception, ConfigError), done.output
     assert says in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"host": "127.0.0.1", "accounts": None}, ""),
+        ({"host": "0.0.0.0"}, "passwords and sessions can be read"),
+        ({"host": "0.0.0.0", "accounts": None, "open_to_all": True}, "acts on the cluster"),
+        ({"host": "::", "certificate": Path("a.pem"), "certificate_key": Path("a.key")}, ""),
+    ],
+)
+def test_what_other_machines_may_do_is_told(options: dict[str, Any], says: str) -> None:
+    given = {"accounts": Accounts([]), "root": Path("root"), **options}
+    danger = ConsoleConfig(admin=AdminClient("127.0.0.1:9876"), **given).danger
+    assert says in danger
+    assert bool(says) == bool(danger)

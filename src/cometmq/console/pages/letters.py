@@ -211,43 +211,7 @@ async def redrive(request: Request, form: Form) -> Action:
                 redrive_id, choice.group, found, only_group=only_group
             )
             return _told(_, outcomes)
-        errors: Mapping[str, CometMQError] = {}
-        try:
-            done = await console.admin.messages.redrive(
-                redrive_id,
-                choice.group,
-                keys=[choice.key] if choice.key else (),
-                begin_ms=shown.begin_ms,
-                end_ms=shown.end_ms,
-                only_group=only_group,
-            )
-        except ServersFailedError as error:
-            errors = error.errors
-            done = [
-                Redriven(address, report.sent_count, report.skipped_count)
-                for address, report in error.results.items()
-                if report is not None
-            ]
-        lines = [f"{address}: {error}" for address, error in errors.items()]
-        lines += [
-            _(
-                "%(broker)s: %(sent)s sent, %(skipped)s left, whose topic does not take them",
-                broker=each.broker_name,
-                sent=each.sent_count,
-                skipped=each.skipped_count,
-            )
-            for each in done
-        ]
-        sent, skipped = sum(d.sent_count for d in done), sum(d.skipped_count for d in done)
-        if errors:
-            return Outcome(
-                "%(sent)s sent again; %(failed)s brokers failed. Send all that this search finds again: "
-                "what was sent is left out.",
-                lines,
-                failed=True,
-                values={"sent": sent, "failed": len(errors)},
-            )
-        return _sent_again(sent, skipped, lines)
+        return await _redrive_all(request, redrive_id, shown, only_group=only_group)
 
     return Action(
         what="redrive dead letters of group",
@@ -284,6 +248,50 @@ async def redrive(request: Request, form: Form) -> Action:
             "end": str(shown.end_ms),
         },
     )
+
+
+async def _redrive_all(
+    request: Request, redrive_id: str, shown: Choice, *, only_group: bool
+) -> Outcome:
+    """Have the brokers send all letters again that a search finds, and tell what each has done."""
+    _, console = words(request), console_of(request)
+    errors: Mapping[str, CometMQError] = {}
+    try:
+        done = await console.admin.messages.redrive(
+            redrive_id,
+            shown.group,
+            keys=[shown.key] if shown.key else (),
+            begin_ms=shown.begin_ms,
+            end_ms=shown.end_ms,
+            only_group=only_group,
+        )
+    except ServersFailedError as error:
+        errors = error.errors
+        done = [
+            Redriven(address, report.sent_count, report.skipped_count)
+            for address, report in error.results.items()
+            if report is not None
+        ]
+    lines = [f"{address}: {error}" for address, error in errors.items()]
+    lines += [
+        _(
+            "%(broker)s: %(sent)s sent, %(skipped)s left, whose topic does not take them",
+            broker=each.broker_name,
+            sent=each.sent_count,
+            skipped=each.skipped_count,
+        )
+        for each in done
+    ]
+    sent, skipped = sum(d.sent_count for d in done), sum(d.skipped_count for d in done)
+    if errors:
+        return Outcome(
+            "%(sent)s sent again; %(failed)s brokers failed. Send all that this search finds again: "
+            "what was sent is left out.",
+            lines,
+            failed=True,
+            values={"sent": sent, "failed": len(errors)},
+        )
+    return _sent_again(sent, skipped, lines)
 
 
 def _pinned(
