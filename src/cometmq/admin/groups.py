@@ -6,7 +6,7 @@ consumerConnection, consumerProgress, consumerStatus.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Unpack
 
 import msgspec
@@ -118,21 +118,25 @@ class Groups(GroupReading):
         *,
         cluster: str | None = None,
         broker: str | None = None,
+        before: Mapping[str, SubscriptionGroupConfig] | None = None,
         **fields: Unpack[GroupFields],
     ) -> dict[str, SubscriptionGroupConfig]:
         """Change fields of a group, and leave the rest as each broker has it.
 
         Return the configuration before the change by address, of those brokers that have the group.
+        Whoever has just read it gives it as `before`, in place of `cluster` and `broker`: reading it
+        takes the configurations of all groups.
         """
         _check_fields(fields)
-        before = await self.config(group, cluster=cluster, broker=broker)
+        if before is None:
+            before = await self.config(group, cluster=cluster, broker=broker)
 
         async def change(address: str) -> None:
             kept = msgspec.structs.replace(before[address], attributes={})
             await self._put(address, msgspec.structs.replace(kept, **fields))
 
         await self._servers.each(before, change, f"changing group {group}")
-        return before
+        return dict(before)
 
     async def delete(
         self,

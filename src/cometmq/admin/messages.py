@@ -26,6 +26,7 @@ from cometmq.client.tracing.codec import (
     TraceContext,
     TraceType,
     decode_traces,
+    ids_of,
 )
 from cometmq.errors import CometMQError, IllegalArgumentError, ProtocolError, RemoteError
 from cometmq.model import properties as p
@@ -138,6 +139,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
     ) -> list[MessageExt]:
         """Return the messages with this unique id, oldest first; a retried send may store several.
 
+        The id of a batch, which Java's consumers may show (`batch_msg_id`), gives its messages.
         Only messages that were stored from `begin_ms` to `end_ms` are looked for, and with `cluster`
         only those at its brokers.
         """
@@ -147,7 +149,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             _MAX_MESSAGES,
             begin_ms,
             end_ms,
-            lambda message: unique_id in (message.unique_id, message.offset_msg_id),
+            lambda message: unique_id in _ids_of(message),
             unique=True,
             cluster=cluster,
         )
@@ -236,7 +238,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         events = [
             TraceEvent(
                 context.type,
-                bean.msg_id,
+                one,
                 bean.topic or "",
                 context.group,
                 bean.client_host or message.born_host.rpartition(":")[0],
@@ -250,7 +252,8 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             for message in found
             for context in _sound_traces(message)
             for bean in context.beans
-            if bean.msg_id is not None and msg_id in (bean.msg_id, *(bean.keys or "").split())
+            for one in ids_of(bean)
+            if one and msg_id in (one, *(bean.keys or "").split())
         ]
         return sorted(events, key=lambda event: event.timestamp_ms)
 
@@ -407,3 +410,7 @@ def _sound_traces(message: MessageExt) -> Iterator[TraceContext]:
 
 def _context(code: int) -> ContextCode | None:
     return ContextCode(code) if code in {each.value for each in ContextCode} else None
+
+
+def _ids_of(message: MessageExt) -> tuple[str | None, ...]:
+    return message.unique_id, message.offset_msg_id, message.batch_msg_id

@@ -21,6 +21,22 @@ from cometmq.protocol.headers import (
 )
 from cometmq.runtime.config import format_properties, parse_properties
 
+# What `update_config` can change at a running name server. Java's take more keys, among them files and
+# ports that take effect at the next start; ours refuse those.
+CHANGEABLE_SETTINGS: Final = frozenset(
+    {
+        "deleteTopicWithBrokerRegistration",
+        "enableAllTopicList",
+        "enableTopicList",
+        "logLevel",
+        "needWaitForService",
+        "orderMessageEnable",
+        "returnOrderTopicConfigToBroker",
+        "supportActingMaster",
+        "waitSecondsForService",
+    }
+)
+
 
 class UnitTopics(Enum):
     """Says which topics are meant: of a unit, with subscribers of other units, or with those but not
@@ -104,6 +120,25 @@ class NameServers(Room):
             also=(ResponseCode.QUERY_NOT_FOUND,),
         )
         return {} if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.body.table
+
+    async def entries_by_server(self, namespace: str) -> dict[str, dict[str, str]]:
+        """Return all entries of a namespace at each name server, by address.
+
+        They are the same everywhere, unless a server was away when one changed.
+        """
+        what = f"the entries of {namespace}"
+
+        async def ask(address: str) -> dict[str, str]:
+            answer = await self._servers.ask(
+                address,
+                requests.GET_KVLIST_BY_NAMESPACE,
+                GetKVListByNamespaceRequestHeader(namespace=namespace),
+                what=what,
+                also=(ResponseCode.QUERY_NOT_FOUND,),
+            )
+            return {} if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.body.table
+
+        return await self._servers.each(self._servers.name_servers, ask, what)
 
     async def put_entry(self, namespace: str, key: str, value: str) -> list[str]:
         """Set an entry at every name server; return the addresses."""

@@ -217,6 +217,7 @@ class BlockingNameServers(BlockingRoom):
     update_config = _blocking(name_servers.NameServers.update_config)
     entry = _blocking(name_servers.NameServers.entry)
     entries = _blocking(name_servers.NameServers.entries)
+    entries_by_server = _blocking(name_servers.NameServers.entries_by_server)
     put_entry = _blocking(name_servers.NameServers.put_entry)
     delete_entry = _blocking(name_servers.NameServers.delete_entry)
     system_topics = _blocking(name_servers.NameServers.system_topics)

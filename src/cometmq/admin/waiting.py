@@ -39,6 +39,8 @@ from cometmq.protocol.redrive import NO_END_MS
 
 # How many records of a queue one call reads, and how many bytes of bodies, at most.
 MAX_LOOKED_AT: Final = 2_000
+# So many records of ended transactions are read. Each names up to some hundred of them.
+MAX_ENDED: Final = 20_000
 _MAX_BYTES: Final = 32 * 1024 * 1024
 _CHUNK: Final = 256
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -112,12 +114,14 @@ class HalfMessages:
     """Holds the half messages that wait at a broker, the oldest first.
 
     With more than MAX_LOOKED_AT records in the broker's queue `is_all` is False, and only the oldest
-    records were read.
+    records were read. `is_sure` is False if there are more than MAX_ENDED records of transactions that
+    have ended: some of the messages may have ended, too.
     """
 
     broker_name: str
     messages: tuple[HalfMessage, ...]
     is_all: bool
+    is_sure: bool = True
 
 
 class WaitingMessages(Room):
@@ -214,19 +218,28 @@ class WaitingMessages(Room):
                 is_all = False
                 break
             newest[_first_copy(message)] = message
+        named = {*newest, *(message.queue_offset for message in newest.values())}
         # Asked after the half messages: one that ended meanwhile is named already.
         ended: set[int] = set()
+        is_sure, read_bytes, count = True, 0, 0
         if op_begin is not None:
             async for message in reader.stored_in(ops, op_begin, 0, NO_END_MS, SUB_ALL):
+                count, read_bytes = count + 1, read_bytes + len(message.body)
+                if count > MAX_ENDED or read_bytes > _MAX_BYTES:
+                    is_sure = False
+                    break
                 if message.tags == _REMOVED:
-                    ended.update(_named_offsets(message.body))
+                    # Of no use are those of messages that were not read.
+                    ended.update(named.intersection(_named_offsets(message.body)))
         waiting = [
             message
             for first, message in newest.items()
             if first not in ended and message.queue_offset not in ended
         ]
         waiting.sort(key=lambda message: (message.born_timestamp_ms, message.queue_offset))
-        return HalfMessages(broker_name, tuple(_half(message) for message in waiting), is_all)
+        return HalfMessages(
+            broker_name, tuple(_half(message) for message in waiting), is_all, is_sure
+        )
 
     async def end_half(self, half: MessageExt, *, commit: bool) -> None:
         """Commit or roll back the transaction of a half message in the place of its producer.

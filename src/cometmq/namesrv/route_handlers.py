@@ -6,6 +6,8 @@ here in one line; heartbeats that change nothing are not logged.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import structlog
@@ -20,17 +22,25 @@ from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.json_dialect import encode_body, encode_strict_sorted
-from cometmq.protocol.register_body import check_body_crc, decode_register_body
+from cometmq.protocol.register_body import (
+    check_body_crc,
+    decode_register_body,
+    sift_register_body,
+)
 from cometmq.remoting.access import Access
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.request_order import RequestOrder
 from cometmq.runtime.addresses import bare_host, is_loopback
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
 
 _ZONE_NAME: Final = "__ZONE_NAME"
 _ZLIB_MAGIC: Final = b"\x78"
+# A registration of some thousand topics; a smaller one is served within a few milliseconds.
+_LARGE_BYTES: Final = 256 * 1024
 
 
 def success(body: bytes = b"") -> RemotingCommand:
@@ -54,6 +64,7 @@ class RouteHandlers:
         self._access = access
         self._clock = clock
         self._started_s = clock.monotonic()
+        self._order = RequestOrder()
 
     def register(self, handlers: Handlers) -> None:
         """Take the codes of this class in `handlers`."""
@@ -90,30 +101,61 @@ class RouteHandlers:
 
     def _register_broker(
         self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
-    ) -> RemotingCommand:
-        header = request.header
-        check_body_crc(request.body, header.body_crc32)
-        body = RegisterBrokerBody()
-        if request.body:
-            # Java brokers of 5.3 with compressedRegister=true send a compressed body and yet say
-            # compressed=false, which their own name server then refuses. No JSON begins like zlib.
-            compressed = header.compressed or request.body.startswith(_ZLIB_MAGIC)
-            body = decode_register_body(
-                request.body, compressed=compressed, version=request.version
+    ) -> RemotingCommand | None:
+        check_body_crc(request.body, request.header.body_crc32)
+        is_plain = request.version >= MQVersion.V3_0_11 and not _is_compressed(request)
+        if len(request.body) < _LARGE_BYTES or not is_plain:
+            return self._order.serve(
+                connection, request, lambda: self._registered(connection, request, None)
             )
-            limits.check_registration(body)
-        registration = Registration(
-            header.cluster_name,
-            header.broker_name,
-            header.broker_addr,
-            header.broker_id,
-            header.ha_server_addr,
-            ext_of(request).get(_ZONE_NAME),
-            header.heartbeat_timeout_millis,
-            header.enable_acting_master,
-            body.topic_config_serialize_wrapper,
-            body.filter_server_list,
+        self._order.serve_long(
+            connection, request, lambda: self._register_large(connection, request)
         )
+        return None
+
+    async def _register_large(
+        self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
+    ) -> RemotingCommand | None:
+        """Take in a broker with thousands of topics, most of which are as they were.
+
+        Compare them with the table in steps, and others are served in between. The table changes at
+        once, by those that differ; if it has changed meanwhile, all are taken in at once.
+        """
+        table, name = self._table, request.header.broker_name
+        body: RegisterBrokerBody | None = None
+        if table.knows(_registration(request, RegisterBrokerBody())):
+            edits = table.edits
+
+            def sift() -> Iterator[None]:
+                nonlocal body
+                is_known = partial(table.has_as_registered, name)
+                body = yield from sift_register_body(request.body, is_known)
+
+            await run_slices(sift())
+            if connection.closed:
+                return None
+            if table.edits != edits or not table.knows(
+                _registration(request, RegisterBrokerBody())
+            ):
+                body = None
+        return self._registered(connection, request, body)
+
+    def _registered(
+        self,
+        connection: Connection,
+        request: Request[headers.RegisterBrokerRequestHeader],
+        body: RegisterBrokerBody | None,
+    ) -> RemotingCommand:
+        """Take in a broker by `body`, or by that of the request if it is None."""
+        header = request.header
+        if body is None:
+            body = RegisterBrokerBody()
+            if request.body:
+                body = decode_register_body(
+                    request.body, compressed=_is_compressed(request), version=request.version
+                )
+                limits.check_registration(body)
+        registration = _registration(request, body)
         self._check_place(connection, registration)
         self._table.check_room(registration)
         result = self._table.register(registration, connection)
@@ -137,6 +179,13 @@ class RouteHandlers:
             ha_server_addr=result.ha_address, master_addr=result.master_address
         )
         return response(ResponseCode.SUCCESS, header=answer, body=self._order_topics())
+
+    def _unregister_broker(
+        self, connection: Connection, request: Request[headers.UnRegisterBrokerRequestHeader]
+    ) -> RemotingCommand | None:
+        return self._order.serve(
+            connection, request, lambda: self._unregistered(connection, request)
+        )
 
     def _warn_of_loopback(self, connection: Connection, address: str) -> None:
         """Warn of a broker elsewhere at whose address clients would reach themselves."""
@@ -198,7 +247,7 @@ class RouteHandlers:
         entries = self._kv_config.namespace(ORDER_TOPIC_NAMESPACE)
         return b"" if entries is None else encode_body(KVTable(entries))
 
-    def _unregister_broker(
+    def _unregistered(
         self, connection: Connection, request: Request[headers.UnRegisterBrokerRequestHeader]
     ) -> RemotingCommand:
         header = request.header
@@ -215,6 +264,13 @@ class RouteHandlers:
         return success()
 
     def _register_topic(
+        self, connection: Connection, request: Request[headers.RegisterTopicRequestHeader]
+    ) -> RemotingCommand | None:
+        return self._order.serve(
+            connection, request, lambda: self._topic_registered(connection, request)
+        )
+
+    def _topic_registered(
         self, connection: Connection, request: Request[headers.RegisterTopicRequestHeader]
     ) -> RemotingCommand:
         topic = request.header.topic
@@ -274,3 +330,27 @@ class RouteHandlers:
         header = request.header
         group = self._table.member_group(header.cluster_name, header.broker_name)
         return success(member_group_json(group))
+
+
+def _is_compressed(request: Request[headers.RegisterBrokerRequestHeader]) -> bool:
+    # Java brokers of 5.3 with compressedRegister=true send a compressed body and yet say
+    # compressed=false, which their own name server then refuses. No JSON begins like zlib.
+    return request.header.compressed or request.body.startswith(_ZLIB_MAGIC)
+
+
+def _registration(
+    request: Request[headers.RegisterBrokerRequestHeader], body: RegisterBrokerBody
+) -> Registration:
+    header = request.header
+    return Registration(
+        header.cluster_name,
+        header.broker_name,
+        header.broker_addr,
+        header.broker_id,
+        header.ha_server_addr,
+        ext_of(request).get(_ZONE_NAME),
+        header.heartbeat_timeout_millis,
+        header.enable_acting_master,
+        body.topic_config_serialize_wrapper,
+        body.filter_server_list,
+    )

@@ -37,6 +37,9 @@ FLAG_UNIT_SUB: Final = 0x2
 _SYNC_MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
+_NO_QUEUES: Final[dict[str, QueueData]] = {}
+
+
 class Link(Protocol):
     """The connection that brought a registration. The table compares links by identity."""
 
@@ -119,8 +122,32 @@ class RouteTable:
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
+        # How often queues of topics have changed.
+        self.edits = 0
 
     # Brokers come
+
+    def knows(self, registration: Registration) -> bool:
+        """Say whether a registration renews that of a master as it is in the table.
+
+        It may then leave out topics that are as they were (`has_as_registered`), as long as `edits`
+        stays the same.
+        """
+        name, address = registration.broker_name, registration.address
+        live = self._live.get(registration.key)
+        return (
+            registration.broker_id == MASTER_ID
+            and not self._config.delete_topic_with_broker_registration
+            and live is not None
+            and live.broker_name == name
+            and self._brokers[name].broker_addrs.get(MASTER_ID) == address
+            and all(other is live for other in self._live.values() if other.key.address == address)
+        )
+
+    def has_as_registered(self, broker_name: str, topic: str, config: TopicConfig) -> bool:
+        """Say whether a topic has the queues at a master that its configuration says."""
+        known = self._topics.get(topic, _NO_QUEUES).get(broker_name)
+        return known is not None and _is_as_registered(known, config, 0)
 
     def check_room(self, registration: Registration) -> None:
         """Raise LimitError if there would be too many brokers, or topics at brokers, with this one."""
@@ -333,6 +360,7 @@ class RouteTable:
             queues = self._topics.get(topic, {})
             new = len({data.broker_name for data in datas} - queues.keys())
             self._check_routes(new)
+            self.edits += 1
             self._queues_of(topic).update({data.broker_name: data for data in datas})
             self._route_count += new
         return None
@@ -401,26 +429,28 @@ class RouteTable:
         changed = 0
         for key, config in wrapper.topic_config_table.items():
             topic = config.topic_name or key
-            if is_newer or name not in self._topics.get(topic, {}):
-                changed += self._set_queues(topic, name, config, drop_perm)
+            queues = self._topics.get(topic)
+            known = None if queues is None else queues.get(name)
+            # Most topics are as they were; nothing is made for those, so the collector rests.
+            if known is None or (is_newer and not _is_as_registered(known, config, drop_perm)):
+                self._set_queues(topic, name, config, drop_perm)
+                changed += 1
         if is_newer:
             for topic, mapping in mappings.items():
                 self._mappings.setdefault(topic, {})[str(mapping.get("bname", name))] = mapping
         return changed
 
-    def _set_queues(self, topic: str, name: str, config: TopicConfig, drop_perm: int) -> bool:
-        data = QueueData(
+    def _set_queues(self, topic: str, name: str, config: TopicConfig, drop_perm: int) -> None:
+        self.edits += 1
+        queues = self._queues_of(topic)
+        self._route_count += name not in queues
+        queues[name] = QueueData(
             name,
             config.read_queue_nums,
             config.write_queue_nums,
             config.perm & ~drop_perm,
             config.topic_sys_flag,
         )
-        queues = self._queues_of(topic)
-        is_changed = queues.get(name) != data
-        self._route_count += name not in queues
-        queues[name] = data
-        return is_changed
 
     def _set_live(self, registration: Registration, link: Link) -> None:
         key = registration.key
@@ -499,6 +529,7 @@ class RouteTable:
         return {topic for topic, queues in self._topics.items() if broker_name in queues}
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
+        self.edits += 1
         queues = self._topics[topic]
         del queues[broker_name]
         self._route_count -= 1
@@ -509,9 +540,19 @@ class RouteTable:
     def _set_perm(self, broker_name: str, *, keep: int, add: int) -> int:
         topics = self._topics_of(broker_name)
         for topic in topics:
+            self.edits += 1
             data = self._topics[topic][broker_name]
             data.perm = data.perm & keep | add
         return len(topics)
+
+
+def _is_as_registered(known: QueueData, config: TopicConfig, drop_perm: int) -> bool:
+    return (
+        known.read_queue_nums == config.read_queue_nums
+        and known.write_queue_nums == config.write_queue_nums
+        and known.perm == config.perm & ~drop_perm
+        and known.topic_sys_flag == config.topic_sys_flag
+    )
 
 
 def _appoint_acting_master(broker: BrokerData, queues: QueueData) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from cometmq.errors import ProtocolError
 from cometmq.model.route import TopicRouteData, order_conf
-from cometmq.model.subscription import EXPRESSION_SQL92, MAX_TAGS, SubscriptionData
+from cometmq.model.subscription import EXPRESSION_SQL92, MAX_TAGS, ConsumerData, SubscriptionData
 from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, RegisterBrokerBody
 
 _MIB: Final = 1024 * 1024
@@ -46,6 +46,7 @@ MAX_KV_LENGTH: Final = 64 * 1024
 MAX_CONFIGS: Final = 10_000
 MAX_ATTRIBUTES_LENGTH: Final = 4_096
 MAX_LISTED_NAMES: Final = 2_048
+_DIVIDE: Final = "divide them among several clients"
 
 
 def check_limit(what: str, count: int, name: str, limit: int, remedy: str) -> None:
@@ -65,41 +66,56 @@ def listed_names(text: str, separator: str) -> list[str]:
     return names
 
 
+class HeartbeatTotals:
+    """Adds up what the groups of one heartbeat bring, and refuses what is too much at once.
+
+    Raises ProtocolError for too many groups, subscriptions, expressions or tags.
+    """
+
+    def __init__(self, client_id: str, groups: int) -> None:
+        _check_client_id(client_id)
+        check_limit("groups in a heartbeat", groups, "MAX_GROUPS", MAX_GROUPS, _DIVIDE)
+        self._subscriptions = 0
+        self._expressions = 0
+
+    def add(self, group: ConsumerData) -> None:
+        """Count one group. Texts of refusals are made only if there is one: groups are many."""
+        count = len(group.subscription_data_set)
+        if count > MAX_SUBSCRIPTIONS_OF_GROUP:
+            check_limit(
+                f"subscriptions of the group {group.group_name:.120}",
+                count,
+                "MAX_SUBSCRIPTIONS_OF_GROUP",
+                MAX_SUBSCRIPTIONS_OF_GROUP,
+                "divide them among several groups",
+            )
+        self._subscriptions += count
+        check_limit(
+            "subscriptions in a heartbeat",
+            self._subscriptions,
+            "MAX_SUBSCRIPTIONS",
+            MAX_SUBSCRIPTIONS,
+            _DIVIDE,
+        )
+        for subscription in group.subscription_data_set:
+            if len(subscription.tags_set) > MAX_TAGS or len(subscription.code_set) > MAX_TAGS:
+                check_subscription(subscription)
+            self._expressions += subscription.expression_type == EXPRESSION_SQL92
+        check_limit(
+            "SQL92 subscriptions in a heartbeat",
+            self._expressions,
+            "MAX_SQL_SUBSCRIPTIONS",
+            MAX_SQL_SUBSCRIPTIONS,
+            _DIVIDE,
+        )
+
+
 def check_heartbeat(data: HeartbeatData) -> None:
     """Raise ProtocolError for a heartbeat with too many groups, subscriptions, expressions or tags."""
-    remedy = "divide them among several clients"
-    _check_client_id(data.client_id)
     groups = len(data.consumer_data_set) + len(data.producer_data_set)
-    check_limit("groups in a heartbeat", groups, "MAX_GROUPS", MAX_GROUPS, remedy)
-    subscriptions = [
-        each for group in data.consumer_data_set for each in group.subscription_data_set
-    ]
-    check_limit(
-        "subscriptions in a heartbeat",
-        len(subscriptions),
-        "MAX_SUBSCRIPTIONS",
-        MAX_SUBSCRIPTIONS,
-        remedy,
-    )
+    totals = HeartbeatTotals(data.client_id, groups)
     for group in data.consumer_data_set:
-        check_limit(
-            f"subscriptions of the group {group.group_name:.120}",
-            len(group.subscription_data_set),
-            "MAX_SUBSCRIPTIONS_OF_GROUP",
-            MAX_SUBSCRIPTIONS_OF_GROUP,
-            "divide them among several groups",
-        )
-    expressions = 0
-    for subscription in subscriptions:
-        check_subscription(subscription)
-        expressions += subscription.expression_type == EXPRESSION_SQL92
-    check_limit(
-        "SQL92 subscriptions in a heartbeat",
-        expressions,
-        "MAX_SQL_SUBSCRIPTIONS",
-        MAX_SQL_SUBSCRIPTIONS,
-        remedy,
-    )
+        totals.add(group)
 
 
 def check_subscription(subscription: SubscriptionData) -> None:
@@ -129,15 +145,21 @@ def check_locks(body: LockBatchRequestBody) -> None:
 def check_registration(body: RegisterBrokerBody) -> None:
     """Raise ProtocolError for a registration of too many topics, mappings or filter servers."""
     wrapper = body.topic_config_serialize_wrapper
+    mappings = wrapper.topic_queue_mapping_info_map or {}
+    check_registered(len(wrapper.topic_config_table), len(mappings), len(body.filter_server_list))
+
+
+def check_registered(topics: int, mappings: int, filter_servers: int) -> None:
+    """Raise ProtocolError if a registration has more than so many may have."""
     remedy = "divide the topics among several brokers"
-    for what, table in (
-        ("topics in a registration", wrapper.topic_config_table),
-        ("static-topic mappings in a registration", wrapper.topic_queue_mapping_info_map or {}),
+    for what, count in (
+        ("topics in a registration", topics),
+        ("static-topic mappings in a registration", mappings),
     ):
-        check_limit(what, len(table), "MAX_REGISTERED_TOPICS", MAX_REGISTERED_TOPICS, remedy)
+        check_limit(what, count, "MAX_REGISTERED_TOPICS", MAX_REGISTERED_TOPICS, remedy)
     check_limit(
         "filter servers in a registration",
-        len(body.filter_server_list),
+        filter_servers,
         "MAX_FILTER_SERVERS",
         MAX_FILTER_SERVERS,
         "register fewer of them",

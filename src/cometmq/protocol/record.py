@@ -16,7 +16,7 @@ from cometmq.model.message import MessageExt
 from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from cometmq.protocol.ids import encode_offset_id, unpack_host
-from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, decode_properties
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, decode_properties, find_batch_id
 from cometmq.protocol.record_layout import (
     BODY_AT,
     BODY_LENGTH_AT,
@@ -107,6 +107,7 @@ class StoredRecord:
             flag=self.flag,
             msg_id=properties.get(UNIQ_CLIENT_MESSAGE_ID, offset_id),
             offset_msg_id=offset_id,
+            batch_msg_id=find_batch_id(self.properties),
             broker_name=broker_name,
             queue_id=self.queue_id,
             queue_offset=self.queue_offset,

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header, HeaderT
@@ -109,13 +112,17 @@ class Resource:
 
 
 def _values(value: Any, path: list[str]) -> Iterator[str]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _values(item, path)
-    elif path and value is not None:
-        yield from _values(getattr(value, path[0]), path[1:])
-    elif value:
-        yield value
+    found = _items([value])
+    for step in path:
+        found = _items([getattr(each, step) for each in found if each is not None])
+    return (each for each in found if each)
+
+
+def _items(values: list[Any]) -> list[Any]:
+    """Put the items of lists in the place of these lists."""
+    while any(isinstance(each, list) for each in values):
+        values = [item for each in values for item in (each if isinstance(each, list) else [each])]
+    return values
 
 
 CLUSTER: Final = Resource(ResourceKind.CLUSTER)
@@ -160,6 +167,10 @@ class BodyKind(ABC, Generic[BodyT]):
     def decode(self, data: bytes | memoryview) -> BodyT:
         """Decode a body. Raise ProtocolError for bytes that are no such body."""
 
+    def decode_names(self, data: bytes | memoryview) -> Any:
+        """Decode a body, or only the part of it that holds the names of what the request touches."""
+        return self.decode(data)
+
 
 class NoBody(BodyKind[None]):
     """Says that there is no body. A request that brings one nevertheless is served without it."""
@@ -183,12 +194,18 @@ class RawBody(BodyKind[bytes]):
 
 class JsonBody(BodyKind[BodyT]):
     """Writes and reads JSON of one type. With `max_length` any client may send it, so its dialect
-    is bounded, too.
+    is bounded, too. `names` is a type with no more of its fields than those that hold names.
     """
 
-    def __init__(self, type_: type[BodyT], max_length: int | None = None) -> None:
+    def __init__(
+        self,
+        type_: type[BodyT],
+        max_length: int | None = None,
+        names: type[msgspec.Struct] | None = None,
+    ) -> None:
         super().__init__(max_length)
         self.type: Final = type_
+        self._names = None if names is None else msgspec.json.Decoder(names)
 
     def encode(self, value: BodyT) -> bytes:
         return encode_body(value)
@@ -196,6 +213,18 @@ class JsonBody(BodyKind[BodyT]):
     def decode(self, data: bytes | memoryview) -> BodyT:
         limit = None if self.max_length is None else MAX_DIALECT_REQUEST_LENGTH
         return decode_body(bytes(data), self.type, max_dialect_length=limit)
+
+    def decode_names(self, data: bytes | memoryview) -> Any:
+        # So long a body is strict JSON for its handler, too. Without references it has the same names
+        # in every reading; one whose names do not fit is judged as its handler reads it.
+        if (
+            self._names is not None
+            and len(data) > MAX_DIALECT_REQUEST_LENGTH
+            and b'"$ref"' not in bytes(data)
+        ):
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return self._names.decode(data)
+        return self.decode(data)
 
 
 class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):

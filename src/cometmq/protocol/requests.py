@@ -37,6 +37,7 @@ from cometmq.protocol.bodies import (
     GetConsumerListByGroupResponseBody,
     GroupList,
     HeartbeatData,
+    HeartbeatNames,
     KVTable,
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -137,7 +138,8 @@ UPDATE_CONSUMER_OFFSET: Final = RequestType(
     Code.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.SUB, topic(), group(), actions=(Action.SUB, Action.UPDATE))
 HEART_BEAT: Final = RequestType(
-    Code.HEART_BEAT, NoHeader, JsonBody(HeartbeatData, limits.MAX_HEARTBEAT_LENGTH), NoHeader, NO_BODY,
+    Code.HEART_BEAT, NoHeader, JsonBody(HeartbeatData, limits.MAX_HEARTBEAT_LENGTH, HeartbeatNames),
+    NoHeader, NO_BODY,
     Right.SUB, groups_of_body("consumer_data_set.group_name"),
     topics_of_body("consumer_data_set.subscription_data_set.topic"))
 UNREGISTER_CLIENT: Final = RequestType(

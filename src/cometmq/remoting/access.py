@@ -46,6 +46,25 @@ class Access(Protocol):
         CometMQError unless the sender has the request's right to it.
         """
 
+    def sender_of(
+        self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
+    ) -> str:
+        """Return the account of a request that was let in; "" if none was asked for."""
+
+    def permits(
+        self,
+        account: str,
+        connection: Connection,
+        request_type: AnyRequestType,
+        kind: ResourceKind,
+        name: str,
+    ) -> bool:
+        """Return whether an account may send a request about this resource over its connection.
+
+        Unlike `check_resource` this is about who sent something else before, and counts no refusal.
+        `account` is what `sender_of` returned.
+        """
+
     def admits(self, connection: Connection) -> bool:
         """Return whether a request that reached its handler came from an administrator."""
 
@@ -100,6 +119,26 @@ class AdminAccess:
         name: str,
     ) -> None:
         """Let it pass: there are no rights to single resources."""
+
+    def sender_of(
+        self,
+        request_type: AnyRequestType,  # noqa: ARG002 - as of other `Access`
+        connection: Connection,  # noqa: ARG002 - the same
+        request: AnyRequest,  # noqa: ARG002 - the same
+    ) -> str:
+        """Return "": nobody has to say who he is."""
+        return ""
+
+    def permits(
+        self,
+        account: str,  # noqa: ARG002 - as of other `Access`
+        connection: Connection,  # noqa: ARG002 - the same
+        request_type: AnyRequestType,  # noqa: ARG002 - the same
+        kind: ResourceKind,  # noqa: ARG002 - the same
+        name: str,  # noqa: ARG002 - the same
+    ) -> bool:
+        """Return True: there are no rights to single resources."""
+        return True
 
     def refusal(
         self,

@@ -91,8 +91,8 @@ class ConnectionLimits:
         dead (client).
     unfinished_frame_s: a frame has this many seconds to arrive, and one more for each
         SLOW_BYTES_PER_S bytes of it that are there (server).
-    max_kept_bytes: how many bytes the requests may have that wait for their answers (server; the
-        setting maxBytesInFlightPerConnection).
+    max_kept_bytes: once the requests that wait for their answers have so many bytes, no more are
+        served, or read, until some are answered (server; the setting maxBytesInFlightPerConnection).
     max_waiting_requests: how many requests tasks may be about to answer (server; the setting
         maxWaitingRequestsPerConnection).
     """
@@ -214,6 +214,8 @@ class Connection(asyncio.Protocol):
         self._rests = False
         self.credit_s = SLICE_S
         self._credited_s = 0.0  # when time was credited last
+        # Whether no more is served until requests that are held have been answered.
+        self._is_full = False
         # Requests that tasks are about to answer.
         self._waiting = 0
         # Pulls that wait for messages; the broker counts them.
@@ -261,6 +263,7 @@ class Connection(asyncio.Protocol):
                 and len(frames[0].body) < _LARGE_BYTES
                 and self._writable is None
                 and not self._deferred
+                and not self._is_full
             ):
                 self._on_frame(frames[0])
             elif frames:
@@ -295,8 +298,10 @@ class Connection(asyncio.Protocol):
         """Serve what waits at once: over TLS the end of the stream is read with the last requests,
         however much of them waits, and the transport closes when this returns.
         """
+        self._is_full = False
         while self.has_work:
             self.serve_slice()
+            self._is_full = False
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -459,7 +464,7 @@ class Connection(asyncio.Protocol):
         Raises LimitError if too many requests of this connection wait already.
         """
         try:
-            self._check_waiting(request)
+            self._check_waiting()
         except LimitError:
             if asyncio.iscoroutine(answer):
                 answer.close()
@@ -508,7 +513,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def check_room(self, request: AnyRequest) -> None:
-        """Raise LimitError if the connection may not hold another request of this size."""
+        """Raise LimitError if the connection may not hold another request of this size for long.
+
+        For pulls, which may wait for a message for as long as they like. Others have their answers
+        soon; `keep` holds back what comes behind them.
+        """
         size = len(request.frame.header) + len(request.frame.body)
         if size >= WORTH_COUNTING_BYTES and self.holding.kept + size > self._limits.max_kept_bytes:
             raise LimitError(
@@ -520,8 +529,7 @@ class Connection(asyncio.Protocol):
                 code=ResponseCode.SYSTEM_BUSY,
             )
 
-    def _check_waiting(self, request: AnyRequest) -> None:
-        self.check_room(request)
+    def _check_waiting(self) -> None:
         if self._waiting >= self._limits.max_waiting_requests:
             raise LimitError(
                 "requests of this connection wait for their answers already",
@@ -543,16 +551,37 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def keep(self, request: AnyRequest) -> None:
-        """Count a request as held until `let_go`, for handlers that answer it later."""
+        """Count a request as held until `let_go`, for handlers that answer it later.
+
+        When too many bytes are held, serve and read nothing until some are answered. A client that
+        sends much at once, as a Java producer does with `send` and a callback, is slowed down so, and
+        loses nothing.
+        """
         size = len(request.frame.header) + len(request.frame.body)
-        if size >= WORTH_COUNTING_BYTES:
-            self.holding.keeps(self, size)
+        if size < WORTH_COUNTING_BYTES:
+            return
+        self.holding.keeps(self, size)
+        if (
+            self._server_side
+            and not self._is_full
+            and self.holding.kept >= self._limits.max_kept_bytes
+        ):
+            self._is_full = True
+            self.limit_hits.hit("maxBytesInFlightPerConnection")
+            self._mind_reading()
 
     def let_go(self, request: AnyRequest) -> None:
         """Stop counting a request as held, because it has been served."""
         size = len(request.frame.header) + len(request.frame.body)
-        if size >= WORTH_COUNTING_BYTES:
-            self.holding.keeps(self, -size)
+        if size < WORTH_COUNTING_BYTES:
+            return
+        self.holding.keeps(self, -size)
+        if self._is_full and self.holding.kept < self._limits.max_kept_bytes:
+            self._is_full = False
+            if self._turns is not None:
+                self._take_turns()
+            else:
+                self._loop.call_soon(self.serve_slice)
 
     def is_overdue(self, now: float) -> bool:
         """Return whether the unfinished frame should have arrived by now."""
@@ -657,8 +686,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Whether requests wait, and not because the peer does not read its answers."""
-        return bool(self._deferred) and self._writable is None and not self.closed
+        """Whether requests wait, and not because of what the peer does not read, or has asked before."""
+        return (
+            bool(self._deferred)
+            and self._writable is None
+            and not self._is_full
+            and not self.closed
+        )
 
     def serve_slice(self) -> int:
         """Serve requests that wait for one slice; return their cost."""
@@ -723,7 +757,7 @@ class Connection(asyncio.Protocol):
         deferred, turns = self._deferred, self._turns
         self._slice_left = SLICE_COST
         until_s = 0.0 if turns is None else turns.monotonic() + SLICE_S
-        while deferred and self._writable is None and not self.closed:
+        while deferred and self._writable is None and not self._is_full and not self.closed:
             frame = deferred.popleft()
             if self._deferred_bytes:
                 self._deferred_bytes -= len(frame.header) + len(frame.body)
@@ -749,7 +783,9 @@ class Connection(asyncio.Protocol):
         """Read if nothing waits that has been read, and the peer takes its answers."""
         if not self._server_side or self._transport is None or self.closed:
             return
-        reads = self._writable is None and not self._deferred and not self._rests
+        reads = (
+            self._writable is None and not self._deferred and not self._rests and not self._is_full
+        )
         if reads == self._is_reading:
             return
         self._is_reading = reads

@@ -23,29 +23,32 @@ a password) check the same bytes.
 
 from __future__ import annotations
 
-import hmac
 import re
-from binascii import b2a_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from cometmq.errors import AccessDeniedError, IllegalArgumentError, RemoteError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
+from cometmq.remoting.signing import (
+    NONCE,
+    SIGNATURE,
+    SigningKey,
+    order_of,
+    seal_of,
+    signature_of,
+)
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.surroundings import current
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the field's name
-SIGNATURE: Final = "Signature"
 SIGNED_AT: Final = "SignedAt"
-NONCE: Final = "Nonce"
 # What says who sent a request, and proves it: for the server that is asked, and for nobody else.
 SIGNING_FIELDS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT, NONCE})
 _SIGNER_BYTES: Final = 8
-SEAL_LENGTH: Final = 16
 
 # The texts by which servers deny access, and what the user can do about each. Servers of 4.x give
 # these refusals the code SYSTEM_ERROR, servers of 5.x NO_PERMISSION.
@@ -132,8 +135,7 @@ class Signer:
         self._now_ms = (clock or around.clock).now_ms
         self._prefix = (randomness or around.randomness).token_hex(_SIGNER_BYTES) + "-"
         self._count = 0
-        # Copying a keyed hash costs less than keying a new one.
-        self._keyed = keyed(credentials.secret_key)
+        self._key = SigningKey(credentials.secret_key)
 
     def sign(self, command: RemotingCommand) -> None:
         ext = command.ext
@@ -144,13 +146,15 @@ class Signer:
         self._count = count = self._count + 1
         ext[SIGNED_AT] = str(self._now_ms())
         number = f"{self._prefix}{count}"
-        ext[NONCE] = f"{number}-{seal(self._keyed.copy(), number, command.code, ext, command.body)}"
-        ext[SIGNATURE] = digest(self._keyed.copy(), ext, command.body)
+        sealed = order_of(ext).sealed(number, command.code, ext, len(command.body))
+        ext[NONCE] = f"{number}-{seal_of(self._key, sealed)}"
+        text = order_of(ext).text(ext)
+        ext[SIGNATURE] = signature_of(self._key, text, command.body).decode()
 
 
 def signature(ext: Mapping[str, str], body: bytes | memoryview, secret_key: str) -> str:
     """Return the `Signature` of a request with these ext fields; an old `Signature` is ignored."""
-    return digest(keyed(secret_key), ext, body)
+    return signature_of(SigningKey(secret_key), order_of(ext).text(ext), body).decode()
 
 
 def check_credentials(credentials: object) -> Credentials | None:
@@ -198,32 +202,6 @@ def _remedy(answer: RemotingCommand) -> str | None:
         if said.search(answer.remark):
             return remedy
     return None
-
-
-def keyed(secret_key: str) -> Any:
-    """Return an HMAC of nothing yet; `digest` takes a copy."""
-    return hmac.new(secret_key.encode(), digestmod="sha1")
-
-
-def seal(mac: Any, number: str, code: int, ext: Mapping[str, str], body: bytes | memoryview) -> str:
-    """Return the seal of a request by a fresh keyed HMAC: over its form, which no signature covers.
-
-    No field that is signed has a NUL in its name, so no other form has the same text.
-    """
-    names = [name for name in sorted(ext) if name != SIGNATURE and name != NONCE]  # noqa: PLR1714 - faster
-    lengths = [len(ext[name]) for name in names]
-    form = "\0".join(names)
-    mac.update(f"seal {number};{code};{len(body)};{lengths};{form}".encode())
-    digits: str = mac.hexdigest()
-    return digits[:SEAL_LENGTH]
-
-
-def digest(mac: Any, ext: Mapping[str, str], body: bytes | memoryview) -> str:
-    """Return the signature by a fresh keyed HMAC, which it uses up."""
-    texts = "".join([ext[name] for name in sorted(ext) if name != SIGNATURE])
-    mac.update(texts.encode())
-    mac.update(body)
-    return b2a_base64(mac.digest(), newline=False).decode()
 
 
 def _check_text(name: str, value: object) -> None:

@@ -97,6 +97,26 @@ class Handlers:
         if self._access is not None:
             self._access.check_resource(request_type, connection, request, kind, name)
 
+    def sender_of(
+        self, request_type: AnyRequestType, connection: Connection, request: Request[Any]
+    ) -> str:
+        """Return the account of a request, "" without access control; see `Access.sender_of`."""
+        access = self._access
+        return "" if access is None else access.sender_of(request_type, connection, request)
+
+    def permits(
+        self,
+        account: str,
+        connection: Connection,
+        request_type: AnyRequestType,
+        kind: ResourceKind,
+        name: str,
+    ) -> bool:
+        """Say what `account` may do, True without access control; see `Access.permits`."""
+        return self._access is None or self._access.permits(
+            account, connection, request_type, kind, name
+        )
+
     def set_condition(self, request_type: AnyRequestType, check: Callable[[], None]) -> None:
         """Have `check` called before each request of a row is served; it raises what refuses it.
 

@@ -17,18 +17,16 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.address_list import AddressList, is_own_machine
+from cometmq.runtime.handshakes import MOST_STRANGERS, STRANGER_S
 
 log = structlog.get_logger(__name__)
 
 KEY: Final = "protectedMode"
 # The log says so often that peers were refused, whatever their number.
 TOLD_EVERY_S: Final = 60.0
-# Of refused peers so many stay connected to read why; the next one takes the place of the first.
-MOST_STRANGERS: Final = 32
-# One of them gets so many refusals within this time, and may send frames of this size. A broker's
+# A refused peer gets so many refusals within STRANGER_S, and may send frames of this size. A broker's
 # registration of some thousand topics fits, so that its log shows the answer.
 MOST_REFUSALS: Final = 16
-STRANGER_S: Final = 30.0
 MAX_STRANGER_FRAME: Final = 1024 * 1024
 _OPEN: Final = (
     f"or, where only a trusted network reaches the port, set {KEY}=false (or start with --open)"

@@ -19,13 +19,13 @@ from cometmq.remoting.connection import (
     close_all,
 )
 from cometmq.remoting.dispatch import Handlers
-from cometmq.remoting.handshakes import Door
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.remoting.protected import ProtectedMode, Strangers
 from cometmq.remoting.turns import ServingTurns
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.handshakes import Door
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner, quiet_if
@@ -172,7 +172,8 @@ class RemotingServer:
             mode=tls.mode,
             admit=self._admit,
             on_leave=self._leaves_door,
-            refuses=self._refuses,
+            is_stranger=self._is_stranger,
+            on_stranger=self._note_stranger,
             on_limit=self._handlers.limit_hits.hit,
             new_protocol=self._new_connection,
             silent_timeout_s=self._silent_timeout_s,
@@ -262,13 +263,14 @@ class RemotingServer:
         """Free a place: the connection is closed, or takes one as any that is served."""
         self._places.free(arrival.peer_ip)
 
-    def _refuses(self, arrival: Arrival) -> bool:
-        """Return whether the peer of a handshake is a stranger, who would only be refused after it."""
+    def _is_stranger(self, arrival: Arrival) -> bool:
+        """Return whether the peer of a connection that was just accepted is not served."""
         protection = self._protection
-        if protection is None or protection.admits(arrival.peer_ip, arrival.local_ip):
-            return False
-        protection.note_refusal(arrival.peer)
-        return True
+        return protection is not None and not protection.admits(arrival.peer_ip, arrival.local_ip)
+
+    def _note_stranger(self, arrival: Arrival) -> None:
+        assert self._protection is not None, "without it nobody is a stranger"
+        self._protection.note_refusal(arrival.peer)
 
     def _is_admitted(self, connection: Connection) -> bool:
         assert self._protection is not None, "without it nobody asks"

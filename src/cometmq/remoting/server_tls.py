@@ -10,34 +10,30 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.remoting.handshakes import Handshakes
 from cometmq.remoting.tls import Tls
 from cometmq.remoting.tls_config import TlsConfig
 from cometmq.runtime import metric_catalogue
+from cometmq.runtime.certificate_files import (
+    LOOK_PERIOD_S,
+    EndWarning,
+    FileMark,
+    end_of,
+    marks_of,
+    serving_context,
+    tls_reason,
+)
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.exposition import Exposition
+from cometmq.runtime.handshakes import Handshakes
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
-
-# How often the files are looked at.
-_LOOK_PERIOD_S: Final = 2.0
-# How long before its end a certificate is worth a warning, and how often it is repeated.
-WARN_BEFORE_S: Final = 14 * 86_400
-_WARN_EVERY_S: Final = 86_400
-# X509_V_ERR_CERT_HAS_EXPIRED
-_EXPIRED: Final = 10
-
-# What identifies the contents of a file: its time, size and number; None if it cannot be looked at.
-_Mark = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +65,8 @@ class ServerTls:
         self.fault = ""
         self._clock = clock
         self._loaded: _Loaded | None = None
-        self._marks: dict[Path, _Mark] = {}
-        self._warned_ms = 0
+        self._marks: dict[Path, FileMark] = {}
+        self._warning = EndWarning(config.tls_server_cert_path)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -106,7 +102,7 @@ class ServerTls:
 
     def start(self, tasks: TaskOwner) -> None:
         """Begin to look whether the files have changed."""
-        tasks.every(_LOOK_PERIOD_S, self._look, "look-at-certificates")
+        tasks.every(LOOK_PERIOD_S, self._look, "look-at-certificates")
 
     def collect(self, out: Exposition) -> Iterator[None]:
         """Write the metrics of TLS."""
@@ -123,7 +119,7 @@ class ServerTls:
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        marks = await loop.run_in_executor(None, _marks_of, self._marks)
+        marks = await loop.run_in_executor(None, marks_of, self._marks)
         if marks != self._marks:
             # Noted before they are read: what changes meanwhile is read again.
             self._marks = marks
@@ -143,21 +139,10 @@ class ServerTls:
         self.fault = reason
 
     def _warn_of_end(self) -> None:
-        left_s, now_ms = self.expires_in_s, self._clock.now_ms()
-        if left_s is None or left_s > WARN_BEFORE_S:
-            self._warned_ms = 0
-            return
-        if now_ms - self._warned_ms < _WARN_EVERY_S * 1000:
-            return
-        self._warned_ms = now_ms
-        log.warning(
-            "the certificate has expired" if not left_s else "the certificate expires soon",
-            file=str(self.config.tls_server_cert_path),
-            days_left=round(left_s / 86_400, 1),
-            remedy="put a new certificate and its key in place; no restart is needed",
-        )
+        expires_ms = None if self._loaded is None else self._loaded.expires_ms
+        self._warning.look(expires_ms, self._clock.now_ms())
 
-    def _read(self) -> tuple[dict[Path, _Mark], _Loaded]:
+    def _read(self) -> tuple[dict[Path, FileMark], _Loaded]:
         """Read all files. Raises ConfigError. For any thread."""
         config = self.config
         paths: Iterable[Path | None] = (
@@ -168,11 +153,11 @@ class ServerTls:
             config.tls_client_key_path,
             config.tls_client_trust_cert_path,
         )
-        marks = _marks_of(path for path in paths if path is not None)
+        marks = marks_of(path for path in paths if path is not None)
         serving, expires_ms = None, None
         if self.mode != "disabled":
             serving = _serving_context(config)
-            expires_ms = _end_of(config, serving)
+            expires_ms = end_of(_certificate(config), serving)
         own = _own_context(config) if config.encrypts_own else None
         return marks, _Loaded(serving, own, expires_ms)
 
@@ -190,7 +175,7 @@ def certificate_left_s(config: TlsConfig, clock: Clock) -> float | None:
     """
     if config.mode == "disabled":
         return None
-    expires_ms = _end_of(config, _serving_context(config))
+    expires_ms = end_of(_certificate(config), _serving_context(config))
     return None if expires_ms is None else max(0.0, (expires_ms - clock.now_ms()) / 1000)
 
 
@@ -225,43 +210,20 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _marks_of(paths: Iterable[Path]) -> dict[Path, _Mark]:
-    marks: dict[Path, _Mark] = {}
-    for path in paths:
-        try:
-            found = path.stat()
-        except OSError:
-            marks[path] = None
-        else:
-            marks[path] = found.st_mtime_ns, found.st_size, found.st_ino
-    return marks
+def _certificate(config: TlsConfig) -> Path:
+    assert config.tls_server_cert_path is not None, "TlsConfig checks that"
+    return config.tls_server_cert_path
 
 
 def _serving_context(config: TlsConfig) -> ssl.SSLContext:
     """Return the context for the connections of others. Raises ConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A peer that has shaken hands once could have this server sign without end. It is the default
-    # of OpenSSL 3 only.
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    certificate, key = config.tls_server_cert_path, config.tls_server_key_path
-    assert certificate is not None, "TlsConfig checks that"
-
-    def password() -> str:
-        # Without it OpenSSL would ask on the terminal.
-        if not config.tls_server_key_password:
-            raise ConfigError(
-                f"the private key {key or certificate} is encrypted: set tls.server.keyPassword"
-            )
-        return config.tls_server_key_password
-
-    try:
-        context.load_cert_chain(certificate, key, password)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"tls.server.certPath={certificate} with tls.server.keyPath={key or certificate} cannot "
-            f"be used: {_reason(error)}"
-        ) from error
+    context = serving_context(
+        _certificate(config),
+        config.tls_server_key_path,
+        password=config.tls_server_key_password,
+        names=("tls.server.certPath", "tls.server.keyPath"),
+        unlocked_by="tls.server.keyPassword",
+    )
     asked = config.tls_server_need_client_auth
     if asked == "none":
         return context
@@ -274,46 +236,6 @@ def _serving_context(config: TlsConfig) -> ssl.SSLContext:
         context.load_verify_locations(trusted)
     except OSError as error:
         raise ConfigError(
-            f"tls.server.trustCertPath={trusted} cannot be used: {_reason(error)}"
+            f"tls.server.trustCertPath={trusted} cannot be used: {tls_reason(error)}"
         ) from error
     return context
-
-
-def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, ssl.SSLError):
-        # Of a file that has none OpenSSL says nothing but this.
-        reason = (error.reason or "it has no certificate or key").replace("_", " ").lower()
-        hint = ""
-        if "mismatch" in reason:
-            hint = " (the key is not that of the certificate)"
-        elif "bad decrypt" in reason or "password" in reason:
-            hint = " (is tls.server.keyPassword right?)"
-        return f"{reason}{hint}"
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _end_of(config: TlsConfig, serving: ssl.SSLContext) -> int | None:
-    """Return when the server's certificate expires, in ms since the epoch; 0 if it has, None if
-    that cannot be found out.
-
-    Python's ssl tells the contents of a certificate only to a peer that trusts it. So this asks as
-    such a peer would, in memory.
-    """
-    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    asking.check_hostname = False
-    asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    try:
-        asking.load_verify_locations(config.tls_server_cert_path)
-        server = serving.wrap_bio(to_server, to_client, server_side=True)
-        client = asking.wrap_bio(to_client, to_server)
-        # In TLS 1.3 the client knows the certificate after the server's first answer.
-        for side in (client, server, client):
-            with suppress(ssl.SSLWantReadError):
-                side.do_handshake()
-        told = client.getpeercert()
-    except ssl.SSLCertVerificationError as error:
-        return 0 if error.verify_code == _EXPIRED else None
-    except (OSError, ValueError):  # only TLS 1.2 is allowed, say
-        return None
-    return int(ssl.cert_time_to_seconds(str(told["notAfter"])) * 1000) if told else None

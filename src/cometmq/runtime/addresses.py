@@ -7,6 +7,7 @@ import ipaddress
 import socket
 from contextlib import suppress
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 _LOOPBACK: Final = "127.0.0.1"
@@ -47,6 +48,22 @@ def join_address(host: str, port: int) -> str:
     """Return `host:port`, with an IPv6 address in brackets, as Java's servers write it."""
     host = bare_host(host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# Whoever connects again and again is compared with all that are connected.
+@lru_cache(maxsize=4096)
+def network_of(address: str) -> str:
+    """Return what one subscriber has: an IPv4 address, or the /64 of an IPv6 address.
+
+    What is no address stands for itself.
+    """
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv6Address):
+        return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))
+    return str(ip)
 
 
 async def resolve(host: str) -> str:

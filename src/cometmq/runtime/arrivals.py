@@ -3,8 +3,8 @@
 The bytes stay in the kernel (MSG_PEEK), so that the same port can serve plain connections and TLS,
 and a peer that begins a handshake and does not go on costs a descriptor and nothing else.
 
-A transport of asyncio, or of uvloop, reads as soon as it is made. SO_RCVLOWAT keeps it from that until
-TLS is set up: `start_tls` has to see the first byte. Why not let the loop do all of it
+A transport of asyncio, or of uvloop, reads as soon as it is made, before TLS is set up. What it has
+read then is handed to TLS as if it came later. Why not let the loop do all of it
 (`connect_accepted_socket(ssl=…)`): the transport that it returns does not count the bytes that wait
 in the one beneath, so a peer that does not read would hold megabytes that nobody sees.
 """
@@ -18,7 +18,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
@@ -35,8 +35,6 @@ _LOOK_AGAIN_S: Final = 0.05
 _HELLO_BYTES: Final = 64 * 1024
 # A record of TLS 1.2 with a fatal alert: access_denied (RFC 8446, 6.2).
 _ACCESS_DENIED: Final = bytes((21, 3, 3, 0, 2, 2, 49))
-# More than a peer may send before it has an answer: a ClientHello has 16 KiB at most.
-_HOLD_BACK_BYTES: Final = 1024 * 1024
 # A TLS connection that is closed waits so long for the peer to take what is unsent, and to close.
 _SHUTDOWN_TIMEOUT_S: Final = 10.0
 _CANNOT_ACCEPT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -119,24 +117,32 @@ class Arrival:
         self, new_protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext, timeout_s: float
     ) -> None:
         """Shake hands, and serve the connection. Raises OSError, and has closed it then."""
-        sock = self._take()
-        entry = _Entry()
-        _low_water(sock, _HOLD_BACK_BYTES)
-        raw = await self._loop.connect_accepted_socket(lambda: entry, sock)
+        early, entry = _Early(), _Entry()
+        raw = await self._loop.connect_accepted_socket(lambda: early, self._take())
         under: asyncio.Transport = raw[0]
         try:
-            if entry.has_received:
-                raise ConnectionAbortedError("the peer sent more than a handshake begins with")
             under.pause_reading()
-            _low_water(sock, 1)
-            transport = await self._loop.start_tls(
-                under,
-                entry,
-                tls,
-                server_side=True,
-                ssl_handshake_timeout=timeout_s,
-                ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
+            shaking_hands = self._loop.create_task(
+                self._loop.start_tls(
+                    under,
+                    entry,
+                    tls,
+                    server_side=True,
+                    ssl_handshake_timeout=timeout_s,
+                    ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
+                )
             )
+            try:
+                await asyncio.sleep(0)
+                if early.is_lost:
+                    raise ConnectionResetError("the peer closed before the handshake began")
+                # `start_tls` has asked for TLS to be connected and for reading to go on in the next
+                # turn of the loop. This comes behind them, and before anything is read.
+                self._loop.call_soon(early.hand_over, under)
+                transport = await shaking_hands
+            except BaseException:
+                shaking_hands.cancel()
+                raise
         except BaseException:
             under.abort()
             raise
@@ -230,6 +236,32 @@ class TlsTransport(asyncio.Transport):
         self._over.abort()
 
 
+class _Early(asyncio.Protocol):
+    """Keeps what a transport reads before TLS is set up: the hello, which is there already."""
+
+    def __init__(self) -> None:
+        self.is_lost = False
+        self._received: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        self._received.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as of `Protocol`
+        self.is_lost = True
+
+    def hand_over(self, transport: asyncio.Transport) -> None:
+        """Let the protocol that the transport has got have what was read."""
+        # That of uvloop has the methods and not the base class.
+        protocol = cast("asyncio.BufferedProtocol", transport.get_protocol())
+        received, self._received = memoryview(b"".join(self._received)), []
+        while received and not transport.is_closing():
+            room = memoryview(protocol.get_buffer(len(received)))
+            count = min(len(room), len(received))
+            room[:count] = received[:count]
+            received = received[count:]
+            protocol.buffer_updated(count)
+
+
 class _Entry(asyncio.Protocol):
     """Stands for the protocol object until the handshake is done.
 
@@ -241,10 +273,6 @@ class _Entry(asyncio.Protocol):
         self._received: list[bytes] = []
         self._ended = self._lost = False
         self._failure: Exception | None = None
-
-    @property
-    def has_received(self) -> bool:
-        return bool(self._received) or self._lost
 
     def data_received(self, data: bytes) -> None:
         self._received.append(data)

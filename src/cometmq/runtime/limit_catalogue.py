@@ -155,7 +155,8 @@ _declare(
 )  # fmt: skip
 _declare(
     "maxBytesInFlightPerConnection", "bytes",
-    "Waiting requests of one connection, of 4 KiB or more each.", _BUSY,
+    "Waiting requests of one connection, of 4 KiB or more each.",
+    f"its next requests wait until some are answered; a pull gets {_BUSY}",
     "a producer waits for answers: 64 MiB are 16 of the largest messages", servers=_BOTH,
 )  # fmt: skip
 _declare(
@@ -353,6 +354,14 @@ _declare(
     "MAX_PULLS_AHEAD", "pulls", "Pulls that wait a second for the heartbeat of their group.",
     "the pull is refused as Java does it: SUBSCRIPTION_NOT_LATEST",
     "only pulls in the moment of a change wait so", at="broker.pulls.awaited_heartbeats",
+)  # fmt: skip
+_declare(
+    "MAX_COLD_PULLS", "pulls", "Pulls that wait until a thread has read old messages from the disk.",
+    _BUSY, "a pull waits some milliseconds so", at="broker.pulls.cold_reads",
+)  # fmt: skip
+_declare(
+    "MAX_COLD_PULLS_OF_CONNECTION", "pulls", "Those of one connection.", _BUSY,
+    "a client has one pull for each of its queues", at="broker.pulls.cold_reads",
 )  # fmt: skip
 _declare(
     "MAX_EXPRESSION_LENGTH", "characters", "An SQL92 expression.", "SUBSCRIPTION_PARSE_FAILED",

@@ -410,6 +410,15 @@ DISK_USED_RATIO: Final = _declare(
 DISK_FREE: Final = _declare(
     "cometmq_disk_free_bytes", _G, "bytes", "Free bytes of the store's disk."
 )
+MARK_WAIT: Final = _declare(
+    "cometmq_store_mark_wait_seconds", _G, "seconds",
+    "How long ago the oldest file expired that stays for a group of cleanFileWaitsForGroups; 0: none.",
+)  # fmt: skip
+FILES_UNMARKED: Final = _declare(
+    "cometmq_store_files_deleted_unmarked_total", _C, "files",
+    "Files of the log deleted with messages that waited for a group's mark: disk (too full) or age "
+    "(cleanFileWaitMaxHours).", "reason",
+)  # fmt: skip
 UNITS_REPAIRED: Final = _declare(
     "cometmq_queue_units_repaired_total", _C, "units",
     "Damaged units of consume queues that were repaired from the log.",

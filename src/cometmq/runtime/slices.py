@@ -3,11 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
+from weakref import WeakKeyDictionary
 
 # How long one slice may take; a step that takes longer is not cut.
 SLICE_S: Final = 0.003
+
+
+class _Rotation:
+    """Lets one of those who wait go on in each turn of a loop, in the order in which they came.
+
+    If each had a slice in every turn, a hundred clients with long requests would stretch the turn to
+    a hundred slices.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_due = False
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
+
+    async def turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_future()
+        self._waiting.append(waiting)
+        if not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._wake, loop)
+        await waiting
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else its task was cancelled
+                waiting.set_result(None)
+                break
+        self._is_due = bool(self._waiting)
+        if self._is_due:
+            loop.call_soon(self._wake, loop)
+
+
+_rotations: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Rotation]] = WeakKeyDictionary()
 
 
 def run_slice(steps: Iterator[object]) -> bool:
@@ -18,6 +58,12 @@ def run_slice(steps: Iterator[object]) -> bool:
 
 
 async def run_slices(steps: Iterator[object]) -> None:
-    """Take all steps, and let the loop go round after each slice."""
-    while not run_slice(steps):  # noqa: ASYNC110 - it polls nothing, it lets others run
-        await asyncio.sleep(0)
+    """Take all steps, and let the loop go round after each slice.
+
+    All callers of a loop share the time of one slice in each turn.
+    """
+    rotation = _rotations.setdefault(asyncio.get_running_loop(), _Rotation())
+    if rotation.is_busy:
+        await rotation.turn()
+    while not run_slice(steps):
+        await rotation.turn()

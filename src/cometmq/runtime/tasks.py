@@ -72,6 +72,10 @@ class TaskOwner:
         """
         return self.spawn(self._repeat(period_s, action, name, first_s, quiet_s), name)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended. Idempotent."""
         self._closed = True

@@ -10,6 +10,8 @@ again every redeleteHangedFileInterval.
 Messages that still wait in a file (delayed messages, transactions without a verdict) are copied to
 the end of the log first, by the services that know of them. The file is deleted once the copies are
 on disk.
+
+Where `cleanFileWaitsForGroups` names groups, each run first looks for what they have not marked.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.marks import MarksOf, Search
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.queues.queue_table import QueueTable
 from cometmq.store.refusals import RefusalCause, Refusals
-from cometmq.store.retention import Disks, LogFile, Plan, Policy, plan, surprises
+from cometmq.store.retention import Disks, Hold, LogFile, Plan, Policy, plan, surprises
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +47,7 @@ _COPIES_PER_FILE: Final = 200_000
 # The thread that owns the store gets a chance to do something else after this many queues.
 _QUEUES_AT_ONCE: Final = 100
 _CODE_UNAVAILABLE: Final = 14
+_NO_LOOK: Final = Hold(0, "what is marked has not been looked at yet")
 
 
 class Work(NamedTuple):
@@ -60,6 +64,7 @@ def plan_for(
     now_ms: int,
     *,
     manual: bool = False,
+    hold: Hold | None = None,
 ) -> Plan:
     """Call `plan` for a commit log's files and the state of their disk. Blocks; for any thread."""
     return plan(
@@ -71,6 +76,7 @@ def plan_for(
         ),
         Policy.of(config),
         manual=manual,
+        hold=hold,
     )
 
 
@@ -83,6 +89,9 @@ class Cleaner:
     Those in `on_expiring` are called before a file is deleted, with the offset of its end. Each
     copies some of the records below that offset that it still needs, and returns how many, 0 when
     it needs none. If one raises StoreError, the file stays for this run.
+
+    `marks_of` returns the offsets of a group. `unmarked_counts` counts the files that were deleted
+    with messages that waited for a mark: on a full disk, and after cleanFileWaitMaxHours.
     """
 
     def __init__(
@@ -107,6 +116,11 @@ class Cleaner:
         self._retry_at_s = 0.0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
         self.on_expiring: list[Callable[[int], int]] = []
+        self.marks_of: MarksOf = lambda _group: {}
+        self.unmarked_counts = {"disk": 0, "age": 0}
+        # How long the oldest file had waited for a mark in the last run.
+        self.waited_ms = 0
+        self._hold: Hold | None = _NO_LOOK
         # Pairs of offsets. Once the log is on disk up to the second one, nobody needs the records
         # in front of the first one: the log then has copies of those that wait, and the records by
         # which the others are done.
@@ -133,6 +147,7 @@ class Cleaner:
     def run(self) -> Generator[Work, None, None]:
         """One run. Do each piece of work before asking for the next one."""
         found: list[Plan] = []
+        yield from self._look_for_marks()
         yield Work(lambda: found.append(self._plan(everything=False)))
         self._begin(found[0])
         yield from self._retry_hanging()
@@ -158,9 +173,25 @@ class Cleaner:
         if not everything:
             files = files[: self._policy.batch_max + 1]
         now = self._clock.now_ms()
-        return plan_for(files, self._config, self._disk, now, manual=self._manual_runs > 0)
+        hold = self._hold if self._config.waited_groups else None
+        return plan_for(
+            files, self._config, self._disk, now, manual=self._manual_runs > 0, hold=hold
+        )
+
+    def _look_for_marks(self) -> Iterator[Work]:
+        """Find what waits for a mark. Units are read beside the store's thread: those of messages
+        that wait for long lie on the disk only.
+        """
+        if not (groups := self._config.waited_groups):
+            self._hold = _NO_LOOK
+            return
+        search = Search(groups, self.marks_of, self._disk)
+        for found in search.unmarked(self._queues):
+            yield Work(partial(search.look, found))
+        self._hold = search.hold
 
     def _begin(self, found: Plan) -> None:
+        self.waited_ms = found.waited_ms
         if self._manual_runs:
             self._manual_runs -= 1
         if found.full is True:
@@ -210,8 +241,26 @@ class Cleaner:
             )
         else:
             log.info("a file of the commit log goes", path=str(path), why=found.trigger)
+        if found.is_unmarked(file):
+            self._tell_unmarked(path, file, found)
         pause = self._config.delete_commit_log_files_interval
         yield Work(partial(self._delete, path), pause)
+
+    def _tell_unmarked(self, path: Path, file: LogFile, found: Plan) -> None:
+        assert found.hold is not None, "something waits for a mark"
+        lapsed = found.policy.lapses_ms(file) <= found.now_ms
+        self.unmarked_counts["age" if lapsed else "disk"] += 1
+        rule = f"cleanFileWaitMaxHours={found.policy.wait_hours}"
+        log.error(
+            "messages are deleted before a group has marked them",
+            path=str(path),
+            waits=found.hold.reason,
+            why=f"they waited for {found.policy.wait_hours} h ({rule})"
+            if lapsed
+            else found.trigger,
+            remedy="see why the group does not go on, and free space or raise cleanFileWaitMaxHours; "
+            "or take the group out of cleanFileWaitsForGroups",
+        )
 
     def _settle(self, removals: Sequence[LogFile]) -> Iterator[Work]:
         """Have those records of the files copied that somebody still needs."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.errors import ConfigError
+from cometmq.model.names import group_fault
 
 PAGE_SIZE: Final = 4096
 CONSUME_QUEUE_UNIT_SIZE: Final = 20
@@ -32,6 +33,8 @@ LIVE_KEYS: Final = frozenset(
         "diskSpaceCleanForciblyRatio",
         "diskSpaceWarningLevelRatio",
         "cleanFileForciblyEnable",
+        "cleanFileWaitsForGroups",
+        "cleanFileWaitMaxHours",
         "flushIntervalCommitLog",
         "flushCommitLogLeastPages",
         "flushCommitLogThoroughInterval",
@@ -110,6 +113,10 @@ class StoreConfig:
     disk_space_clean_forcibly_ratio: int = 85
     disk_space_warning_level_ratio: int = 90
     clean_file_forcibly_enable: bool = True
+    # CometMQ's own: consumer groups, separated by semicolons, without whose committed offsets expired
+    # messages stay, and for how many hours beyond fileReservedTime at most.
+    clean_file_waits_for_groups: str = ""
+    clean_file_wait_max_hours: int = 168
 
     os_page_cache_busy_time_out_mills: int = 1000
     warm_maped_file_enable: bool = False
@@ -139,6 +146,7 @@ class StoreConfig:
                 _INT32_MAX,
             ),
             ("fileReservedTime", self.file_reserved_time, 0, _INT32_MAX),
+            ("cleanFileWaitMaxHours", self.clean_file_wait_max_hours, 0, _INT32_MAX),
             ("cleanResourceInterval", self.clean_resource_interval, 1, _INT32_MAX),
             ("syncFlushTimeout", self.sync_flush_timeout, 0, _INT32_MAX),
             ("osPageCacheBusyTimeOutMills", self.os_page_cache_busy_time_out_mills, 1, _INT32_MAX),
@@ -158,6 +166,9 @@ class StoreConfig:
             if not low <= value <= high:
                 raise ConfigError(f"{key}={value}: must be from {low} to {high}")
         _ = self.delete_hours
+        for group in self.waited_groups:
+            if fault := group_fault(group):
+                raise ConfigError(f"cleanFileWaitsForGroups: {fault}")
         # Round the file up to whole units, as Java does when it reads the key.
         units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE)
         self.mapped_file_size_consume_queue = units * CONSUME_QUEUE_UNIT_SIZE
@@ -208,6 +219,12 @@ class StoreConfig:
                 f"deleteWhen={self.delete_when}: must be hours of the day, 00 to 23, such as 04 or 02;14"
             )
         return frozenset(map(int, texts))
+
+    @property
+    def waited_groups(self) -> tuple[str, ...]:
+        """The groups of `cleanFileWaitsForGroups`."""
+        texts = (text.strip() for text in self.clean_file_waits_for_groups.split(";"))
+        return tuple(dict.fromkeys(text for text in texts if text))
 
     @property
     def uses_transient_pool(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from cometmq.protocol.record import MIN_RECORD_SIZE
 from cometmq.protocol.record_layout import record_struct
-from cometmq.store.config import StoreConfig
+from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
 from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
@@ -23,12 +23,22 @@ _MIN_PULL_BYTES: Final = 100
 # A pull looks at this many units at most, however many messages it asks for. A pull that selects a
 # rare tag comes back for the next part.
 _MAX_SCAN_UNITS: Final = 10_000
+# What was appended since the store was opened is in the page cache as long as it lies within so many
+# bytes of the log's end.
+_RECENT_BYTES: Final = 32 * 1024 * 1024
+# Units that are looked at ahead of a reader far behind, and the most bytes that are read for it at
+# once: a damaged unit may claim any size.
+_LOOKED_UNITS: Final = 800
+_MOST_BROUGHT: Final = 16 * 1024 * 1024
+# How many times as much is read as a get needs where all of it lies side by side.
+_AHEAD: Final = 4
 
 
 class GetStatus(Enum):
     """Says how a get ended.
 
-    The values are Java's GetMessageStatus; the response's remark carries them.
+    The values are Java's GetMessageStatus; the response's remark carries them. NOT_IN_MEMORY is our
+    own, and no client sees it.
     """
 
     FOUND = "FOUND"
@@ -39,6 +49,7 @@ class GetStatus(Enum):
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    NOT_IN_MEMORY = "NOT_IN_MEMORY"
 
 
 @dataclass(slots=True)
@@ -46,7 +57,8 @@ class GetResult:
     """Holds what was found.
 
     `slices` are the records in queue order; records that lie side by side are one view.
-    `suggest_slave` says that the reader is further behind than memory reaches.
+    `suggest_slave` says that the reader is further behind than memory reaches. `absent` brings into
+    memory what kept the get from going on; its functions block, and are for any thread.
     """
 
     status: GetStatus
@@ -57,6 +69,7 @@ class GetResult:
     message_count: int = 0
     byte_count: int = 0
     suggest_slave: bool = False
+    absent: list[Callable[[], None]] | None = None
 
 
 class MessageGetter:
@@ -74,6 +87,7 @@ class MessageGetter:
         "_memory_bytes",
         "_memory_count",
         "_mender",
+        "_opened_end",
         "_reach",
     )
 
@@ -82,7 +96,12 @@ class MessageGetter:
     ) -> None:
         self._log = log
         self._mender = mender
+        self._opened_end = 0
         self.configure(config, memory_bytes)
+
+    def opened(self, log_end: int) -> None:
+        """Note where the log ended when it was opened: who knows what of that is in memory."""
+        self._opened_end = log_end
 
     def configure(self, config: StoreConfig, memory_bytes: int) -> None:
         """Obey the limits of `config` from now on. What lies within `memory_bytes` of the log's end
@@ -105,6 +124,7 @@ class MessageGetter:
         matches: Callable[[int], bool | None] | None = None,
         matches_ext: Callable[[ExtUnit], bool | None] | None = None,
         matches_record: Callable[[memoryview], bool | None] | None = None,
+        may_block: bool = True,
     ) -> GetResult:
         """Return the messages from queue offset `offset` on that pass all filters.
 
@@ -113,6 +133,11 @@ class MessageGetter:
         returns None if it has no work left to look at a message. Then the scan ends before that
         message; if it was the first one, `next_begin_offset` is `offset`. Raises StoreBusyError
         while a damaged unit at that place is being repaired.
+
+        Unless it `may_block`, it ends before a message that is not in memory. If that is the first
+        one, the status is NOT_IN_MEMORY: have `absent` done in a thread, and come again, up to three
+        times. A page may be read from the disk nevertheless, if the kernel drops it between the look
+        and the read.
         """
         if queue is None:
             # Java, too, makes no difference between a queue without messages and one without files.
@@ -130,7 +155,7 @@ class MessageGetter:
         if isinstance(queue, ExtendedConsumeQueue):
             matches = queue.matcher(matches, matches_ext)
         limit = min(max(max_bytes, _MIN_PULL_BYTES), MAX_PULL_BYTES)
-        while self._collect(queue, result, max_messages, limit, matches, matches_record):
+        while self._collect(queue, result, max_messages, limit, matches, matches_record, may_block):
             # Raised from here: CPython's collector crashes over a traceback that holds the iterator
             # of units and the view that it reads.
             self._mender.look(queue, result.next_begin_offset)
@@ -144,12 +169,20 @@ class MessageGetter:
         max_bytes: int,
         matches: Callable[[int], bool | None] | None,
         matches_record: Callable[[memoryview], bool | None] | None,
+        may_block: bool,
     ) -> bool:
         """Fill `result`; return True if a damaged unit in front must be dealt with first."""
         log = self._log
         wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
         scan_count = max(-(-wanted // UNIT_SIZE), 1)
-        offset = result.next_begin_offset
+        begin = offset = result.next_begin_offset
+        if not may_block:
+            most = scan_count if matches is not None or matches_record is not None else max_messages
+            absent_units = queue.absent_units(offset, min(scan_count, most))
+            if absent_units is not None:
+                result.status = GetStatus.NOT_IN_MEMORY
+                result.absent = [absent_units]
+                return False
         units = queue.stored_units(offset, scan_count)
         if units is None:
             result.status = GetStatus.OFFSET_FOUND_NULL
@@ -162,6 +195,9 @@ class MessageGetter:
         # While `leaving`, all messages so far have left the log, so a unit that points in front of
         # the log is not worth a look.
         leaving = damaged = False
+        # Records below `unsure_end`, but for those below `looked_to`, may not be in memory.
+        unsure_end = 0 if may_block else max(self._opened_end, log_end - _RECENT_BYTES)
+        looked_to = 0
         count = total = 0
         # The readable part of the file at hand, and in it the run of records not yet cut out.
         view = memoryview(b"")
@@ -182,6 +218,13 @@ class MessageGetter:
                     offset -= 1
                     break
                 continue
+            if looked_to <= physical_offset < unsure_end:
+                looked_to = self._look_ahead(
+                    queue, result, offset - 1, max_messages - count, max_bytes - total, matches
+                )
+                if result.absent:
+                    offset -= 1
+                    break
             if not base <= physical_offset < readable_end:
                 if run_start < run_end:
                     slices.append(view[run_start - base : run_end - base])
@@ -233,11 +276,64 @@ class MessageGetter:
             slices.append(view[run_start - base : run_end - base])
         if count:
             result.status = GetStatus.FOUND
+        elif result.absent and offset == begin:
+            result.status = GetStatus.NOT_IN_MEMORY
         result.next_begin_offset = offset
         result.message_count = count
         result.byte_count = total
         result.suggest_slave = log_end - physical_offset > self._reach
         return damaged
+
+    def _look_ahead(
+        self,
+        queue: ConsumeQueue,
+        result: GetResult,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        matches: Callable[[int], bool | None] | None,
+    ) -> int:
+        """Look for the records in memory that are found next if `offset` is one of them. Put what
+        brings in those that are not there into `result.absent`. Return the end of the last one.
+        """
+        if isinstance(queue, ExtendedConsumeQueue):
+            matches = None  # a look ahead must not spend the work that the filter may do
+        log_end = self._log.readable_end
+        runs: list[tuple[int, int]] = []
+        start = end = -1
+        count = total = 0
+        for physical_offset, size, tags_code in queue.stored_units(offset, _LOOKED_UNITS) or ():
+            if size <= 0 or physical_offset < 0 or size == PLACEHOLDER_SIZE:
+                continue
+            if count and matches is not None and not matches(tags_code):
+                continue
+            if count and self._is_full(
+                count, total + size, max_messages, max_bytes, log_end - physical_offset
+            ):
+                break
+            if start < 0 or not 0 <= physical_offset - end < PAGE_SIZE:
+                if start >= 0:
+                    runs.append((start, end))
+                start = physical_offset
+            end = physical_offset + min(size, _MOST_BROUGHT)
+            count += 1
+            total += size
+        if start >= 0:
+            runs.append((start, end))
+        absent: list[Callable[[], None]] = []
+        ahead = _AHEAD if len(runs) == 1 else 1
+        for start, end in runs:
+            file = self._log.files.find(start)
+            if file is None:
+                continue  # it has left the log
+            place = start - file.base
+            limit = min(file.end, log_end) - file.base
+            wanted_end = min(end - file.base, limit)
+            part = file.absent(place, wanted_end, min(place + ahead * (end - start), limit))
+            if part is not None:
+                absent.append(part)
+        result.absent = absent
+        return end
 
     def _is_full(
         self, count: int, total: int, max_messages: int, max_bytes: int, behind: int

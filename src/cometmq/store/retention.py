@@ -9,6 +9,10 @@ for it, or the disk is fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceClea
 age of a file does not matter, unless `cleanFileForciblyEnable` is false. Above
 `diskSpaceWarningLevelRatio` the store refuses messages, until the disk is no fuller than
 `diskSpaceCleanForciblyRatio`.
+
+An expired file stays while it has messages that a group of `cleanFileWaitsForGroups` has not marked
+(`cometmq.store.marks`), for `cleanFileWaitMaxHours` at most. Above `diskSpaceCleanForciblyRatio`
+files wait for nobody.
 """
 
 from __future__ import annotations
@@ -36,6 +40,13 @@ class LogFile(NamedTuple):
     modified_ms: int
 
 
+class Hold(NamedTuple):
+    """Says that records from `offset` of the log on wait for a mark. `reason` says for whose."""
+
+    offset: int
+    reason: str
+
+
 @dataclass(frozen=True)
 class Policy:
     """The settings by which files are deleted; ratios are fractions."""
@@ -47,6 +58,7 @@ class Policy:
     forcibly_ratio: float
     warning_ratio: float
     may_force: bool
+    wait_hours: int
 
     @classmethod
     def of(cls, config: StoreConfig) -> Policy:
@@ -58,6 +70,7 @@ class Policy:
             forcibly_ratio=_clamped(config.disk_space_clean_forcibly_ratio, _FORCIBLY_BOUNDS),
             warning_ratio=_clamped(config.disk_space_warning_level_ratio, _WARNING_BOUNDS),
             may_force=config.clean_file_forcibly_enable,
+            wait_hours=config.clean_file_wait_max_hours,
         )
 
     @property
@@ -70,6 +83,10 @@ class Policy:
 
     def expires_ms(self, file: LogFile) -> int:
         return file.modified_ms + self.reserved_hours * _HOUR_MS
+
+    def lapses_ms(self, file: LogFile) -> int:
+        """When a file goes that waits for a mark which does not come."""
+        return self.expires_ms(file) + self.wait_hours * _HOUR_MS
 
 
 def _clamped(per_cent: int, bounds: tuple[float, float]) -> float:
@@ -133,7 +150,8 @@ class Verdict(NamedTuple):
 class Plan:
     """The decisions of one run. `full` sets the flag that refuses messages; None leaves it.
 
-    `trigger` says why files may be deleted now; it is "" when they may not.
+    `trigger` says why files may be deleted now; it is "" when they may not. `hold` says which
+    messages wait for a mark.
     """
 
     now_ms: int
@@ -143,6 +161,7 @@ class Plan:
     forced: bool
     full: bool | None
     verdicts: tuple[Verdict, ...]
+    hold: Hold | None = None
 
     @property
     def removals(self) -> list[LogFile]:
@@ -152,33 +171,57 @@ class Plan:
         """Say whether a file is deleted although its fileReservedTime is not over."""
         return self.policy.expires_ms(file) > self.now_ms
 
+    def is_unmarked(self, file: LogFile) -> bool:
+        """Say whether a file has messages that wait for a mark."""
+        return _is_unmarked(file, self.hold)
+
+    @property
+    def waited_ms(self) -> int:
+        """How long the oldest file has been kept for the sake of a mark."""
+        if len(self.verdicts) < 2 or self.disks.worst > self.policy.forcibly_ratio:
+            return 0
+        first = self.verdicts[0]
+        kept = first.fate is Fate.KEPT and self.is_unmarked(first.file)
+        return max(0, self.now_ms - self.policy.expires_ms(first.file)) if kept else 0
+
 
 def plan(
-    now_ms: int, files: Sequence[LogFile], disks: Disks, policy: Policy, *, manual: bool = False
+    now_ms: int,
+    files: Sequence[LogFile],
+    disks: Disks,
+    policy: Policy,
+    *,
+    manual: bool = False,
+    hold: Hold | None = None,
 ) -> Plan:
-    """Decide what a run at `now_ms` does. `manual`: an operator asked for the run.
+    """Decide what a run at `now_ms` does. `manual`: an operator asked for the run. `hold` says which
+    messages wait for a mark.
 
     `files` are the files of the commit log, oldest first: all of them, or the oldest, one more than
     a run may delete.
     """
     trigger, forced = _trigger(now_ms, disks, policy, manual)
+    # On a disk that gets full, no file waits.
+    obeyed = hold if disks.worst <= policy.forcibly_ratio else None
     verdicts: list[Verdict] = []
     stopped = ""
     for position, file in enumerate(files):
         reason, stopped = _judge(
-            now_ms, file, position, len(files), policy, trigger, stopped, forced=forced
+            now_ms, file, position, len(files), policy, trigger, stopped, obeyed, forced=forced
         )
         fate = Fate.KEPT if stopped else Fate.DELETED
         when = None
         if position < len(files) - 1:
-            when = now_ms if fate is Fate.DELETED else next_run_ms(now_ms, file, disks, policy)
+            when = now_ms
+            if fate is Fate.KEPT:
+                when = next_run_ms(now_ms, file, disks, policy, obeyed)
         verdicts.append(Verdict(file, fate, reason, when))
     full = None
     if disks.worst > policy.warning_ratio:
         full = True
     elif disks.worst <= policy.forcibly_ratio:
         full = False
-    return Plan(now_ms, disks, policy, trigger, forced, full, tuple(verdicts))
+    return Plan(now_ms, disks, policy, trigger, forced, full, tuple(verdicts), hold)
 
 
 def _trigger(now_ms: int, disks: Disks, policy: Policy, manual: bool) -> tuple[str, bool]:
@@ -205,6 +248,7 @@ def _judge(
     policy: Policy,
     trigger: str,
     stopped: str,
+    hold: Hold | None,
     *,
     forced: bool,
 ) -> tuple[str, str]:
@@ -222,6 +266,14 @@ def _judge(
         )
         return reason, "an older one has not expired"
     age = f"not changed for {policy.reserved_hours} h (fileReservedTime)"
+    if hold and _is_unmarked(file, hold) and now_ms < policy.lapses_ms(file):
+        left = timedelta(milliseconds=policy.lapses_ms(file) - now_ms)
+        reason = (
+            f"{age}, but {hold.reason} (cleanFileWaitsForGroups); it goes without that in "
+            f"{_rounded(left)} (cleanFileWaitMaxHours), or when the disk is fuller than "
+            f"{policy.forcibly_ratio:.0%} (diskSpaceCleanForciblyRatio)"
+        )
+        return reason, "an older one waits for a mark"
     if not trigger:
         return f"{age}, but it is not the time to delete (deleteWhen)", "an older one must wait"
     if position >= policy.batch_max:
@@ -230,14 +282,24 @@ def _judge(
     return (f"{age} and {trigger}" if expired else f"{trigger}, whatever its age"), ""
 
 
-def next_run_ms(now_ms: int, file: LogFile, disks: Disks, policy: Policy) -> int | None:
-    """Return when a file that is kept now can be deleted, if the disk stays as full as it is.
+def _is_unmarked(file: LogFile, hold: Hold | None) -> bool:
+    return hold is not None and file.base + file.size > hold.offset
+
+
+def next_run_ms(
+    now_ms: int, file: LogFile, disks: Disks, policy: Policy, hold: Hold | None = None
+) -> int | None:
+    """Return when a file that is kept now can be deleted, if the disk stays as full as it is and
+    nothing more is marked.
 
     None for never.
     """
     if disks.worst > policy.forcibly_ratio and policy.may_force:
         return now_ms
-    due = max(now_ms, policy.expires_ms(file))
+    due = max(
+        now_ms,
+        policy.lapses_ms(file) if _is_unmarked(file, hold) else policy.expires_ms(file),
+    )
     if disks.worst > policy.max_used_ratio:
         return due
     moment = _local(due)

@@ -142,6 +142,7 @@ class MessageStore:
             self.commit_log,
             self.queues.find,
             lambda: self._ledger.deleted,
+            self._appended_end,
             config.delay_levels_ms,
             clock.monotonic,
         )
@@ -251,6 +252,7 @@ class MessageStore:
                 # Still a clean stop: the next start must see the same damage.
                 self._disk.remove(self.config.abort_path)
             raise
+        self._getter.opened(recovery.end)
         self.recovered_bytes = recovery.end - recovery.start
         self.recovery_s = self._monotonic() - began_s
         self.index.open(clean=recovery.clean, known=self._ledger.index)
@@ -368,6 +370,22 @@ class MessageStore:
             pending = self._pending_queues[topic, queue_id] = PendingQueue(queue, at_once)
         return pending
 
+    def check_queue_room(self, topic: str, queue_id: int) -> None:
+        """Raise StoreBusyError while messages of the transient pool wait for room in a queue: what is
+        appended now could not be read either.
+        """
+        queue = self.queues.find(topic, queue_id)
+        end = self._appended_end(topic, queue_id)
+        if end > (0 if queue is None else queue.next_offset):
+            raise StoreBusyError(
+                f"the consume queue {topic}/{queue_id} waits for room on the disk; try again when there "
+                "is some"
+            )
+
+    def _appended_end(self, topic: str, queue_id: int) -> int:
+        pending = self._pending_queues.get((topic, queue_id))
+        return pending.next_offset if pending is not None else 0
+
     def topics(self) -> dict[str, list[int]]:
         """Return the queue ids by topic, of all queues that exist."""
         found: dict[str, list[int]] = {}
@@ -467,6 +485,7 @@ class MessageStore:
         matches: Callable[[int], bool | None] | None = None,
         matches_ext: Callable[[ExtUnit], bool | None] | None = None,
         matches_record: Callable[[memoryview], bool | None] | None = None,
+        may_block: bool = True,
     ) -> GetResult:
         """Return what a pull at `offset` gets; see MessageGetter.get."""
         return self._getter.get(
@@ -477,6 +496,7 @@ class MessageStore:
             matches=matches,
             matches_ext=matches_ext,
             matches_record=matches_record,
+            may_block=may_block,
         )
 
     def min_offset(self, topic: str, queue_id: int) -> int:
@@ -583,8 +603,10 @@ class MessageStore:
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
             return True
         queue = self.queues.find(record.topic, record.queue_id)
-        unit = self.mender.unit(queue, record.queue_offset) if queue else None
-        if queue is None or unit is None or unit.physical_offset == record.offset:
+        if queue is None or record.queue_offset >= queue.next_offset:
+            return True
+        unit = self.mender.unit(queue, record.queue_offset)
+        if unit is None or unit.physical_offset == record.offset:
             return True
         # The queue may have begun anew behind the record.
         first = queue.unit(queue.min_offset) if self._ledger.is_replica else None
@@ -666,15 +688,32 @@ class MessageStore:
             log.debug("queues wait for room", reason=str(error))
             return True
 
+    @property
+    def may_differ_from_master(self) -> bool:
+        """Whether the log has, or may have, an end that no master's log has: this store was a master
+        itself.
+        """
+        ledger = self._ledger
+        return bool(self.commit_log.end) and (not ledger.is_replica or ledger.has_own_end)
+
+    def note_own_end(self, *, there: bool) -> None:
+        """Note that the log has, or from now on may have, an end that no master's log has, or that it
+        was found to be a copy of its master's. Writes only when that is news. Raises StoreError.
+        """
+        if not self._ledger.is_replica:
+            if not there:
+                self._ledger.begin_replica()
+        elif self._ledger.has_own_end != there:
+            self._ledger.note_own_end(there=there)
+
     def _begin_replica(self) -> ReplicaLog:
         if self._pool:
             raise StoreError(
                 "a slave writes to its commit log without the transient store pool: set "
                 "transientStorePoolEnable to false"
             )
-        if not self._ledger.is_replica:
-            # Before the first record: a recovery treats a copied log in another way.
-            self._ledger.begin_replica()
+        # Before the first record: a recovery treats a copied log in another way.
+        self.note_own_end(there=False)
         self.commit_log.fill_queues_later()
         dispatcher = Dispatcher(
             self.queues.get,

@@ -21,6 +21,7 @@ from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import StoreError
 from cometmq.model import properties as p
+from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.command import Request
 from cometmq.protocol.frame import Frame
 from cometmq.protocol.header import HeaderT
@@ -102,6 +103,13 @@ class DelayBox:
         fields = {"queue_id": 2, "body": b"body", "born_timestamp": 77, **fields}
         message = IncomingMessage(topic=topic, properties=properties, born_host=CLIENT, **fields)
         return self.putting.put(message)[1]
+
+    def put_of_java_batch(self, own_id: str, batch_id: str) -> int:
+        """Put a message as a Java master stores one of a batch; return its commit-log offset."""
+        text = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01true\x02UNIQ_KEY\x01{batch_id}\x02"
+        entry = BatchEntry(0, b"body", text.encode())
+        queue = self.store.queue("orders", 2)
+        return self.store.append_batch(queue, [entry], [0], 77, CLIENT)[1][0]
 
     def run_at(self, after_ms: int) -> None:
         """Deliver the messages that are due `after_ms` after the start."""

@@ -23,6 +23,7 @@ from tests.unit.store.store_box import LOG_FILE, Box, put
 
 from cometmq.broker.server import Broker
 from cometmq.broker.storage.cleaning import CleaningTimer
+from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.tasks import TaskOwner
@@ -30,7 +31,7 @@ from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.testing import virtual
 
-SEND = 10
+SEND, COMMIT = 10, 15
 DELETE_EXPIRED, CLEAN_QUEUES, CLEAN_TOPICS = 329, 306, 316
 HOUR_S = 3600
 THREE_O_CLOCK = int(datetime.fromisoformat("2026-03-10T03:00+00:00").timestamp())
@@ -261,6 +262,28 @@ async def test_an_operator_has_expired_files_deleted_whatever_the_hour(
     broker.store.cleaner.run_now()
     assert log.min_offset == 2 * (4 << 20)
     assert broker.store.min_offset("orders", 0) == 8
+
+
+async def test_files_wait_for_the_offsets_that_a_group_commits(
+    broker: Broker, client: Client, operator: Client
+) -> None:
+    broker.store.config.clean_file_waits_for_groups = "archive"
+    # The files are as old as 1970.
+    broker.store.config.clean_file_wait_max_hours = 1_000_000
+    broker.groups.put(SubscriptionGroupConfig("archive"))
+    await fill(broker, client, "orders", 9)
+    log = broker.store.commit_log
+
+    async def first_left_after(offset: int) -> int:
+        ext = {"consumerGroup": "archive", "topic": "orders", "queueId": 0, "commitOffset": offset}
+        assert (await client.ask(COMMIT, ext)).code == ResponseCode.SUCCESS
+        assert (await operator.ask(DELETE_EXPIRED, {})).code == ResponseCode.SUCCESS
+        broker.store.cleaner.run_now()
+        return log.min_offset // (4 << 20)
+
+    assert await first_left_after(3) == 0
+    assert await first_left_after(4) == 1
+    assert await first_left_after(9) == 2
 
 
 async def test_queues_without_messages_go_but_those_of_topics_that_exist(

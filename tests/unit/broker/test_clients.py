@@ -7,6 +7,7 @@ from typing import NoReturn, cast
 import pytest
 
 from cometmq.broker.groups.clients import ClientManager, Member
+from cometmq.errors import CometMQError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.remoting.connection import Connection
 
@@ -260,3 +261,27 @@ def test_a_group_of_producers_and_consumers_is_left_twice(clients: Clients) -> N
     clients.manager.unregister_producer("g", "a", member.connection)
     clients.manager.connection_closed(member.connection)
     assert clients.manager.consumer_ids("g") == []
+
+
+def test_the_place_of_a_client_stays_that_of_its_account(clients: Clients) -> None:
+    """Replies and checks that are meant for one client must not reach another account's."""
+    own, thief = clients.member("a"), clients.member("a")
+    own.account, thief.account = "shop", "other"
+    clients.beat(own)
+    with pytest.raises(CometMQError, match="of a client of another account"):
+        clients.beat(thief)
+    manager = clients.manager
+    manager.register_producer(own, "senders")
+    manager.register_producer(thief, "senders")
+    assert manager.producers("senders") == [own]
+    manager.register_producer(thief, "others")
+    assert manager.producers("others") == [thief]
+    assert manager.producer_of("a") is own
+    manager.unregister_producer("others", "a", thief.connection)
+    assert manager.producer_of("a") is own
+    # Once the client is gone its id is anybody's.
+    manager.connection_closed(own.connection)
+    manager.register_producer(thief, "senders")
+    clients.beat(thief)
+    assert manager.producer_of("a") is thief
+    assert manager.consumers("g") == [thief]

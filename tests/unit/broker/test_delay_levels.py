@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.delay_box import DelayBox, Failing
 
-from cometmq.broker.delays.levels import NEVER_MS
+from cometmq.broker.delays.levels import NEVER_MS, RETRY_MS
 from cometmq.broker.refusal import Refused
 from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model import names
@@ -47,6 +47,28 @@ def test_it_comes_when_its_time_is_over_as_it_was_sent(delays: DelayBox) -> None
     assert unit.tags_code == java_hash("paid")
     assert delays.delayed.next_due_ms() == NEVER_MS
     assert delays.delayed.levels.offsets() == {2: 1}
+
+
+def test_a_message_that_cannot_be_read_yet_does_not_come_early(
+    delays: DelayBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With transientStorePoolEnable and a full disk, units wait in memory and are not readable."""
+
+    def unreadable(*_: object) -> None:
+        raise StoreBusyError("it waits in the pool")
+
+    delays.put({"DELAY": "2"})
+    delays.run_at(4_000)
+    delays.put({"DELAY": "2"})
+    with monkeypatch.context() as patch:
+        patch.setattr(delays.store.mender, "unit", unreadable)
+        delays.run_at(5_000)
+        assert len(delays.records()) == 1
+        delays.run_at(5_000 + 2 * RETRY_MS)
+    delays.run_at(8_999)
+    assert len(delays.records()) == 1
+    delays.run_at(9_000)
+    assert len(delays.records()) == 2
 
 
 def test_a_level_above_the_highest_is_the_highest(delays: DelayBox) -> None:

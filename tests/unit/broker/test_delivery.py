@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.delay_box import DelayBox
-from tests.unit.store.store_box import CLIENT, Box
+from tests.unit.store.store_box import CLIENT, Box, damage_body
 
 from cometmq.broker.delays.delivery import Delivery, UndeliverableError
 from cometmq.errors import MessageIllegalError, StoreBusyError
@@ -191,6 +191,13 @@ def test_what_is_unusual_is_left_to_a_closer_look(room: Room, more: dict[str, An
     assert [record.queue_offset for _, record in room.delivered() if record.topic == "orders"] == [
         0, 1, 2, 3
     ]  # fmt: skip
+
+
+def test_a_body_that_the_disk_has_altered_is_not_delivered_as_intact(room: Room) -> None:
+    place, size = room.wait(GOOD)
+    damage_body(room.store, place)
+    with pytest.raises(UndeliverableError, match="contradicts its CRC"):
+        room.delivery.read(place, size)
 
 
 def test_places_without_a_record_are_left_to_a_closer_look(room: Room) -> None:

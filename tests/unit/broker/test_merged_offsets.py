@@ -12,10 +12,11 @@ def slave(max_count: int = 100) -> ConsumerOffsetManager:
     return offsets
 
 
-def merge(offsets: ConsumerOffsetManager, **queues: int) -> None:
-    """Merge the offsets of group g in queue 0 of topics."""
+def merge(offsets: ConsumerOffsetManager, asked_at: int | None = None, **queues: int) -> None:
+    """Merge the offsets of group g in queue 0 of topics, asked for just now by default."""
     table = {f"{topic}@g": {0: offset} for topic, offset in queues.items()}
-    for _ in offsets.merge(ConsumerOffsetSerializeWrapper(offset_table=table)):
+    master = ConsumerOffsetSerializeWrapper(offset_table=table)
+    for _ in offsets.merge(master, offsets.commits_here if asked_at is None else asked_at):
         pass
 
 
@@ -42,6 +43,33 @@ def test_a_commit_here_stays_while_the_master_says_what_it_said_before() -> None
     merge(offsets, a=6)
     assert offsets.query("g", "a", 0) == 6
     # What was committed here before no longer counts.
+    merge(offsets, a=5)
+    assert offsets.query("g", "a", 0) == 5
+
+
+def test_a_commit_here_stays_when_the_master_was_asked_before_it() -> None:
+    """A master told 14 and was lost; its consumer committed 15 here; the copy, which waited for the log,
+    then turned that back: seed 6001741.
+    """
+    offsets = slave()
+    merge(offsets, a=12, b=12, c=12)
+    asked_at = offsets.commits_here
+    for topic in ("a", "b", "c", "d"):
+        assert offsets.commit("g", topic, 0, 15)
+    # Where the master went on, it is behind; where it was reset, it is not.
+    merge(offsets, asked_at, a=14, b=3, c=17, d=0)
+    assert [offsets.query("g", topic, 0) for topic in ("a", "b", "c", "d")] == [15, 3, 17, 15]
+    merge(offsets, a=14)
+    assert offsets.query("g", "a", 0) == 15
+    merge(offsets, a=13)
+    assert offsets.query("g", "a", 0) == 13
+
+
+def test_a_commit_here_of_less_than_the_master_has_gives_way() -> None:
+    """A member that no route led to the master goes on from what it knew before others committed."""
+    offsets = slave()
+    merge(offsets, a=5)
+    assert offsets.commit("g", "a", 0, 3)
     merge(offsets, a=5)
     assert offsets.query("g", "a", 0) == 5
 

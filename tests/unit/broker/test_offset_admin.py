@@ -113,6 +113,18 @@ async def test_a_group_that_is_left_out_keeps_its_offsets(filled: Broker, client
 # Clones
 
 
+async def test_a_correction_tells_nothing_of_groups_that_the_sender_may_not_ask_about(
+    filled: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(client, "slow", {0: 1})
+    await commit(client, "fast", {0: 3})
+    may_ask_about: list[str] = ["fast"]
+    monkeypatch.setattr(filled.handlers, "permits", lambda *about: about[-1] in may_ask_about)
+    assert await correction(client, "other") == {0: 3}
+    may_ask_about.append("slow")
+    assert await correction(client, "other") == {0: 1}
+
+
 async def test_a_group_goes_on_where_another_one_is(filled: Broker, client: Client) -> None:
     await commit(client, "fast", {0: 4, 1: 3})
     await commit(client, "other", {0: 1})

@@ -103,6 +103,19 @@ async def test_a_letter_goes_back_to_its_topic_as_it_was_sent(letters: Letters) 
     assert properties == {"UNIQ_KEY": "U3", "KEYS": "k3 all", "REDRIVE_ID": "r1"}
 
 
+async def test_a_letter_that_a_java_broker_wrote_goes_back_to_the_queue_of_its_message(
+    letters: Letters,
+) -> None:
+    """A Java broker gives the letter the id of the batch, and not the message's own."""
+    place = letters.delays.put_of_java_batch("A", "B")
+    given = {"UNIQ_KEY": "B", "RETRY_TOPIC": "orders"}
+    given["ORIGIN_MESSAGE_ID"] = encode_offset_id(HOST, place)
+    letters.delays.put(given, topic="%DLQ%audit", queue_id=0, body=b"b")
+    for attempt in range(8):  # any other queue would be chosen by chance
+        await letters.redrives.redrive(f"b{attempt}", "audit", LetterSelection(ids=("B",)))
+    assert [record.queue_id for record in letters.sent()] == [2] * 8
+
+
 async def test_a_group_can_have_them_alone(letters: Letters) -> None:
     await letters.redrives.redrive("r1", "audit", LetterSelection(keys=("k2",)), only_group=True)
     assert letters.sent() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.broker.delay_box import DelayBox, connection, request
+from tests.unit.store.store_box import damage_body
 
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
@@ -94,6 +95,27 @@ def test_another_message_at_the_offset_does_not_come_again_instead(delays: Delay
         assert send_back(delays, place, msg_id=msg_id) == ResponseCode.SUCCESS
     delays.run_at(60_000)
     assert len(retried(delays)) == 3
+
+
+def test_a_message_that_the_disk_has_altered_does_not_come_again(delays: DelayBox) -> None:
+    place = delays.put({})
+    damage_body(delays.store, place)
+    with pytest.raises(Refused, match="contradicts its CRC"):
+        send_back(delays, place)
+    delays.run_at(10_000)
+    assert retried(delays) == []
+
+
+def test_a_java_consumer_sends_a_message_back_by_the_id_of_its_batch(delays: DelayBox) -> None:
+    """It was refused as another message, once the message's own id counted."""
+    place = delays.put_of_java_batch("A" * 32, "B" * 32)
+    for msg_id in ("A" * 32, "B" * 32):
+        assert send_back(delays, place, msg_id=msg_id) == ResponseCode.SUCCESS
+    with pytest.raises(Refused, match="another message than"):
+        send_back(delays, place, msg_id="C" * 32)
+    delays.run_at(60_000)
+    ids = [decode_properties(record.properties)["UNIQ_KEY"] for record in retried(delays)]
+    assert ids == ["A" * 32] * 2
 
 
 def test_each_retry_waits_longer_and_the_last_is_a_dead_letter(delays: DelayBox) -> None:

@@ -360,6 +360,19 @@ def test_the_floor_rises_over_what_is_done(timers: Timers) -> None:
     assert timers.window.raise_floor(100) == 5
 
 
+def test_the_floor_stays_below_a_unit_that_waits_for_room_on_the_disk(timers: Timers) -> None:
+    """It passed over such a unit, and the message was never delivered: seed 7000616."""
+    timers.put(MINUTE)
+    waiting = timers.put(2 * MINUTE)
+    timers.take()
+    written = timers.queue.all[waiting]
+    timers.queue.all[waiting] = Unit(0, 0, 0)
+    assert timers.window.raise_floor(100) == waiting
+    timers.queue.all[waiting] = written
+    assert timers.window.raise_floor(100) == waiting
+    assert timers.window.take_first()[1] == [waiting]
+
+
 def test_the_floor_passes_over_files_that_left_the_disk(timers: Timers) -> None:
     for _ in range(2 * PER_FILE):
         timers.queue.append(START + MINUTE)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.broker.transaction_model import records_from
-from tests.unit.store.store_box import CLIENT, HOST, Box, QuickDisk, records
+from tests.unit.store.store_box import CLIENT, HOST, Box, QuickDisk, damage_body, records
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
@@ -57,7 +57,11 @@ class Bench:
         )
         self.transactions.open()
         self.checker = TransactionChecker(
-            self.config, self.store, self.transactions, self.busy.__contains__, self._ask
+            self.config,
+            self.store,
+            self.transactions,
+            lambda half: half.group in self.busy,
+            self._ask,
         )
         return self.transactions
 
@@ -276,6 +280,21 @@ def test_the_consumed_offset_passes_what_is_not_due_yet(bench: Bench) -> None:
         "NOT-YET",
         "NOW",
     ]
+
+
+def test_a_body_that_the_disk_has_altered_is_not_copied(bench: Bench) -> None:
+    bench.start()
+    asked, committed, good = bench.half("ASKED"), bench.half("COMMITTED"), bench.half("GOOD")
+    for _, place in (asked, committed):
+        damage_body(bench.store, place)
+    with pytest.raises(Refused, match="contradicts its CRC"):
+        bench.end("COMMITTED", committed)
+    bench.end("GOOD", good)
+    bench.round()
+    # A copy would have a CRC of its own, so that nobody could tell.
+    assert (bench.asked, bench.open_keys()) == ([], [])
+    assert bench.listed("orders") == ["GOOD"]
+    assert bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC) == []
 
 
 def test_older_than_the_log_is_kept_is_given_up(bench: Bench) -> None:

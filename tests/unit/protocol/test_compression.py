@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import tracemalloc
+
 import lz4.frame
 import pytest
 import zstandard
@@ -38,6 +41,34 @@ def test_a_body_that_is_not_compressed_stays_as_it_is() -> None:
 def test_an_unknown_type_is_refused(kind: int) -> None:
     with pytest.raises(ProtocolError, match=f"type {kind}"):
         decompress(BODY, kind << 8 | 1, max_length=LIMIT)
+
+
+@pytest.mark.parametrize("length", [0, 1, 5_000, 100_000, 1_000_000])
+def test_zstd_without_declared_length_takes_memory_for_what_it_holds(length: int) -> None:
+    """It took as much as the largest body may have: 128 MiB for each small message of Java's."""
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(b"x" * length)
+    tracemalloc.start()
+    try:
+        body = decompress(packed, CompressionType.ZSTD.sys_flag, max_length=64 * 1024 * 1024)
+        assert tracemalloc.get_traced_memory()[1] < 16 * max(length, 4096)
+    finally:
+        tracemalloc.stop()
+    assert body == b"x" * length
+
+
+@pytest.mark.parametrize("cut", [1, 10, 100])
+def test_zstd_without_declared_length_that_breaks_off_is_no_body(cut: int) -> None:
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(os.urandom(5_000))
+    with pytest.raises(ProtocolError, match="break off"):
+        decompress(packed[:-cut], CompressionType.ZSTD.sys_flag, max_length=10_000)
+
+
+def test_zstd_without_declared_length_that_is_too_long_names_the_limit() -> None:
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(10_001))
+    assert len(decompress(packed, CompressionType.ZSTD.sys_flag, max_length=10_001)) == 10_001
+    with pytest.raises(ProtocolError, match="more than 10000 bytes") as raised:
+        decompress(packed, CompressionType.ZSTD.sys_flag, max_length=10_000, limit="L")
+    assert raised.value.limit == "L"
 
 
 def test_zstd_without_declared_length_as_java_writes_it() -> None:

@@ -5,7 +5,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cometmq.errors import IllegalArgumentError
-from cometmq.protocol.properties import decode_properties, encode_properties, find_property
+from cometmq.protocol.properties import (
+    decode_properties,
+    encode_properties,
+    find_batch_id,
+    find_property,
+)
 
 words = st.text(
     st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=12
@@ -43,6 +48,41 @@ def test_layout() -> None:
 )
 def test_odd_strings_are_read_as_java_reads_them(text: str, properties: dict[str, str]) -> None:
     assert decode_properties(text) == properties
+
+
+@pytest.mark.parametrize(
+    ("text", "own", "batch"),
+    [
+        ("UNIQ_KEY\x01A\x02WAIT\x01true\x02UNIQ_KEY\x01B\x02WAIT\x01true\x02", "A", "B"),
+        ("k\x01v\x02UNIQ_KEY\x01A\x02UNIQ_KEY\x01B", "A", "B"),
+        ("UNIQ_KEY\x01A\x02UNIQ_KEY\x01B\x02UNIQ_KEY\x01C", "A", "C"),
+        ("UNIQ_KEY\x01A\x02UNIQ_KEY\x01A\x02", "A", None),
+        ("UNIQ_KEY\x01\x02UNIQ_KEY\x01B\x02", "B", None),  # no value
+        ("UNIQ_KEY\x01A\x02UNIQ_KEY\x01\x02", "A", None),
+        ("UNIQ_KEY\x01\x02UNIQ_KEY\x01\x02", None, None),
+        ("UNIQ_KEY\x01A\x02XUNIQ_KEY\x01B\x02", "A", None),
+        ("XUNIQ_KEY\x01A\x02UNIQ_KEY\x01B\x02", "B", None),
+        ("k\x01UNIQ_KEY\x01A\x02UNIQ_KEY\x01B\x02", "B", None),  # within a value
+        ("k\x01v\x02", None, None),
+    ],
+)
+def test_a_message_of_a_java_batch_keeps_its_own_id(
+    text: str, own: str | None, batch: str | None
+) -> None:
+    """Brokers of 4.8 to 5.3.3 append the batch's UNIQ_KEY, and so all messages had one id."""
+    assert decode_properties(text).get("UNIQ_KEY") == own
+    assert find_property(text, "UNIQ_KEY") == own
+    assert find_batch_id(text) == batch
+
+
+id_entries = st.lists(st.sampled_from(["UNIQ_KEY\x01", "\x02", "a", "\x01", "k\x01v"]), max_size=9)
+
+
+@given(id_entries.map("".join))
+def test_finding_the_unique_id_agrees_with_decoding_all(text: str) -> None:
+    own = decode_properties(text).get("UNIQ_KEY")
+    assert find_property(text, "UNIQ_KEY") == own
+    assert find_batch_id(text) != own or own is None
 
 
 @given(strings, st.sampled_from(["a", "b", "K", "ab", "Ka"]))

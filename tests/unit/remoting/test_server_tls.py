@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import socket
 import ssl
@@ -32,7 +33,6 @@ from cometmq.protocol.frame import SerializeType
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handler, Handlers
-from cometmq.remoting.handshakes import Handshakes
 from cometmq.remoting.protected import ProtectedMode
 from cometmq.remoting.server import Places, RemotingServer
 from cometmq.remoting.server_tls import ServerTls, server_tls
@@ -40,6 +40,7 @@ from cometmq.remoting.tls import Tls
 from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.config import from_properties
+from cometmq.runtime.handshakes import MOST_STRANGERS, Handshakes
 from cometmq.runtime.tasks import TaskOwner
 
 
@@ -382,6 +383,32 @@ async def test_a_silent_guest_makes_room_after_a_second(files: Files) -> None:
         await until(is_served)
 
 
+async def test_what_comes_before_tls_is_set_up_is_handed_to_it(files: Files) -> None:
+    """Also more than a hello: a handshake that fails tells so much, and nothing waits for a limit."""
+    async with (
+        serving(config_of(files.server)) as served,
+        peers(served.address, 1, hello() + bytes(100_000)),
+    ):
+        await until(lambda: served.outcomes["failed"] == 1)
+        assert await answer_of(served.address, Tls(ca_file=files.trusted)) == 0
+
+
+async def test_a_connection_over_tls_may_keep_no_more_in_the_kernel_than_a_plain_one(
+    files: Files,
+) -> None:
+    """To hold the hello back the receive buffer once grew from 128 KiB to 2 MiB, for good."""
+    sizes: list[int] = []
+
+    def look(connection: Connection) -> None:
+        with socket.socket(fileno=os.dup(connection.descriptor)) as sock:
+            sizes.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+
+    async with serving(config_of(files.server), on_connect=look) as served:
+        assert await answer_of(served.address, None) == 0
+        assert await answer_of(served.address, Tls(ca_file=files.trusted)) == 0
+    assert sizes[0] == sizes[1]
+
+
 async def test_addresses_take_turns() -> None:
     began: list[str] = []
 
@@ -415,7 +442,13 @@ async def test_addresses_take_turns() -> None:
 
 
 class OthersOnly(ProtectedMode):
-    """Takes every peer for another machine."""
+    """Takes every peer for another machine, and counts them."""
+
+    taken = 0
+
+    def note_refusal(self, peer: str) -> None:
+        self.taken += 1
+        super().note_refusal(peer)
 
     def admits(self, peer_ip: str, local_ip: str) -> bool:
         assert (peer_ip, local_ip) == ("127.0.0.1", "127.0.0.1")
@@ -431,6 +464,31 @@ async def test_no_handshake_is_spent_on_a_stranger(files: Files) -> None:
         assert served.outcomes["completed"] == 0
         assert await answer_of(served.address, None) == ResponseCode.NO_PERMISSION
         await until(lambda: places.taken == 0)
+
+
+async def test_strangers_that_say_nothing_take_no_place(files: Files) -> None:
+    """They connect to a port that serves TLS, and whether they want TLS is never known."""
+    protection = OthersOnly("this broker", "remedy")
+    places = Places(max_in_all=2)
+    async with (
+        serving(config_of(files.server), protection=protection, places=places) as served,
+        peers(served.address, MOST_STRANGERS + 8, b"") as silent,
+    ):
+        await until(lambda: protection.taken == 8)
+        assert places.taken == 0
+        assert served.tls.handshakes.open_count <= MOST_STRANGERS
+        # The first ones made room; who comes now still reads why it is not served.
+        await until(lambda: sum(_is_closed(sock) for sock in silent) == 8)
+        assert await answer_of(served.address, None) == ResponseCode.NO_PERMISSION
+
+
+def _is_closed(sock: socket.socket) -> bool:
+    try:
+        return not sock.recv(1)
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 # -- flow --

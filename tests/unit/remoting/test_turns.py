@@ -7,8 +7,9 @@ import asyncio
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
 
 from cometmq.protocol.command import FLAG_ONEWAY, RemotingCommand, Request, response
-from cometmq.remoting.connection import UNASKED, Connection
+from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.turns import SLICE_COST, SLICE_S, TASK_COST, TURN_COST, TURN_S, ServingTurns
 
 
@@ -274,3 +275,72 @@ async def test_all_that_waits_is_served_before_the_end_of_the_stream() -> None:
     line.feed(echoes(1_000, flag=FLAG_ONEWAY))
     line.connection.eof_received()
     assert len(served.order) == 1_000
+
+
+class Holding:
+    """Holds requests until the test lets them go, as the broker does while a topic is made."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.served = Served()
+        self.held: list[tuple[Connection, Request[EchoHeader]]] = []
+        handlers = Handlers()
+        handlers.register(ECHO_REQUEST, self._hold)
+        self.hits = handlers.limit_hits.counts
+        self.line = Line(
+            handlers,
+            server_side=True,
+            turns=self.served.turns,
+            holdings=Holdings(),
+            limits=ConnectionLimits(max_kept_bytes=most_bytes),
+        )
+
+    def _hold(self, connection: Connection, request: Request[EchoHeader]) -> None:
+        connection.keep(request)
+        self.held.append((connection, request))
+
+    async def let_go(self) -> None:
+        """Answer what is held, and let what waited behind it have its turn."""
+        held, self.held = self.held, []
+        for connection, request in held:
+            connection.let_go(request)
+            connection.reply(request, response(0))
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+
+async def test_a_burst_of_more_than_a_connection_may_hold_is_slowed_down_and_not_refused() -> None:
+    """A Java producer that sends with a callback waits for no answer before it sends more."""
+    holding = Holding(50_000)
+    line = holding.line
+    line.feed(*(echo(body=bytes(20_000), opaque=number) for number in range(3)))
+    assert len(holding.held) == 3
+    assert not reads(line)
+    # What the transport had read already waits, too.
+    line.feed(b"".join(echo(body=bytes(20_000), opaque=number) for number in range(3, 8)))
+    await asyncio.sleep(0)
+    assert len(holding.held) == 3
+    assert holding.hits["maxBytesInFlightPerConnection"] == 1
+    while holding.held:
+        assert len(holding.held) <= 3
+        await holding.let_go()
+    assert reads(line)
+    answers = await line.flushed()
+    assert [(answer.opaque, answer.code) for answer in answers] == [(n, 0) for n in range(8)]
+
+
+async def test_a_request_of_more_than_a_connection_may_hold_is_served_alone() -> None:
+    holding = Holding(50_000)
+    holding.line.feed(echo(body=bytes(90_000), opaque=1) + echo(body=bytes(90_000), opaque=2))
+    await asyncio.sleep(0)
+    assert [request.opaque for _, request in holding.held] == [1]
+    await holding.let_go()
+    assert [request.opaque for _, request in holding.held] == [2]
+
+
+async def test_requests_behind_held_ones_are_served_before_the_end_of_the_stream() -> None:
+    holding = Holding(50_000)
+    holding.line.feed(
+        b"".join(echo(body=bytes(20_000), opaque=n, flag=FLAG_ONEWAY) for n in range(8))
+    )
+    holding.line.connection.eof_received()
+    assert len(holding.held) == 8

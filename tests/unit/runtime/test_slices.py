@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 
 from cometmq.runtime.slices import SLICE_S, run_slice, run_slices
@@ -44,5 +45,44 @@ def test_others_run_while_long_work_is_done() -> None:
         other.cancel()
         assert done == [0, 1, 2, 3, 4]
         assert len(turns) >= 4
+
+    asyncio.run(run())
+
+
+def test_many_who_do_long_work_share_the_time_of_one_slice() -> None:
+    """Each had a slice in every turn, so that a hundred of them held the loop for a third of a second."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        turn = 0
+        slices_of_turn: Counter[int] = Counter()
+        done: list[int] = []
+
+        def steps(number: int) -> Iterator[None]:
+            for _ in range(3):
+                slices_of_turn[turn] += 1
+                stop_at = loop.time() + SLICE_S
+                while loop.time() < stop_at:
+                    pass
+                yield
+            done.append(number)
+
+        async def turns() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(turns())
+        works = [asyncio.create_task(run_slices(steps(number))) for number in range(8)]
+        await asyncio.sleep(0)
+        works[3].cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+        counting.cancel()
+        assert sorted(done) == [0, 1, 2, 4, 5, 6, 7]
+        # All begin in the same turn; from then on there is one slice in a turn.
+        begun = slices_of_turn.most_common(1)[0][1]
+        assert begun <= 2
+        assert set(slices_of_turn.values()) <= {1, 2}
 
     asyncio.run(run())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.properties import decode_properties, find_batch_id
 from cometmq.protocol.record import StoredRecord
 
 
@@ -28,7 +28,9 @@ def keys_of(record: StoredRecord) -> list[str]:
     if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return []
     properties = decode_properties(record.properties)
-    keys = [properties[UNIQ_CLIENT_MESSAGE_ID]] if UNIQ_CLIENT_MESSAGE_ID in properties else []
+    # Java's index has the last of several unique ids, which is that of the batch.
+    unique_id = find_batch_id(record.properties) or properties.get(UNIQ_CLIENT_MESSAGE_ID)
+    keys = [] if unique_id is None else [unique_id]
     keys += [key for key in properties.get(KEYS, "").split(" ") if key]
     return [f"{record.topic}#{key}" for key in keys]
 

@@ -9,6 +9,7 @@ from typing import Any
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.ids import pack_host
 from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.record_layout import BODY_AT
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
@@ -31,6 +32,13 @@ class ManualClock:
 
     def sleep(self, seconds: float, /) -> None:
         """Hold up nobody."""
+
+
+def damage_body(store: MessageStore, place: int) -> None:
+    """Alter the first byte of the body of the record at a place of the log."""
+    file = store.commit_log.files.find(place)
+    assert file is not None
+    file.map[place - file.base + BODY_AT] ^= 1
 
 
 class QuickDisk(Disk):

@@ -584,6 +584,24 @@ def test_a_dumped_message_has_it_all(box: Box) -> None:
     assert message["body"] == "00" * 250
 
 
+def test_a_message_of_a_java_batch_is_dumped_by_both_its_ids(make_box: Callable[..., Box]) -> None:
+    box = make_box()
+    store = box.open()
+    text = b"UNIQ_KEY\x01A\x02WAIT\x01true\x02UNIQ_KEY\x01B\x02"
+    store.append(store.queue("orders", 0), b"00", text, 0, 1, pack_host("::1", 5))
+    store.close()
+    assert dumped(box, key="A") == dumped(box, key="B") == [0]
+    assert dumped(box, key="true") == []
+    with open_offline(StoreConfig(store_path_root_dir=box.root)) as offline:
+        (message,) = dump(
+            offline,
+            Filter(),
+            decode_body=lambda record: record.body,
+            on_damage=list[Damage]().append,
+        )
+    assert (message["msgId"], message["batchMsgId"]) == ("A", "B")
+
+
 def test_a_body_that_is_no_text(make_box: Callable[..., Box]) -> None:
     box = make_box()
     store = box.open()

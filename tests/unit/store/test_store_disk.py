@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -284,3 +286,29 @@ def test_a_load_of_numpy_that_would_break_off_for_want_of_descriptors_is_not_beg
     refused, loaded = run.stdout.splitlines()
     assert refused.startswith("numpy cannot be loaded: Too many open files; this process may have ")
     assert loaded == "[1, 2]"
+
+
+def test_pages_for_the_log_are_made_and_none_behind_them(tmp_path: Path) -> None:
+    disk, path, size, part = Disk(), tmp_path / "log", 16 << 20, 256 << 10
+    disk.allocate(path, size)
+    mapping = disk.map(path, size)
+    disk.populate(mapping, 4096, part)
+    # What read-ahead would bring is as long as the disk's read_ahead_kb says, and made on the loop.
+    assert pages_in_memory(mapping) in (
+        range(part // mmap.PAGESIZE),
+        range(1, part // mmap.PAGESIZE),
+    )
+    mapping[4096:4102] = b"record"
+    mapping.close()
+    assert path.read_bytes()[4096:4102] == b"record"
+
+
+def pages_in_memory(mapping: mmap.mmap) -> range:
+    """Return the numbers of the pages that are in memory, which must follow each other."""
+    flags = ctypes.create_string_buffer(len(mapping) // mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(mapping)), flags) == 0
+    numbers = [number for number, flag in enumerate(flags.raw) if flag & 1]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    return range(numbers[0], numbers[-1] + 1)

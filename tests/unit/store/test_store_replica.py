@@ -330,6 +330,40 @@ def test_a_record_of_an_impossible_queue_gets_no_place_and_the_next_ones_do(
         assert again.commit_log.end == places[-1] + places[1]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [b"a\0b", b"\0", b"..", b".", b"../../../stolen", b"/tmp/stolen", b"a/../..", b"\xff\xfe"],
+)
+@pytest.mark.parametrize("count", [6, 600])
+def test_a_topic_that_a_hostile_master_calls_so_leads_nowhere(
+    make_box: Callable[..., Box], name: bytes, count: int
+) -> None:
+    """A master that somebody has taken over writes what it likes into its log."""
+    box, slave = (make_box(mapped_file_size_commit_log=LARGE_FILE) for _ in range(2))
+    master, copy = box.open(), slave.open()
+    places = [
+        put(master, b"body", topic="x" * len(name) if number % 3 == 2 else "orders")[1]
+        for number in range(count)
+    ]
+    for place in places[2::3]:
+        master.commit_log.map[place + 93 : place + 93 + len(name)] = name
+    around = sorted(path for path in slave.root.parent.rglob("*") if slave.root not in path.parents)
+    copy_all(master, copy)
+    honest = count - len(places[2::3])
+    assert copy.max_offset("orders", 0) == honest
+    slave.crash(copy)
+    again = slave.open()
+    # A name that is no text looks like a torn record after a crash, so the log is copied from there.
+    copy_all(master, again)
+    assert again.max_offset("orders", 0) == honest
+    assert {queue.topic for queue in again.queues} == {"orders"}
+    assert [path.name for path in (slave.root / "consumequeue").iterdir()] == ["orders"]
+    assert around == sorted(
+        path for path in slave.root.parent.rglob("*") if slave.root not in path.parents
+    )
+    assert not list(Path("/tmp").glob("*stolen*"))
+
+
 @pytest.mark.parametrize("part", [1, 7, 36, 4096])
 def test_a_record_that_belongs_elsewhere_is_refused_and_leaves_all_as_it_was(
     box: Box, slave: Box, part: int

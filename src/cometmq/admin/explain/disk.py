@@ -20,6 +20,8 @@ _SETTINGS: Final = (
     "diskSpaceCleanForciblyRatio",
     "diskSpaceWarningLevelRatio",
     "cleanFileForciblyEnable",
+    "cleanFileWaitsForGroups",
+    "cleanFileWaitMaxHours",
 )
 _FIGURES: Final = (
     "commitLogDiskRatio",

@@ -36,6 +36,7 @@ from cometmq.protocol.record import decode_record
 from cometmq.protocol.redrive import NO_END_MS
 
 _MOST_GROUPS: Final = 20
+_MOST_NAMED: Final = 5
 _MOST_COPIES: Final = 64
 _INNER_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)
 
@@ -87,6 +88,7 @@ async def follow(
         )
     inquiry.step("looking for the message in the brokers' indexes")
     await _by_unique_id(inquiry, facts, unique_id)
+    _refuse_batch(facts)
     inquiry.step("asking for the groups of the topic")
     groups = [group] if group is not None else await _groups(inquiry, facts)
     facts.known_groups = len(groups)
@@ -95,9 +97,9 @@ async def follow(
         found = facts.groups[name] = await collect(inquiry, name, facts.topic, None)
         if group is not None and found.is_unknown:
             raise unknown_group(found)
-        facts.retried[name] = await _everywhere(inquiry, facts, retry_topic(name), unique_id)
+        facts.retried[name] = await _sent_back(inquiry, facts, retry_topic(name), unique_id)
         await ask_retries(inquiry, found, {told.address for told in facts.retried[name]})
-        facts.dead[name] = await _everywhere(inquiry, facts, dlq_topic(name), unique_id)
+        facts.dead[name] = await _sent_back(inquiry, facts, dlq_topic(name), unique_id)
     return facts
 
 
@@ -172,11 +174,44 @@ async def _by_unique_id(inquiry: Inquiry, facts: MessageFacts, unique_id: str) -
     facts.indexed = copies[0] if copies else None
     facts.copies = _merged(facts.copies, copies)
     inner = await asyncio.gather(
-        *(_everywhere(inquiry, facts, topic, unique_id) for topic in _INNER_TOPICS)
+        *(_sent_back(inquiry, facts, topic, unique_id) for topic in _INNER_TOPICS)
     )
     scheduled, timed, halves = inner
     facts.delayed = _merged(facts.delayed, [*scheduled, *timed])
     facts.halves = _merged(facts.halves, halves)
+
+
+def _refuse_batch(facts: MessageFacts) -> None:
+    """Raise IllegalArgumentError if the id is that of a batch, which has several messages."""
+    # By their offset ids: a Java broker, which alone writes such batches, indexes no other of their own.
+    own = {told.value.msg_id: told.value.offset_msg_id for told in facts.copies}
+    if len(own) > 1:
+        ids = list(own.values())
+        some = ", ".join(ids[:_MOST_NAMED]) + (" …" if len(ids) > _MOST_NAMED else "")
+        raise IllegalArgumentError(
+            f"{facts.message_id} is the id of a batch of {len(own)} messages or more; ask about one "
+            f"of them by its offset id: {some}"
+        )
+
+
+async def _sent_back(
+    inquiry: Inquiry, facts: MessageFacts, topic: str, unique_id: str
+) -> list[Told[MessageExt]]:
+    """Return the copies of the message in a retry topic, among dead letters, or waiting for a retry.
+
+    A Java broker that stored the batch's id with the message gives this one to the copies alone.
+    They tell by the offset id which message of the batch they are of.
+    """
+    found = await _everywhere(inquiry, facts, topic, unique_id)
+    origins = {told.value.offset_msg_id for told in facts.copies}
+    batch_ids = {told.value.batch_msg_id for told in facts.copies}
+    for batch_id in sorted(each for each in batch_ids if each is not None):
+        of_batch = await _everywhere(inquiry, facts, topic, batch_id)
+        found = _merged(
+            found,
+            [t for t in of_batch if t.value.properties.get(p.ORIGIN_MESSAGE_ID) in origins],
+        )
+    return found
 
 
 def _merged(known: list[Told[MessageExt]], found: list[Told[MessageExt]]) -> list[Told[MessageExt]]:
@@ -209,7 +244,9 @@ async def _everywhere(
         if answer.code != ResponseCode.SUCCESS:
             return []
         messages = [r.to_message(facts.places[address].name) for r in records_of(answer.body, what)]
-        return [m for m in messages if m.topic == topic and unique_id == m.unique_id]
+        return [
+            m for m in messages if m.topic == topic and unique_id in (m.unique_id, m.batch_msg_id)
+        ]
 
     async def at(address: str) -> list[Told[MessageExt]]:
         told = await inquiry.ask(requests.QUERY_MESSAGE, address, lambda: query(address))

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from cometmq.errors import CometMQError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, property_finder
-from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, decode_record
+from cometmq.protocol.record import CRC_MASK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, decode_record
 from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
@@ -170,7 +171,7 @@ def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
     if len(record) < MIN_RECORD_SIZE:
         raise ProtocolError(f"it is no record: {len(record)} bytes")
     (
-        size, magic, _crc, _queue_id, flag, _queue_offset, own_offset, sys_flag, born_timestamp,
+        size, magic, crc, _queue_id, flag, _queue_offset, own_offset, sys_flag, born_timestamp,
         born_host, store_timestamp, _store_host, reconsume_times, _prepared, body_length,
     ) = FIXED_V4.unpack_from(record)  # fmt: skip
     if sys_flag & HOSTS_V6 or magic not in (MAGIC_V1, MAGIC_V2):
@@ -182,6 +183,9 @@ def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
         or not 0 <= body_length <= size - MIN_RECORD_SIZE
     ):
         raise ProtocolError(f"it is no record: offset {own_offset}, body of {body_length} bytes")
+    # A copy of a damaged body would seem to be intact.
+    if body_length and crc32(record[BODY_AT:topic_at]) & CRC_MASK != crc:
+        raise ProtocolError(f"the body of the record at {physical_offset} contradicts its CRC")
     start = topic_at + 3 + record[topic_at]
     if magic == MAGIC_V2:
         start = topic_at + 4 + int.from_bytes(record[topic_at : topic_at + 2], "big")
@@ -201,7 +205,7 @@ def _cut(record: memoryview, physical_offset: int) -> WaitingMessage:
 
 
 def _decoded(record: memoryview) -> WaitingMessage:
-    decoded = decode_record(record)
+    decoded = decode_record(record, check_crc=True)
     return WaitingMessage(
         decoded.physical_offset,
         decoded.body,

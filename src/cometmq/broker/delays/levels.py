@@ -11,13 +11,14 @@ No clock is read here: callers pass the time, so that a test can choose it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
 
 from cometmq.broker.delays.delivery import Delivery, UndeliverableError, WaitingMessage
 from cometmq.broker.incoming import IncomingMessage
-from cometmq.errors import MessageIllegalError, StoreError
+from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
@@ -50,6 +51,8 @@ class DelayLevels:
         self._on_due = on_due
         self._offsets = [0] * len(delays_ms)
         self._heads = [NEVER_MS] * len(delays_ms)
+        # Levels whose head could not be read; their time in `_heads` is when to look again.
+        self._unread: set[int] = set()
         # Offsets of levels that the configuration no longer has. They are kept in case it has them
         # again.
         self._other_offsets: dict[int, int] = {}
@@ -93,7 +96,11 @@ class DelayLevels:
             due_ms = min(heads)
             if due_ms > now_ms:
                 break
-            count += self._deliver_level(heads.index(due_ms), now_ms, limit - count)
+            index = heads.index(due_ms)
+            if index in self._unread:
+                self._look_at_head(index, now_ms)
+            else:
+                count += self._deliver_level(index, now_ms, limit - count)
         return count
 
     def pending(self) -> dict[int, int]:
@@ -185,7 +192,14 @@ class DelayLevels:
             self._offsets[index] = min(
                 max(self._offsets[index], queue.min_offset), queue.next_offset
             )
-        unit = self._store.mender.unit(queue, self._offsets[index])
+        try:
+            unit = self._store.mender.unit(queue, self._offsets[index])
+        except StoreBusyError as error:
+            log.debug("delayed message not readable yet", level=index + 1, reason=str(error))
+            self._unread.add(index)
+            self._heads[index] = now_ms + RETRY_MS
+            return
+        self._unread.discard(index)
         if unit is None:
             self._heads[index] = NEVER_MS
         else:
@@ -199,12 +213,14 @@ class DelayLevels:
         offset = self._offsets[index]
         due: list[tuple[int, int]] = []
         units = self._store.mender.units(self._queue(index), offset, limit)
-        for physical_offset, size, due_ms in units or ():
-            # The head counts as due even if its tags code says otherwise: see the rule in
-            # `deliver_due`.
-            if due and due_ms > now_ms:
-                break
-            due.append((physical_offset, size))
+        # Where a unit cannot be read yet, the look at the head says when to try again.
+        with suppress(StoreBusyError):
+            for physical_offset, size, due_ms in units or ():
+                # The head counts as due even if its tags code says otherwise: see the rule in
+                # `deliver_due`.
+                if due and due_ms > now_ms:
+                    break
+                due.append((physical_offset, size))
         count = 0
         while count < len(due):
             done = self._delivery.deliver_many(due[count:] if count else due)

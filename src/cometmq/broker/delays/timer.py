@@ -15,6 +15,7 @@ there and does not read it). No clock is read here: callers pass the time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -24,7 +25,7 @@ from cometmq.broker.delays.levels import NEVER_MS, RETRY_MS
 from cometmq.broker.delays.timer_progress import TimerProgress
 from cometmq.broker.delays.timer_window import MAX_LOADED, WINDOW_MS, TimerWindow
 from cometmq.broker.incoming import IncomingMessage
-from cometmq.errors import MessageIllegalError, StoreError
+from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol.properties import property_finder
@@ -187,7 +188,13 @@ class TimerQueue:
         if first is None or first + self._precision_ms > now_ms:
             return None
         slot, messages, recalls = self.window.take_first()
-        recalled = frozenset(key for offset in recalls if (key := self._key_of(offset)))
+        try:
+            recalled = frozenset(key for offset in recalls if (key := self._key_of(offset)))
+        except StoreBusyError as error:
+            log.debug("recall not readable yet", slot=slot, reason=str(error))
+            self._give_back(_Slot(slot, messages, recalls, frozenset()))
+            self._retry_at_ms = now_ms + RETRY_MS
+            return None
         self._current = _Slot(slot, messages, recalls, recalled)
         return self._current
 
@@ -229,15 +236,19 @@ class TimerQueue:
     def _places(self, offsets: list[int]) -> list[tuple[int, int]]:
         """Return (log offset, size) of messages at these queue offsets, or of the first ones."""
         queue = self._queue()
-        if offsets[-1] - offsets[0] == len(offsets) - 1:
-            units = self._store.mender.units(queue, offsets[0], len(offsets))
-            return [(physical_offset, size) for physical_offset, size, _ in units or ()]
         places: list[tuple[int, int]] = []
-        for offset in offsets:
-            unit = self._store.mender.unit(queue, offset)
-            if unit is None:
-                break
-            places.append((unit.physical_offset, unit.size))
+        # `_deliver` says of a unit that cannot be read yet when to try again.
+        with suppress(StoreBusyError):
+            if offsets[-1] - offsets[0] == len(offsets) - 1:
+                units = self._store.mender.units(queue, offsets[0], len(offsets))
+                for physical_offset, size, _ in units or ():
+                    places.append((physical_offset, size))
+                return places
+            for offset in offsets:
+                unit = self._store.mender.unit(queue, offset)
+                if unit is None:
+                    break
+                places.append((unit.physical_offset, unit.size))
         return places
 
     def _is_recalled_at(self, place: tuple[int, int], recalled: frozenset[str]) -> bool:

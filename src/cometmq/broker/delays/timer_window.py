@@ -21,6 +21,8 @@ WINDOW_MS: Final = 3_600_000
 MAX_LOADED: Final = 1_000_000
 # A tags code below this is the hash of tags, in a unit that a Java broker wrote.
 MIN_TIME_CODE: Final = 2**32
+# The size in a unit that the disk had no room for yet, of a message in the transient pool.
+_NOT_WRITTEN: Final = 0
 
 # (commit-log offset, size) -> tags code as this broker would have written it
 CodeOfRecord = Callable[[int, int], int]
@@ -147,6 +149,8 @@ class TimerWindow:
         for physical_offset, size, tags_code in units or ():
             offset = scan.at
             scan.at += 1
+            if size == _NOT_WRITTEN and scan.first_pending < 0:
+                scan.first_pending = offset
             if size != PLACEHOLDER_SIZE:
                 pending += self._scanned(scan, self._code(physical_offset, size, tags_code), offset)
         if units is None:  # a file that has left the disk
@@ -180,8 +184,9 @@ class TimerWindow:
                 floor += queue.units_per_file - floor % queue.units_per_file
             for physical_offset, size, tags_code in units or ():
                 missing = size == PLACEHOLDER_SIZE
-                if not missing and not self._is_done(
-                    self._code(physical_offset, size, tags_code), floor
+                waits = size == _NOT_WRITTEN
+                if waits or not (
+                    missing or self._is_done(self._code(physical_offset, size, tags_code), floor)
                 ):
                     end = floor
                     break

@@ -21,7 +21,7 @@ from cometmq.filtering.sql92 import compile_sql
 from cometmq.model import names
 from cometmq.model.subscription import EXPRESSION_SQL92, ConsumerData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
+from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody
 from cometmq.protocol.codes import LanguageCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
@@ -30,10 +30,11 @@ from cometmq.protocol.headers import (
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
+from cometmq.protocol.heartbeats import Heartbeat, decode_heartbeat
 from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.limits import check_heartbeat
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.request_order import RequestOrder
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import run_slice, run_slices
 
@@ -62,12 +63,15 @@ class ClientHandlers:
         self._clients = clients
         self._groups = groups
         self._topics = topics
+        self._handlers: Handlers | None = None
+        self._order = RequestOrder()
         # Groups whose members must be told of a change, in the order of the changes.
         self._changed: dict[str, None] = {}
         self._telling: Iterator[None] | None = None
         clients.on_members_changed.append(self.notify_members)
 
     def register(self, handlers: Handlers) -> None:
+        self._handlers = handlers
         handlers.register(requests.HEART_BEAT, self.heartbeat)
         handlers.register(requests.UNREGISTER_CLIENT, self.unregister)
         handlers.register(requests.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
@@ -75,42 +79,43 @@ class ClientHandlers:
     def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
         """Take in every group of the client; make unknown consumer groups if that is allowed.
 
-        A client in many groups is taken in in slices, and others are served in between. The answer
+        A client in many groups is taken in in slices, and others are served in between; what it sends
+        behind that, a farewell or another heartbeat, waits for its end. The answer
         does not wait for the disk: no message depends on groups and retry topics that are made
         here, and the next heartbeat makes them again.
 
         A client that sends a fingerprint may leave its subscriptions out of the next heartbeat, if
         the answer says that they have not changed (Java: heartBeatV2).
         """
-        data = requests.HEART_BEAT.body.decode(call.body)
-        check_heartbeat(data)
-        member = Member(
-            data.client_id,
-            connection,
-            _language(call.language),
-            call.version,
-            self._clock.monotonic(),
-        )
-        is_new = not data.heartbeat_fingerprint
-        answer = response(
-            ResponseCode.SUCCESS,
-            ext={_SUPPORTS_V2: "true", _SUB_CHANGE: "true" if is_new else "false"},
-        )
-        steps = self._take_in(member, data, answer)
-        if run_slice(steps):
+        answer = response(ResponseCode.SUCCESS, ext={_SUPPORTS_V2: "true"})
+        steps = self._serve(connection, call, answer)
+        if not self._order.has_long(connection) and run_slice(steps):
             return answer
-        connection.reply_when(call, self._go_on(steps, answer))
+        self._order.serve_long(connection, call, lambda: self._go_on(steps, answer))
         return None
 
     async def _go_on(self, steps: Iterator[None], answer: RemotingCommand) -> RemotingCommand:
         await run_slices(steps)
         return answer
 
-    def _take_in(
-        self, member: Member, data: HeartbeatData, answer: RemotingCommand
+    def _serve(
+        self, connection: Connection, call: Request[NoHeader], answer: RemotingCommand
     ) -> Iterator[None]:
-        """Register the client with its groups in steps; say in `answer` what has changed."""
-        for consumer in data.consumer_data_set:
+        """Decode a heartbeat and register the client with its groups, in steps; say in `answer` what
+        has changed. Raises ProtocolError or LimitError.
+        """
+        data = yield from decode_heartbeat(call.body)
+        assert self._handlers is not None, "it is called by its registration"
+        member = Member(
+            data.client_id,
+            connection,
+            _language(call.language),
+            call.version,
+            self._clock.monotonic(),
+            self._handlers.sender_of(requests.HEART_BEAT, connection, call),
+        )
+        answer.ext[_SUB_CHANGE] = "false" if data.fingerprint else "true"
+        for consumer in data.consumers:
             for subscription in consumer.subscription_data_set:
                 if subscription.expression_type == EXPRESSION_SQL92:
                     # Compiling takes longest, so it is a step of its own. A fault in the expression
@@ -126,11 +131,11 @@ class ClientHandlers:
                 self._clients.register_consumer(
                     member,
                     consumer,
-                    fingerprint=data.heartbeat_fingerprint,
-                    without_subscriptions=data.without_sub,
+                    fingerprint=data.fingerprint,
+                    without_subscriptions=data.without_subscriptions,
                 )
             yield
-        for producer in data.producer_data_set:
+        for producer in data.producers:
             if member.connection.closed:
                 return
             self._clients.register_producer(member, producer.group_name)
@@ -151,25 +156,30 @@ class ClientHandlers:
             )
         return True
 
-    def _subscriptions_changed(self, data: HeartbeatData, name: str) -> bool:
+    def _subscriptions_changed(self, data: Heartbeat, name: str) -> bool:
         """Say whether the client must send its subscriptions again because its group sent others.
 
         Java accepts a heartbeat without subscriptions even if it knows none, as after its own
         start. The client's pulls then fail until the client has another reason to send them.
         """
         group = self._clients.consumer_group(name)
-        if data.without_sub and (group is None or not group.subscriptions):
+        if data.without_subscriptions and (group is None or not group.subscriptions):
             return True
         known = group.fingerprint if group is not None else None
-        return known is not None and known != data.heartbeat_fingerprint
+        return known is not None and known != data.fingerprint
 
     def unregister(
         self, connection: Connection, call: Request[UnregisterClientRequestHeader]
-    ) -> RemotingCommand:
+    ) -> RemotingCommand | None:
         """Remove a client that stops from its groups.
 
         Whoever else sends its id over another connection changes nothing, as in Java.
         """
+        return self._order.serve(connection, call, lambda: self._unregistered(connection, call))
+
+    def _unregistered(
+        self, connection: Connection, call: Request[UnregisterClientRequestHeader]
+    ) -> RemotingCommand:
         header = call.header
         if header.producer_group is not None:
             self._clients.unregister_producer(header.producer_group, header.client_id, connection)

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from cometmq.errors import LimitError
+from cometmq.errors import CometMQError, LimitError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.codes import LanguageCode, ResponseCode
 from cometmq.remoting.connection import Connection
@@ -39,6 +39,8 @@ class Member:
     language: str
     version: int
     seen_s: float
+    # Whose credentials its last heartbeat had; "" if nobody asks for any.
+    account: str = ""
 
     @property
     def java_language(self) -> str:
@@ -185,6 +187,13 @@ class ClientManager:
                 MAX_MEMBERS_OF_GROUP,
                 "divide them among several groups",
             )
+        if _is_of_another_account(members.get(member.client_id), member):
+            raise CometMQError(
+                f"the client id {member.client_id:.200} is that of a client of another account, which "
+                f"is connected and in the group {data.group_name}; give each client an id (instance "
+                "name) of its own",
+                code=ResponseCode.NO_PERMISSION,
+            )
         self._check_room(members, member)
         if group is None:
             group = ConsumerGroup(
@@ -213,8 +222,17 @@ class ClientManager:
 
     def register_producer(self, member: Member, group: str) -> None:
         """Take in one group of a producer's heartbeat. Raises LimitError for too many members."""
-        self._check_room(self._producers.get(group, {}), member)
+        known = self._producers.get(group, {})
+        if _is_of_another_account(known.get(member.client_id), member):
+            log.info("client id of another account", group=group, client_id=member.client_id)
+            return
+        self._check_room(known, member)
         self._join(self._producers.setdefault(group, {}), member, group)
+        # Replies to a client find it by its id alone. All that trace producers of Java on one machine
+        # have is one id, so who has that of another is in its group nevertheless.
+        if _is_of_another_account(self.producer_of(member.client_id), member):
+            log.info("client id of another account", group=group, client_id=member.client_id)
+            return
         memberships = self._producing.setdefault(member.client_id, {})
         memberships.pop(group, None)
         memberships[group] = member
@@ -241,10 +259,11 @@ class ClientManager:
         self._left(member, group)
         if not members:
             del self._producers[group]
-        memberships = self._producing[client_id]
-        del memberships[group]
-        if not memberships:
-            del self._producing[client_id]
+        memberships = self._producing.get(client_id)
+        if memberships is not None and memberships.get(group) is member:
+            del memberships[group]
+            if not memberships:
+                del self._producing[client_id]
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
@@ -363,6 +382,18 @@ class ClientManager:
 def _check(what: str, value: int, limit: str, most: int, remedy: str) -> None:
     if value > most:
         raise LimitError(what, value, limit, most, remedy, code=ResponseCode.SYSTEM_BUSY)
+
+
+def _is_of_another_account(known: Member | None, member: Member) -> bool:
+    """Say whether a client with the id of `member` is connected by other credentials.
+
+    What is meant for that client would reach `member`: replies, say.
+    """
+    return (
+        known is not None
+        and known.account != member.account
+        and _is_anothers(known, member.connection)
+    )
 
 
 def _is_anothers(member: Member | None, by: Connection | None) -> bool:

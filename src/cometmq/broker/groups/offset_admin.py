@@ -6,7 +6,8 @@ out, and its code 314 without a topic clones nothing; here they do what they say
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import structlog
@@ -77,23 +78,40 @@ class OffsetAdmin:
     ) -> RemotingCommand:
         """Return by queue the lowest offset of any group, leaving out those to be filtered.
 
-        A queue in which the group to compare with is lower still gets the largest number.
+        A queue in which the group to compare with is lower still gets the largest number. With
+        access control the groups count that the sender may ask about: Java tells of all.
         """
         header = call.header
         left_out = set((header.filter_groups or "").split(_GROUP_SEPARATOR))
         lowest: dict[int, int] = {}
         async with self._long_answers.turn(connection):
-            await run_slices(self._lower(header.topic, left_out, lowest))
+            may_see = functools.partial(
+                self._handlers.permits,
+                self._handlers.sender_of(requests.QUERY_CORRECTION_OFFSET, connection, call),
+                connection,
+                requests.QUERY_CORRECTION_OFFSET,
+                ResourceKind.GROUP,
+            )
+            await run_slices(self._lower(header.topic, left_out, may_see, lowest))
         for queue_id, offset in self._offsets.queues(header.compare_group, header.topic).items():
             if lowest.get(queue_id, offset) > offset:
                 lowest[queue_id] = _NO_CORRECTION
         return response(ResponseCode.SUCCESS, body=encode_body(QueryCorrectionOffsetBody(lowest)))
 
-    def _lower(self, topic: str, left_out: set[str], lowest: dict[int, int]) -> Iterator[None]:
+    def _lower(
+        self,
+        topic: str,
+        left_out: set[str],
+        may_see: Callable[[str], bool],
+        lowest: dict[int, int],
+    ) -> Iterator[None]:
         """Collect the lowest offsets by queue, a group a step; those of deleted messages do not
         count.
         """
         for group in sorted(self._offsets.groups_of(topic) - left_out):
+            if not may_see(group):
+                yield
+                continue
             for queue_id, offset in self._offsets.queues(group, topic).items():
                 if offset >= self._store.min_offset(topic, queue_id):
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))

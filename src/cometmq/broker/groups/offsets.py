@@ -26,6 +26,13 @@ class Correction(NamedTuple):
         return f"{self.key} queue {self.queue_id} at {self.offset}, its end is {self.end}"
 
 
+class _Committed(NamedTuple):
+    """A commit to a slave: what the master had said before, and the commit's number, which grows."""
+
+    before: int | None
+    number: int
+
+
 class ConsumerOffsetManager:
     """Keeps the offsets by topic, group and queue. For the loop's thread only.
 
@@ -51,8 +58,9 @@ class ConsumerOffsetManager:
         self.ignored_count = 0
         self.changed = False
         self.is_copy = False
-        # Of a slave: which offsets were committed here, with what the master had said before.
-        self._committed_here: dict[tuple[str, int], int | None] = {}
+        # Of a slave: which offsets were committed here.
+        self._committed_here: dict[tuple[str, int], _Committed] = {}
+        self.commits_here = 0
         self.resets: dict[str, dict[int, int]] = {}
         # Topics by group and groups by topic: a key of the table is a text made of both.
         self._topics: dict[str, set[str]] = {}
@@ -93,7 +101,10 @@ class ConsumerOffsetManager:
         elif offsets.get(queue_id) == offset:
             return  # as an idle consumer commits it every few seconds
         if self.is_copy:
-            self._committed_here.setdefault((key, queue_id), offsets.get(queue_id))
+            former = self._committed_here.get((key, queue_id))
+            before = offsets.get(queue_id) if former is None else former.before
+            self.commits_here += 1
+            self._committed_here[key, queue_id] = _Committed(before, self.commits_here)
         self.count += queue_id not in offsets
         offsets[queue_id] = offset
         self.changed = True
@@ -136,23 +147,35 @@ class ConsumerOffsetManager:
         self.changed = True
         return True
 
-    def merge(self, master: ConsumerOffsetSerializeWrapper) -> Iterator[None]:
+    def merge(self, master: ConsumerOffsetSerializeWrapper, asked_at: int) -> Iterator[None]:
         """Take over a master's offsets, in steps of one group and topic each (Java:
         SlaveSynchronize.syncConsumerOffset, which takes over all).
 
         An offset that a consumer committed to this slave stays until the master has another one than
-        before that: meanwhile the master was away, or nobody consumed or reset there. What the
-        master does not have stays, too. Beyond `max_count` no new offset is taken.
+        before that: meanwhile the master was away, or nobody consumed or reset there. A lower one than
+        the master's does not stay: a slave is not reset, so it came from a consumer that did not know
+        of later commits. What the master does not have stays, too. Beyond `max_count` no new offset
+        is taken.
+
+        `asked_at` is what `commits_here` was when the master was asked. What it said may be older than
+        a later commit here, which stays unless the master's consumers were reset.
         """
         for key, theirs in master.offset_table.items():
             ours = self.table.offset_table.get(key)
             taken: dict[int, int] = {}
             for queue_id, offset in theirs.items():
-                before = self._committed_here.get((key, queue_id), -1)
-                if before == offset:
-                    continue
+                own = -1 if ours is None else ours.get(queue_id, -1)
+                here = self._committed_here.get((key, queue_id))
+                if here is not None and offset <= own:
+                    if offset == here.before:
+                        continue
+                    if here.number > asked_at and offset > (
+                        -1 if here.before is None else here.before
+                    ):
+                        self._committed_here[key, queue_id] = here._replace(before=offset)
+                        continue
                 self._committed_here.pop((key, queue_id), None)
-                if ours is None or ours.get(queue_id) != offset:
+                if own != offset:
                     taken[queue_id] = offset
             more = len(taken) if ours is None else sum(q not in ours for q in taken)
             if taken and (not more or self.count + more <= self.max_count):
@@ -183,6 +206,11 @@ class ConsumerOffsetManager:
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return the stored offsets of a group on a topic, by queue id."""
         return dict(self.table.offset_table.get(_key(topic, group), {}))
+
+    def marks_of(self, group: str) -> dict[str, dict[int, int]]:
+        """Return all offsets of a group, by topic and queue id; not to be changed."""
+        table = self.table.offset_table
+        return {topic: table.get(_key(topic, group), {}) for topic in self.topics_of(group)}
 
     def groups(self) -> list[str]:
         """Return the groups that have offsets."""

@@ -145,6 +145,10 @@ class BrokerState:
             out.begin(metric)
             out.sample(max(0, value), *_STORAGE)
         out.one(m.INDEX_BEHIND, store.index.lag_bytes)
+        out.one(m.MARK_WAIT, store.cleaner.waited_ms / 1000)
+        out.begin(m.FILES_UNMARKED)
+        for reason, count in store.cleaner.unmarked_counts.items():
+            out.sample(count, reason)
         out.begin(m.FLUSH_DURATION, LATENCY_BOUNDS_S)
         out.histogram(store.flush_times.counts, store.flush_times.total / 1e6)
         out.one(m.SLOWEST_APPEND, store.longest_append_ms / 1000)

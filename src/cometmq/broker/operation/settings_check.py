@@ -15,9 +15,10 @@ from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.model.route import MASTER_ID
 from cometmq.remoting.client import split_address
-from cometmq.remoting.server_tls import WARN_BEFORE_S, certificate_left_s
+from cometmq.remoting.server_tls import certificate_left_s
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.addresses import ANY_IPV4, Reach, bare_host, is_own_address, look_up, reach_of
+from cometmq.runtime.certificate_files import WARN_BEFORE_S
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.config import line_numbers, unknown_keys
 from cometmq.runtime.config_check import find_mistakes

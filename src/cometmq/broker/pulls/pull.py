@@ -29,6 +29,7 @@ from cometmq.broker.filters.predicates import by_class
 from cometmq.broker.filters.property_filters import check_property_filter
 from cometmq.broker.parts import Parts
 from cometmq.broker.pulls.awaited_heartbeats import AHEAD, AwaitedHeartbeats
+from cometmq.broker.pulls.cold_reads import ColdReads
 from cometmq.broker.pulls.long_polling import HeldPull
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
@@ -70,6 +71,9 @@ _CODES: Final = {
 }
 # Cost of one unit of a consume queue that a filter looked at, in units of WorkBudget.
 _UNIT_COST: Final = 100
+# How often a pull waits for the disk: for its part of the queue, for its messages, and once more where
+# memory is so short that what was read is gone again.
+_MOST_READS: Final = 3
 
 
 class ForbiddenType(IntEnum):
@@ -109,6 +113,7 @@ class PullHandler:
         # A slave may lack messages that its master has, so it does not say that there are none.
         replication = parts.replication
         self._corrects = not replication.is_slave or replication.offset_check_in_slave
+        self.cold_reads = ColdReads(parts.workers)
         self._awaited = AwaitedHeartbeats()
         self._awaited.on_limit = parts.handlers.limit_hits.hit
         parts.clients.on_subscriptions.append(self._awaited.heard)
@@ -142,10 +147,12 @@ class PullHandler:
         *,
         may_wait: bool,
         scan: _Scan | None = None,
+        reads: int = 0,
     ) -> RemotingCommand | None:
         """Serve a pull; return None if it is answered already or waits.
 
-        `scan` is given for a pull that goes on in a later turn of the loop.
+        `scan` is given for a pull that goes on in a later turn of the loop, `reads` says how often
+        the disk was read for it in between.
         """
         header = request.header
         group, topic = self._check(request.code, header)
@@ -170,12 +177,10 @@ class PullHandler:
             matches_ext=scan.matches_ext,
             matches_record=scan.matches_record,
             max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
+            may_block=reads >= _MOST_READS,
         )
         if scan.wanted is not EVERYTHING and result.next_begin_offset > header.queue_offset:
             self._work.spend((result.next_begin_offset - header.queue_offset) * _UNIT_COST)
-        code = _CODES[result.status]
-        if result.status is GetStatus.NO_MESSAGE_IN_QUEUE and header.queue_offset == 0:
-            code = ResponseCode.PULL_NOT_FOUND
         if may_wait and not goes_on and header.sys_flag & PULL_COMMIT_OFFSET:
             self._offsets.commit_of_pull(
                 header.consumer_group,
@@ -184,6 +189,9 @@ class PullHandler:
                 header.commit_offset,
                 result.max_offset,
             )
+        if result.status is GetStatus.NOT_IN_MEMORY:
+            self._read_first(connection, request, may_wait, scan, result, reads)
+            return None
         if result.status is GetStatus.FOUND:
             self._traffic.took(
                 header.consumer_group,
@@ -197,6 +205,7 @@ class PullHandler:
             self._send_found(connection, request, result, group, topic)
             return None
         self._traffic.missed()
+        code = _code_of(result, header.queue_offset)
         if (
             result.status is GetStatus.NO_MATCHED_MESSAGE
             and result.next_begin_offset == header.queue_offset
@@ -339,16 +348,42 @@ class PullHandler:
             )
         connection.keep(request)
 
+    def _read_first(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        may_wait: bool,
+        scan: _Scan,
+        result: GetResult,
+        reads: int,
+    ) -> None:
+        """Serve the pull once more when a thread has brought its messages into memory.
+
+        Raises Refused if too many pulls wait.
+        """
+
+        def serve(error: Exception | None) -> None:
+            if error is None:
+                self._answer_waiting(connection, request, may_wait, scan, reads + 1)
+            else:
+                connection.let_go(request)
+                connection.reply_failure(request, error)
+
+        assert result.absent is not None
+        self.cold_reads.read(connection, result.absent, serve)
+        connection.keep(request)
+
     def _answer_waiting(
         self,
         connection: Connection,
         request: PullRequest,
         may_wait: bool,
         scan: _Scan | None = None,
+        reads: int = 0,
     ) -> None:
         connection.let_go(request)
         try:
-            answer = self._serve(connection, request, may_wait=may_wait, scan=scan)
+            answer = self._serve(connection, request, may_wait=may_wait, scan=scan, reads=reads)
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
             # The topic or the group was removed while the pull waited.
             connection.reply_failure(request, error)
@@ -502,6 +537,12 @@ class PullHandler:
         if not self._config.slave_read_enable:
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+
+
+def _code_of(result: GetResult, asked_offset: int) -> ResponseCode:
+    if result.status is GetStatus.NO_MESSAGE_IN_QUEUE and asked_offset == 0:
+        return ResponseCode.PULL_NOT_FOUND
+    return _CODES[result.status]
 
 
 def _forbidden(kind: ForbiddenType, remark: str) -> Refused:

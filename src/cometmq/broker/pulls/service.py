@@ -27,12 +27,19 @@ class Pulls(Service):
 
     def start(self) -> None:
         loop, polling = asyncio.get_running_loop(), self._parts.long_polling
-        self._parts.tasks.every(
-            _SWEEP_PERIOD_S,
-            lambda: polling.sweep(loop.time()),
-            "long-polling-sweep",
-            quiet_s=lambda: polling.quiet_s(loop.time()),
-        )
+        cold_reads = self._handler.cold_reads
+
+        def sweep() -> None:
+            polling.sweep(loop.time())
+            cold_reads.sweep()
+
+        def quiet_s() -> float:
+            return 0.0 if cold_reads.must_sweep else polling.quiet_s(loop.time())
+
+        self._parts.tasks.every(_SWEEP_PERIOD_S, sweep, "long-polling-sweep", quiet_s=quiet_s)
+
+    def close(self) -> None:
+        self._handler.cold_reads.close()
 
     def _obey_settings(self) -> None:
         limit = self._parts.config.max_held_pulls

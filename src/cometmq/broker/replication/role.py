@@ -28,10 +28,12 @@ def bar_writes(
 
 
 def serve_reads_while(handlers: Handlers, reason_not_to: Callable[[], str | None]) -> None:
-    """Have a slave refuse pulls and commits as long as there is a reason. Call it as `bar_writes`.
+    """Have a slave refuse pulls, commits and questions about offsets as long as there is a reason. Call
+    it as `bar_writes`.
 
     At the end of a log that has diverged, queue offsets belong to other messages than on the master:
-    a group that read and committed them would skip the master's.
+    a group that read and committed them would skip the master's, and a reader that takes an end from
+    here would wait for messages that the master has not.
     """
 
     def check() -> None:
@@ -44,6 +46,9 @@ def serve_reads_while(handlers: Handlers, reason_not_to: Callable[[], str | None
         requests.PULL_MESSAGE,
         requests.LITE_PULL_MESSAGE,
         requests.UPDATE_CONSUMER_OFFSET,
+        requests.GET_MAX_OFFSET,
+        requests.GET_MIN_OFFSET,
+        requests.SEARCH_OFFSET_BY_TIMESTAMP,
     ):
         handlers.set_condition(row, check)
 

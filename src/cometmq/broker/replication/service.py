@@ -75,6 +75,8 @@ class Replication(Service):
         )
         self._client = RemotingClient(credentials=credentials, tls=own_tls, network=network)
         self.master: ReplicationMaster | None = None
+        # Of a slave: whether its log was found to continue its master's since the start.
+        self._is_compared = False
         self.slave: ReplicationSlave | None = None
         self.known_master: KnownMaster | None = None
         self.tables: MasterTables | None = None
@@ -156,8 +158,10 @@ class Replication(Service):
             self._users.pass_on = self._pass_on
         if self.tables is not None and (known := self.known_master) is not None:
             bar_writes(parts.handlers, parts.config, lambda: known.address)
-            serve_reads_while(parts.handlers, lambda: self.divergence)
+            serve_reads_while(parts.handlers, self._reason_for_no_reads)
             self.tables.open()
+        else:
+            self._note_own_end()
         StatusHandlers(parts, self).register(parts.handlers)
         if self.master is not None:
             ProofHandlers(parts.config, self._admission).register(parts.handlers)
@@ -227,9 +231,31 @@ class Replication(Service):
         address = await self.tables.check()
         difference = await self._difference(address)
         if difference is None:
+            self._parts.store.note_own_end(there=False)
+            self._is_compared = True
             self.tables.trust(address)
             self._master_broker = address
+        else:
+            self._note_own_end()
         return difference
+
+    def _reason_for_no_reads(self) -> str | None:
+        if self._is_compared or not self._parts.store.may_differ_from_master:
+            return self.divergence
+        return self.divergence or (
+            "this broker was a master, its log once differed from its master's, or its store comes from "
+            "another program; the log was not compared with that of the present master yet; see to it that "
+            "this broker reaches that one"
+        )
+
+    def _note_own_end(self) -> None:
+        try:
+            self._parts.store.note_own_end(there=True)
+        except StoreError as error:
+            log.warning(
+                "a start as a slave will not know that the log may differ from its master's",
+                reason=str(error),
+            )
 
     async def _prove(self) -> bytes | None:
         """Return what shows the master that this is a slave, None where it asks for nothing."""
@@ -250,6 +276,8 @@ class Replication(Service):
         """End the connection of a slave; call it before what it uses is closed."""
         if self.slave is not None:
             await self.slave.close()
+        if self.tables is not None:
+            self.tables.stop()
         await self._client.close()
 
     async def stop_serving(self) -> None:

@@ -35,6 +35,7 @@ from cometmq.broker.filters.consumer_filters import ConsumerFilterTable
 from cometmq.broker.parts import Parts
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.master_check import WrongMasterError, check_master
+from cometmq.broker.replication.unknown_topics import UnknownTopics
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import AccessDeniedError, CometMQError, RemoteError
 from cometmq.model import names
@@ -62,6 +63,8 @@ log = structlog.get_logger(__name__)
 # Java 4.9: 10 s, the first time after 3 s; 5.x: 60 s.
 _PERIOD_S: Final = 10.0
 _FIRST_S: Final = 3.0
+# Between two copies that messages of unknown topics cause.
+_UNKNOWN_TOPIC_PAUSE_S: Final = 0.5
 # Waits between two attempts to find out who the master is.
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
@@ -87,12 +90,15 @@ _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_N
 
 
 class _Offsets(NamedTuple):
-    """What a master's offsets were, and up to where its log reached behind them."""
+    """What a master's offsets were, up to where its log reached behind them, and how many commits this
+    slave had taken when it asked.
+    """
 
     consumed: ConsumerOffsetSerializeWrapper
     delays: DelayState
     timer_check: bytes
     log_end: int
+    asked_at: int
 
 
 class MasterTables:
@@ -130,7 +136,11 @@ class MasterTables:
         # The address of the broker that was found to be the master.
         self._checked: str | None = None
         self._failing: set[str] = set()
-        self._is_copying = False
+        self._copying = asyncio.Lock()
+        self._copy_soon: asyncio.Task[None] | None = None
+        # Whether the master may have changed its tables since the last copy began.
+        self._may_be_old = False
+        self.unknown = UnknownTopics(parts.topics)
         self._offsets_copy: asyncio.Task[None] | None = None
         # Grows with each connection to a master, and whenever offsets go with a topic or a group.
         # Offsets that were asked for before may speak of messages that the master has lost since,
@@ -177,8 +187,32 @@ class MasterTables:
         show(self._delays)
 
     def start(self) -> None:
-        """Copy from time to time."""
+        """Copy from time to time, and as soon as the log has a message of an unknown topic.
+
+        If the master were lost before the next round, nobody could read that message here.
+        """
         self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
+        self._parts.store.queues.on_made.append(self._queue_made)
+
+    def stop(self) -> None:
+        """Call it when nothing more is copied and the tables can still be written."""
+        if not self._is_diverged():
+            self.unknown.make()
+
+    def _queue_made(self, topic: str, queue_id: int) -> None:
+        if self.unknown.note(topic, queue_id):
+            self._copy_now()
+
+    def _copy_now(self) -> None:
+        self._may_be_old = True
+        tasks = self._parts.tasks
+        if not tasks.is_closed and (self._copy_soon is None or self._copy_soon.done()):
+            self._copy_soon = tasks.spawn(self._copy_until_new(), "copy-tables-now")
+
+    async def _copy_until_new(self) -> None:
+        while self._may_be_old:
+            await self.copy()
+            await asyncio.sleep(_UNKNOWN_TOPIC_PAUSE_S)
 
     # -- who the master is --
 
@@ -215,33 +249,42 @@ class MasterTables:
         raise unreached
 
     def trust(self, address: str) -> None:
-        """Copy the tables of this broker from now on: its log was found to continue ours."""
-        if self._checked != address:
-            self._checked = address
-            self._parts.tasks.spawn(self.copy(), "copy-tables-first")
+        """Copy the tables of this broker from now on: its log was found to continue ours.
+
+        Copy them at once: they may have changed since a round that did not reach the master.
+        """
+        self._checked = address
+        self._copy_now()
 
     # -- tables --
 
     async def copy(self) -> None:
-        """Copy all tables once, if the master is known and no copy is under way.
+        """Copy all tables once, if the master is known.
 
         Offsets may wait long for a log that is far behind; topics and groups do not wait with them.
         """
-        address = self._checked
-        if address is None or self._is_diverged():
-            return
-        if not self._is_copying:
-            self._is_copying = True
-            try:
-                await self._logged("tables", address, self._copy_from(address))
-            finally:
-                self._is_copying = False
+        async with self._copying:
+            self._may_be_old = False
+            asked_for = self.unknown.names()
+            address = self._checked
+            if self._is_diverged():
+                return
+            if address is None:
+                self.unknown.make()
+                return
+            has_come = await self._logged("tables", address, self._copy_from(address))
+            if has_come:
+                self.unknown.forget(asked_for)
+            else:
+                self.unknown.make()
         if self._offsets_copy is None or self._offsets_copy.done():
-            copy = self._logged("offsets", address, self._copy_offsets(address))
+            copy = self._copy_offsets(address)
             self._offsets_copy = self._parts.tasks.spawn(copy, "copy-offsets")
 
-    async def _logged(self, what: str, address: str, copying: Coroutine[Any, Any, None]) -> None:
-        """Await a copy, and log when copies begin to fail, and when they succeed again."""
+    async def _logged(self, what: str, address: str, copying: Coroutine[Any, Any, None]) -> bool:
+        """Await a copy, and log when copies begin to fail, and when they succeed again. Return whether
+        this one did.
+        """
         try:
             await copying
         except CometMQError as error:
@@ -259,6 +302,8 @@ class MasterTables:
             if what in self._failing:
                 self._failing.remove(what)
                 log.info("copied from the master again", what=what, master=address)
+            return True
+        return False
 
     async def _copy_from(self, address: str) -> None:
         parts = self._parts
@@ -276,6 +321,9 @@ class MasterTables:
             await self._copy_users(self._users, address)
 
     async def _copy_offsets(self, address: str) -> None:
+        await self._logged("offsets", address, self._copy_offsets_from(address))
+
+    async def _copy_offsets_from(self, address: str) -> None:
         era = self._era
         offsets = await self._offsets(address)
         while self._parts.store.flushed_offset < offsets.log_end:
@@ -368,6 +416,7 @@ class MasterTables:
             self._known[code] = digest
 
     async def _offsets(self, address: str) -> _Offsets:
+        asked_at = self._parts.offsets.commits_here
         consumed = await self._ask(address, requests.GET_ALL_CONSUMER_OFFSET)
         delays = await self._ask(address, requests.GET_ALL_DELAY_OFFSET)
         timer_check = b""
@@ -387,11 +436,12 @@ class MasterTables:
             decode_body(delays, DelayState),
             timer_check,
             end,
+            asked_at,
         )
 
     async def _take_over(self, offsets: _Offsets) -> None:
         parts = self._parts
-        await run_slices(parts.offsets.merge(offsets.consumed))
+        await run_slices(parts.offsets.merge(offsets.consumed, offsets.asked_at))
         self._tables.save_offsets()
         if offsets.delays != self._delays:
             delays = self._delays = offsets.delays

@@ -26,8 +26,8 @@ from cometmq.model.ranges import Int64
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.ids import encode_offset_id, parse_offset_id
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
-from cometmq.protocol.properties import decode_properties, find_property
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.properties import decode_properties, find_batch_id, find_property
+from cometmq.protocol.record import StoredRecord, body_is_intact
 from cometmq.protocol.redrive import REDRIVE_ID, LetterSelection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.files import Files
@@ -299,6 +299,9 @@ class Redrives:
             return None
         if not state.only_group and (topic in names.CLOSED_TOPICS or not may_send(topic)):
             return None
+        if not body_is_intact(letter):  # a copy would seem to be intact
+            log.error("damaged dead letter not sent again", physical_offset=letter.physical_offset)
+            return None
         first_queue_id = self._first_queue_id(properties, topic)
         for name in _LEFT_OUT:
             properties.pop(name, None)
@@ -327,7 +330,9 @@ class Redrives:
         unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if record is None or record.topic != topic:
             return None
-        if find_property(record.properties, p.UNIQ_CLIENT_MESSAGE_ID) != unique_id:
+        # A letter that a Java broker wrote has the id of the batch, if the message came in one.
+        own_id = find_property(record.properties, p.UNIQ_CLIENT_MESSAGE_ID)
+        if unique_id != own_id and unique_id != find_batch_id(record.properties):
             return None
         return record.queue_id
 

@@ -28,8 +28,8 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.properties import decode_properties, find_property
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.properties import decode_properties, find_batch_id, property_finder
+from cometmq.protocol.record import StoredRecord, body_is_intact
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.randomness import Randomness
@@ -43,7 +43,8 @@ _FIRST_RETRY_LEVEL: Final = 3
 _DLQ_QUEUES: Final = 1
 # A unique id or an offset id, with an IPv4 or IPv6 address.
 _ID: Final = re.compile(r"[0-9A-F]{32}|[0-9A-F]{56}")
-_ID_PROPERTIES: Final = (p.UNIQ_CLIENT_MESSAGE_ID, p.ORIGIN_MESSAGE_ID)
+_find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
+_find_origin: Final = property_finder(p.ORIGIN_MESSAGE_ID)
 
 
 class RetryHandler:
@@ -189,6 +190,12 @@ class RetryHandler:
                 f"look message by offset failed, {offset}: no message begins there in the log, "
                 f"which holds {self._store.commit_log.min_offset} to {self._store.commit_log.end}",
             )
+        if not body_is_intact(record):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the body of the message at {offset} of the log contradicts its CRC: it was damaged on "
+                "the disk and is not stored again",
+            )
         if msg_id and _names_another(msg_id.upper(), record):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -243,7 +250,9 @@ def _names_another(msg_id: str, record: StoredRecord) -> bool:
     """Say whether an id is that of another message. Of two messages without unique ids, at the same
     offset of two logs, nobody can tell, since clients differ in how they write the host.
     """
-    known = (find_property(record.properties, name) or "" for name in _ID_PROPERTIES)
+    # A Java consumer gives the id of the batch, where a Java master has stored one.
+    finders = _find_unique_id, _find_origin, find_batch_id
+    known = (find(record.properties) or "" for find in finders)
     return (
         _ID.fullmatch(msg_id) is not None
         and not msg_id.endswith(f"{record.physical_offset:016X}")

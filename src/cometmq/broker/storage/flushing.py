@@ -150,13 +150,14 @@ class FlushTimers:
         """Copy records from the transient store pool to the log, then make them readable."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._writer, self._store.commit, least_pages)
-        while self._store.publish(_PUBLISHED_AT_ONCE):  # noqa: ASYNC110 - others get their turn
-            await asyncio.sleep(0)
+        await self._fill_queues()
 
     async def _publish(self) -> None:
         """Put what a slave has received into queues that had no room when it came."""
-        if not self._store.queues_lack_records:
-            return
+        if self._store.queues_lack_records:
+            await self._fill_queues()
+
+    async def _fill_queues(self) -> None:
         try:
             while self._store.publish(_PUBLISHED_AT_ONCE):  # noqa: ASYNC110 - others get their turn
                 await asyncio.sleep(0)

@@ -33,6 +33,7 @@ class Storage(Service):
     async def open(self) -> None:
         parts = self._parts
         parts.store.cleaner.on_expiring += self._rolls
+        parts.store.cleaner.marks_of = parts.offsets.marks_of
         QueryHandlers(parts.store, self._indexing, parts.config.max_frame_length).register(
             parts.handlers
         )

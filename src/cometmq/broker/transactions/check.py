@@ -28,7 +28,7 @@ Ask = Callable[[HalfMessage], int]
 class TransactionChecker:
     """Applies the rules of a round of checks. For the loop's thread only.
 
-    `busy` says whether no member of a group takes further questions just now; `ask` puts a
+    `busy` says whether no member of a message's group takes further questions just now; `ask` puts a
     question.
     """
 
@@ -37,7 +37,7 @@ class TransactionChecker:
         config: BrokerConfig,
         store: MessageStore,
         transactions: Transactions,
-        busy: Callable[[str], bool],
+        busy: Callable[[HalfMessage], bool],
         ask: Ask,
     ) -> None:
         self._store = store
@@ -59,11 +59,14 @@ class TransactionChecker:
         newest = self._table.newest(first)
         if newest is None:
             return 0
-        half = read_half(self._store, newest)
-        if half is None:
-            self._transactions.lost(first)
-            return 0
         try:
+            half = read_half(self._store, newest)
+            if half is None:
+                self._transactions.lost(first)
+                return 0
+            if half.is_damaged:
+                self._transactions.lost(first, half.fault)
+                return 0
             return self._check(half, now_ms)
         except StoreError as error:
             self.failed_count += 1
@@ -76,7 +79,7 @@ class TransactionChecker:
             self._transactions.give_up(half, reason)
             return 0
         assert half.group is not None, "what names none is hopeless"
-        if self._busy(half.group):
+        if self._busy(half):
             self._table.ask_at(half.first_offset, now_ms)
             return 0
         try:
@@ -114,11 +117,14 @@ class TransactionChecker:
             if newest >= end:
                 self._replaced_end = 0
                 return False
-            half = read_half(self._store, newest)
-            if half is None:
-                self._transactions.lost(self._table.first_of(newest))
-                continue
             try:
+                half = read_half(self._store, newest)
+                if half is None:
+                    self._transactions.lost(self._table.first_of(newest))
+                    continue
+                if half.is_damaged:
+                    self._transactions.lost(half.first_offset, half.fault)
+                    continue
                 self._transactions.copy(half)
             except StoreError as error:
                 # The consumed offset does not pass this message until it is due. Nothing else

@@ -14,7 +14,7 @@ from typing import Final
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.record import StoredRecord, body_is_intact
 from cometmq.store.store import MessageStore
 
 # Java puts every half message into one queue.
@@ -54,7 +54,14 @@ class HalfMessage:
             return f"it names no producer group ({p.PRODUCER_GROUP})"
         if not self.real_topic or self.real_queue_id is None:
             return f"it does not say where it is meant for ({p.REAL_TOPIC}, {p.REAL_QUEUE_ID})"
+        if self.is_damaged:
+            return f"its body at {self.record.physical_offset} of the log contradicts its CRC"
         return None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the body is not the one that was sent. A copy of it would seem to be intact."""
+        return not body_is_intact(self.record)
 
     def due_ms(self, ahead_ms: int, timeout_ms: int) -> int:
         """Return when to ask the producer; 0 (at once) if the producer was asked before."""
@@ -94,7 +101,10 @@ def due_ms(properties: dict[str, str], sent_ms: int, timeout_ms: int) -> int:
 
 
 def read_half(store: MessageStore, queue_offset: int) -> HalfMessage | None:
-    """Read the half message at an offset of the half queue; None if it is no longer there."""
+    """Read the half message at an offset of the half queue; None if it is no longer there.
+
+    Raises StoreBusyError while it cannot be read: see QueueMender.unit.
+    """
     queue = store.queues.find(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
     unit = store.mender.unit(queue, queue_offset) if queue is not None else None
     if unit is None:

@@ -21,6 +21,7 @@ from cometmq.protocol import requests
 from cometmq.protocol.headers import CheckTransactionStateRequestHeader
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.record import encode_record
+from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.tasks import quiet_if
 
@@ -140,17 +141,28 @@ class TransactionService(Service):
 
     # -- producers --
 
-    def _live(self, group: str) -> list[Connection]:
-        members = self._clients.producers(group)
-        return [member.connection for member in members if not member.connection.closed]
+    def _live(self, half: HalfMessage) -> list[Connection]:
+        """Return the connected members of the group that may end the transaction.
 
-    def _is_busy(self, group: str) -> bool:
-        live = self._live(group)
+        Any account may say to be of any producers' group, and would be told the whole message.
+        """
+        assert half.group is not None
+        assert half.real_topic is not None
+        row, kind, topic = requests.END_TRANSACTION, ResourceKind.TOPIC, half.real_topic
+        permits = self._parts.handlers.permits
+        return [
+            member.connection
+            for member in self._clients.producers(half.group)
+            if not member.connection.closed
+            and permits(member.account, member.connection, row, kind, topic)
+        ]
+
+    def _is_busy(self, half: HalfMessage) -> bool:
+        live = self._live(half)
         return bool(live) and all(connection.congested for connection in live)
 
     def _ask(self, half: HalfMessage) -> int:
-        assert half.group is not None
-        live = [c for c in self._live(half.group) if not c.congested]
+        live = [c for c in self._live(half) if not c.congested]
         if not live:
             log.debug("no producer to ask", group=half.group)
             return 0

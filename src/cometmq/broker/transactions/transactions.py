@@ -240,6 +240,8 @@ class Transactions:
         }
         if check_times is not None:
             properties[p.TRANSACTION_CHECK_TIMES] = str(check_times)
+        # Else each round of checks would add a copy that cannot replace the one before.
+        self._store.check_queue_room(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         place = IncomingMessage.again(half.record, properties).append_to(self._store)
         copy = read_half(self._store, place[0])
         if copy is None:  # a disk that has just failed keeps what waits in the transient pool
@@ -273,11 +275,17 @@ class Transactions:
             moved_to=topic.topic_name,
         )
 
-    def lost(self, first: int) -> None:
-        """Forget a message that the log no longer holds: nothing can be done with it."""
+    def lost(self, first: int, fault: str | None = None) -> None:
+        """Forget a message that the log no longer holds, or not as it was sent: nothing can be done with
+        it.
+        """
         newest = self.table.newest(first)
         assert newest is not None
-        log.error("half message lost: the log has it no more", half_queue_offset=newest)
+        log.error(
+            "half message lost",
+            half_queue_offset=newest,
+            reason=fault or "the log has it no more",
+        )
         self.table.resolve(first)
         self.ops.add([newest])
 

@@ -57,6 +57,8 @@ class Heartbeats:
         self._beating: set[str] = set()
         # By address, why its broker did not let this client in.
         self._denied: dict[str, AccessDeniedError] = {}
+        # By address, the refusal that the log has told of.
+        self._told: dict[str, str] = {}
         self._quiet = asyncio.Event()
         self._closed = False
 
@@ -116,6 +118,7 @@ class Heartbeats:
                 self._quiet.set()
         self._failed.discard(address)
         self._denied.pop(address, None)
+        self._told.pop(address, None)
         if address not in self._reached:
             self._reached.add(address)
             self._on_reached(address)
@@ -180,7 +183,10 @@ class Heartbeats:
             return False
         except CometMQError as error:
             # The heartbeat reached the broker, which refused it. The next period tries again.
-            log.warning("heartbeat refused", address=address, reason=str(error))
+            # A client that starts may send a second one at once: to a broker that a route names anew.
+            if self._told.get(address) != str(error):
+                self._told[address] = str(error)
+                log.warning("heartbeat refused", address=address, reason=str(error))
             self._failed.discard(address)
             if isinstance(error, AccessDeniedError):
                 self._denied[address] = error

@@ -103,7 +103,8 @@ class Consumption:
         self._consume_timeout_s = consume_timeout_s
         self._owner = TaskOwner(f"consume-{group}")
         self._sending_back: set[asyncio.Task[None]] = set()
-        self._closed = False
+        # Listeners begin no more; then: what listeners say no longer counts.
+        self._closing = self._closed = False
         self.runner: ListenerRunner = listener_runner(
             listener, concurrency, f"listener-{group}", self._on_done, hooks, clock
         )
@@ -135,6 +136,7 @@ class Consumption:
 
     async def close(self, timeout_s: float) -> None:
         """Let running listeners finish, at most `timeout_s`, and send back what they refused."""
+        self._closing = True
         await self.runner.close(timeout_s)
         if self._sending_back:
             await asyncio.wait(self._sending_back, timeout=timeout_s)
@@ -258,5 +260,5 @@ class Consumption:
 
     async def _retry_later(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         await asyncio.sleep(self._local_retry_s)
-        if not process_queue.dropped:
+        if not (process_queue.dropped or self._closing):
             self.submit(process_queue, messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -90,9 +90,7 @@ class Rebalancer:
         complete = True
         for queue in [queue for queue in self.not_begun if queue.topic not in topics]:
             del self.not_begun[queue]
-        for queue in list(self._assignments.assigned()):
-            if queue.topic not in topics:
-                await self._assignments.give_up(queue)
+        await self._give_up(q for q in self._assignments.assigned() if q.topic not in topics)
         for topic in list(topics):
             try:
                 complete &= await self._balance(topic)
@@ -129,8 +127,7 @@ class Rebalancer:
         held = {queue for queue in self._assignments.assigned() if queue.topic == topic}
         for queue in [q for q in self.not_begun if q.topic == topic and q not in share]:
             del self.not_begun[queue]
-        for queue in sorted(held - share):
-            await self._assignments.give_up(queue)
+        await self._give_up(held - share)
         outcomes = await asyncio.gather(*(self._take(queue) for queue in sorted(share - held)))
         if held != share:
             log.info(
@@ -140,6 +137,12 @@ class Rebalancer:
                 queues=[f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(share)],
             )
         return all(outcomes)
+
+    async def _give_up(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in sorted(queues):
+            # While the one before was given up, this one's lock may have been lost or its offset reset.
+            if queue in self._assignments.assigned():
+                await self._assignments.give_up(queue)
 
     def _say_lacking(self, topic: str, failure: CometMQError | None) -> None:
         """Warn once that nothing is consumed from a topic, as soon as the reason is known."""

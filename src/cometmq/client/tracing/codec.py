@@ -96,10 +96,15 @@ class TraceContext:
     def __post_init__(self) -> None:
         self.keys = set()
         for bean in self.beans:
-            if bean.msg_id:
-                self.keys.add(bean.msg_id)
+            # The send of a batch names all ids in one text; each is a key, to be found by.
+            self.keys.update(filter(None, ids_of(bean)))
             if bean.keys:
                 self.keys.update(bean.keys.split(p.KEY_SEPARATOR))
+
+
+def ids_of(bean: TraceBean) -> list[str]:
+    """Return the ids of the messages that a trace is of: several if they were sent as a batch."""
+    return (bean.msg_id or "").split(",")
 
 
 def encode_trace(context: TraceContext) -> str:

@@ -148,9 +148,9 @@ class TraceDispatcher:
         return [*full, *(batch.contexts for batch in filling.values())]
 
     async def _send(self, batch: list[TraceContext]) -> None:
-        keys = set().union(*(context.keys for context in batch))
+        keys = _fitting(set().union(*(context.keys for context in batch)))
         body = "".join(map(encode_trace, batch)).encode()
-        message = Message(self.topic, body, properties={p.KEYS: p.KEY_SEPARATOR.join(sorted(keys))})
+        message = Message(self.topic, body, properties={p.KEYS: p.KEY_SEPARATOR.join(keys)})
         try:
             MessageChecks().check(message)
             await self._sender.send(await self._encoder.encode(message), SEND_TIMEOUT_S)
@@ -181,6 +181,19 @@ class _Batch:
             self.contexts.append(context)
             return True
         return False
+
+
+def _fitting(keys: set[str]) -> list[str]:
+    """Return the keys that a message has room for. One batch of messages may have too many; then
+    its trace is found by the ids of some.
+    """
+    room, fitting = MAX_KEYS_BYTES, []
+    for key in sorted(keys):
+        room -= len(key.encode()) + 1
+        if room < 0:
+            break
+        fitting.append(key)
+    return fitting
 
 
 def _sizes(context: TraceContext) -> tuple[int, int]:

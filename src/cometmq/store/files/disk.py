@@ -6,36 +6,26 @@ synced. Files are named by path; a mapping keeps its file open by itself.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import pwd
 import resource
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from cometmq.errors import (
     StoreError,
-    StoreFullError,
     StoreLockedError,
-    StoreUnusableError,
 )
 from cometmq.store.files import memory
-from cometmq.store.files.descriptors import SPARE, starved
+from cometmq.store.files.descriptors import SPARE
+from cometmq.store.files.errors import NO_ROOM, PASSING, full_error, named_errors
 from cometmq.store.reading.lock import EXCLUSIVE, SHARED, take_lock
-
-# SERVICE_NOT_AVAILABLE: clients then try another broker.
-_CODE_UNAVAILABLE: Final = 14
-
-# Errors that pass by themselves, as long as they do not come from a sync.
-_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_UNUSABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 # A store is for its owner alone, and no file is made where a planted link leads.
 _FILE_MODE: Final = 0o600
@@ -175,8 +165,8 @@ class Disk:
                 except OSError as error:
                     if not existed:
                         path.unlink(missing_ok=True)
-                    if error.errno in _FULL:
-                        raise _full(path, size) from error
+                    if error.errno in NO_ROOM:
+                        raise full_error(path, size) from error
                     raise
 
     def reserve(self, path: Path, start: int, end: int) -> None:
@@ -213,11 +203,16 @@ class Disk:
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
         """Make the pages of a mapping's part writable at once, where the kernel can (Linux 5.14).
 
-        This makes whole pages around the part writable. It is a hint, so it never fails.
+        This makes whole pages around the part writable, and no others: with read-ahead the kernel
+        would also fill megabytes behind them with zeros, which holds the caller up for 25 ms where
+        read_ahead_kb is 8192. It is a hint, so it never fails.
         """
         start -= start % mmap.PAGESIZE
         with suppress(OSError, ValueError):
+            mapping.madvise(mmap.MADV_RANDOM, start, end - start)
             mapping.madvise(_MADV_POPULATE_WRITE, start, end - start)
+            # Who reads the part later, when it is not in memory any more, wants what follows, too.
+            mapping.madvise(mmap.MADV_NORMAL, start, end - start)
 
     def warm(self, mapping: mmap.mmap, start: int, end: int) -> None:
         """Bring the pages of a mapping's part into memory unchanged. Blocks.
@@ -225,6 +220,24 @@ class Disk:
         `start` must be a multiple of the page size.
         """
         memory.populate(mapping, start, end)
+
+    def is_cached(self, mapping: mmap.mmap, start: int, end: int) -> bool:
+        """Say whether a mapping's part can be read without waiting for the device.
+
+        `start` must be a multiple of the page size.
+        """
+        return memory.is_resident(mapping, start, end)
+
+    def bring_in(self, path: Path, mapping: mmap.mmap, start: int, end: int) -> None:
+        """Read a mapping's part of the file at `path` into the page cache. Blocks without the GIL.
+
+        `start` must be a multiple of the page size. Raises StoreError if the device fails, where
+        touching the page would end the process. A file that was removed stays readable for those who
+        have it mapped.
+        """
+        # What cannot populate is Linux before 5.14, or a device that fails: then reading says so.
+        if not memory.populate(mapping, start, end) and path.exists():
+            self.read_into(path, start, memoryview(bytearray(end - start)))
 
     def write_at(self, path: Path, start: int, data: memoryview) -> None:
         """Write into an existing file; mappings of it see the bytes. Blocks without the GIL."""
@@ -256,7 +269,7 @@ class Disk:
             except OSError as error:
                 # Whatever the reason, the kernel may have dropped the pages. So no error of a sync
                 # counts as passing.
-                if error.errno in _PASSING:
+                if error.errno in PASSING:
                     raise StoreError(f"{path}: {error.strerror}") from error
                 raise
 
@@ -420,24 +433,6 @@ def _may_be_store(path: Path) -> bool:
     return not names or any(name in _OF_A_STORE or len(name) == 20 for name in names)
 
 
-@contextmanager
-def named_errors(path: Path) -> Iterator[None]:
-    """Raise a StoreError that names `path` where the block raises an OSError."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise _full(path, None) from error
-        if error.errno in _PASSING:
-            raise starved(path, error) from error
-        if error.errno == errno.ELOOP:
-            raise StoreUnusableError(
-                f"{path} is a symbolic link, where the store makes a file of its own: remove the link"
-            ) from error
-        kind = StoreUnusableError if error.errno in _UNUSABLE else StoreError
-        raise kind(f"{path}: {error.strerror or error}") from error
-
-
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
@@ -470,13 +465,4 @@ def locked_error(path: Path, owner: str) -> StoreLockedError:
     return StoreLockedError(
         f"{path.parent} is in use by {owner}: stop the broker that runs there, "
         f"or set storePathRootDir to a directory of its own"
-    )
-
-
-def _full(path: Path, size: int | None) -> StoreFullError:
-    what = "a write" if size is None else f"{size} bytes"
-    return StoreFullError(
-        f"{path}: the disk has no room for {what}; free space there, shorten fileReservedTime, "
-        f"or move the store with storePathRootDir",
-        code=_CODE_UNAVAILABLE,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from cometmq.store.config import PAGE_SIZE
@@ -90,6 +91,20 @@ class MappedFile:
         A hint, so it never fails. Blocks.
         """
         self._disk.warm(self.map, start - start % PAGE_SIZE, end)
+
+    def absent(self, start: int, end: int, ahead_to: int) -> Callable[[], None] | None:
+        """Return None if the bytes from `start` to `end` can be read without waiting for the disk.
+
+        Otherwise return what brings them into memory, and with them the bytes up to `ahead_to`: it
+        blocks, is for any thread, keeps the mapping alive, and raises StoreError if the disk fails.
+        """
+        mapping = self.map
+        start -= start % PAGE_SIZE
+        if self._disk.is_cached(mapping, start, end):
+            return None
+        return partial(
+            self._disk.bring_in, self.path, mapping, start, min(max(end, ahead_to), self.size)
+        )
 
     def warm(self, step_bytes: int) -> None:
         """Map the file and bring all of it into memory, step by step. Blocks; for any thread."""

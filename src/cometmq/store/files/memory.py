@@ -1,5 +1,6 @@
-"""Do with mapped memory what Python's `mmap` cannot: keep it from being swapped, and touch pages
-ahead of use without the GIL (Java: LibC, TransientStorePool, DefaultMappedFile.warmMappedFile).
+"""Do with mapped memory what Python's `mmap` cannot: keep it from being swapped, touch pages ahead
+of use without the GIL, and say whether pages are there (Java: LibC, TransientStorePool,
+DefaultMappedFile.warmMappedFile, DefaultMappedFile.isLoaded).
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ _MADV_POPULATE_READ: Final = 22
 _MLOCK_ONFAULT: Final = 1
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+# Calls through this one keep the GIL: what returns within microseconds must not have to wait for it
+# afterwards.
+_brief: Final = ctypes.PyDLL(None)
 
 
 def lock(mapping: mmap.mmap) -> str | None:
@@ -41,8 +45,8 @@ def lock(mapping: mmap.mmap) -> str | None:
     return f"{len(mapping)} bytes cannot be locked in memory: {os.strerror(reason)}"
 
 
-def populate(mapping: mmap.mmap, start: int, end: int) -> None:
-    """Bring the pages of a part into memory without changing them; a hint, so it never fails.
+def populate(mapping: mmap.mmap, start: int, end: int) -> bool:
+    """Bring the pages of a part into memory without changing them; return whether that was done.
 
     `start` is a multiple of the page size. Releases the GIL, except for a read-only mapping.
     """
@@ -52,10 +56,27 @@ def populate(mapping: mmap.mmap, start: int, end: int) -> None:
         except TypeError:
             # Python does not give the address of a read-only mapping.
             mapping.madvise(_MADV_POPULATE_READ, start, end - start)
-            return
-        _libc.madvise(
+            return True
+        failed = _libc.madvise(
             ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), _MADV_POPULATE_READ
         )
+        return not failed
+    return False
+
+
+def is_resident(mapping: mmap.mmap, start: int, end: int) -> bool:
+    """Say whether the page cache has all pages of a part; True also where nobody can say.
+
+    `start` is a multiple of the page size. Does not wait for the disk.
+    """
+    try:
+        address = _address(mapping)
+    except (TypeError, ValueError):
+        return True
+    count = -(-(end - start) // mmap.PAGESIZE)
+    present = ctypes.create_string_buffer(count)
+    failed = _brief.mincore(ctypes.c_void_p(address + start), ctypes.c_size_t(end - start), present)
+    return bool(failed) or b"\0" not in present.raw
 
 
 def _address(mapping: mmap.mmap) -> int:

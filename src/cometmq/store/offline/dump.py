@@ -10,7 +10,7 @@ from typing import Any
 from cometmq.errors import ProtocolError
 from cometmq.model.properties import KEYS, TAGS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.protocol.ids import encode_offset_id, unpack_host
-from cometmq.protocol.properties import decode_properties, find_property
+from cometmq.protocol.properties import decode_properties, find_batch_id, find_property
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.log.scan import ScannedRecord, check_record
@@ -45,7 +45,8 @@ class Filter:
 
     def _has_key(self, record: ScannedRecord) -> bool:
         properties = record.properties.decode("utf-8", "replace")
-        if find_property(properties, UNIQ_CLIENT_MESSAGE_ID) == self.key:
+        unique_id = find_property(properties, UNIQ_CLIENT_MESSAGE_ID)
+        if self.key in (unique_id, find_batch_id(properties)):
             return True
         return self.key in (find_property(properties, KEYS) or "").split(" ")
 
@@ -100,6 +101,7 @@ def _message(record: StoredRecord, decode_body: BodyDecoder) -> dict[str, Any]:
         "bornHost": unpack_host(record.born_host),
         "storeHost": unpack_host(record.store_host),
         "msgId": properties.get(UNIQ_CLIENT_MESSAGE_ID),
+        "batchMsgId": find_batch_id(record.properties),
         "offsetMsgId": encode_offset_id(record.store_host, record.physical_offset),
         "tags": properties.get(TAGS),
         "keys": properties.get(KEYS, "").split(),

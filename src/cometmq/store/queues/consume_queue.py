@@ -49,6 +49,11 @@ _HEAD: Final = record_struct(
     "size", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "body_length"
 )
 _BODY_LENGTH: Final = record_struct("body_length")
+# Units that are looked for in memory, and read from the disk, together: a reader that is far behind
+# needs the next ones soon.
+_AHEAD_BYTES: Final = 16 * PAGE_SIZE
+# So many of the last units stay in memory once they were there.
+_RECENT_UNITS: Final = 100_000
 # Placeholders put into a queue in one go.
 _FILLED_AT_ONCE: Final = 4096
 # This many neighbours tell a damaged unit among those of messages that have left the log, or the
@@ -102,6 +107,9 @@ class ConsumeQueue:
         "_limit",
         "_map",
         "_position",
+        "_sure_from",
+        "_sure_tail",
+        "_sure_to",
         "files",
         "is_light",
         "magic",
@@ -131,6 +139,9 @@ class ConsumeQueue:
         self.is_light = topic.startswith(LMQ_PREFIX)
         self.next_offset = 0
         self.min_offset = 0
+        # Units that were found in memory: these, and all from `_sure_tail` on.
+        self._sure_from = self._sure_to = 0
+        self._sure_tail = 1 << 62
         self._close_cursor()
 
     def _close_cursor(self) -> None:
@@ -145,6 +156,7 @@ class ConsumeQueue:
             self._open_cursor(count)
 
     def _open_cursor(self, count: int) -> None:
+        self._sure_tail = min(self._sure_tail, self.next_offset)  # what is written is in memory
         place = self.next_offset * UNIT_SIZE
         end = place + count * UNIT_SIZE
         while self.files.end < end or not self.files.files:
@@ -239,6 +251,30 @@ class ConsumeQueue:
             return None
         end = min(place + count * UNIT_SIZE, self.next_offset * UNIT_SIZE, file.end)
         return UNIT.iter_unpack(file.view[place - file.base : end - file.base])
+
+    def absent_units(self, queue_offset: int, count: int) -> Callable[[], None] | None:
+        """Return None if these units can be read without waiting for the disk, else what brings them
+        and some that follow into memory (see MappedFile.absent).
+
+        A look costs as much as a third of a pull, so it covers what some hundred pulls read, and its
+        result is kept. What the kernel drops meanwhile is not noticed: that is a page for 200 units.
+        """
+        end = min(queue_offset + count, self.next_offset)
+        if self._sure_from <= queue_offset and end <= self._sure_to:
+            return None
+        if queue_offset >= self._sure_tail and self.next_offset - queue_offset <= _RECENT_UNITS:
+            return None
+        place = queue_offset * UNIT_SIZE
+        file = self.files.find(place)
+        if file is None or end <= queue_offset:
+            return None
+        looked_to = min(place + _AHEAD_BYTES, self.next_offset * UNIT_SIZE, file.end)
+        absent = file.absent(place - file.base, looked_to - file.base, 0)
+        if absent is None:
+            self._sure_from, self._sure_to = queue_offset, looked_to // UNIT_SIZE
+            if self._sure_to == self.next_offset:
+                self._sure_tail = queue_offset
+        return absent
 
     def owns(
         self, queue_offset: int, view: memoryview, position: int, physical_offset: int, size: int

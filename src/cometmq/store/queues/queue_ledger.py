@@ -14,6 +14,8 @@ queues   how far each queue was at a start or stop: its first and its next queue
 index    commit-log offset of the last message that an index file has an entry for
 replica  true if the log, or a part of it, is a copy of a master's. Then a queue whose first message
          comes again was deleted by the master; a master notes its deletions above
+ownEnd   true if this store has been a master's since, so that its log may have an end that is no
+         copy; a slave removes it once its log was found to continue its master's
 
 Java has no counterpart. A store without the file, such as Java leaves, is used as Java would use
 it.
@@ -59,14 +61,16 @@ class QueueLedger:
         self.deleted: dict[str, int] = {}
         self.queues: dict[QueueKey, KnownQueue] = {}
         self.index: dict[str, int] = {}
+        # The log is a copy of a master's. `has_own_end`: a copy to which this store has since added.
         self.is_replica = False
+        self.has_own_end = False
 
     # -- the file --
 
     def load(self) -> None:
         """Read the file; a file with invalid contents counts as none."""
         self.deleted, self.queues, self.index = {}, {}, {}
-        self.is_replica = False
+        self.is_replica = self.has_own_end = False
         if self._disk.size(self.path) is None:
             return
         try:
@@ -74,6 +78,7 @@ class QueueLedger:
             deleted = _offsets(found["deleted"])
             index = _offsets(found["index"])
             is_replica = bool(found.get("replica"))
+            has_own_end = bool(found.get("ownEnd"))
             queues = {
                 (topic, int(queue_id)): _known(values)
                 for topic, ids in found["queues"].items()
@@ -87,7 +92,7 @@ class QueueLedger:
             )
             return
         self.deleted, self.queues, self.index = deleted, queues, index
-        self.is_replica = is_replica
+        self.is_replica, self.has_own_end = is_replica, has_own_end
 
     def save(self) -> None:
         """Replace the file as a whole, durably. Raises StoreError; the file is then as before."""
@@ -99,6 +104,8 @@ class QueueLedger:
         }  # fmt: skip
         if self.is_replica:
             contents["replica"] = True
+        if self.has_own_end:
+            contents["ownEnd"] = True
         text = json.dumps(contents)
         temporary = self.path.with_name(self.path.name + ".tmp")
         self._disk.write(temporary, text.encode())
@@ -160,6 +167,17 @@ class QueueLedger:
             self.save()
         except StoreError:
             self.is_replica = False
+            raise
+
+    def note_own_end(self, *, there: bool) -> None:
+        """Note whether this store adds to the log that it copied. Raises StoreError; then it is not
+        noted.
+        """
+        self.has_own_end = there
+        try:
+            self.save()
+        except StoreError:
+            self.has_own_end = not there
             raise
 
     def forget(self, topic: str, queue_id: int) -> None:

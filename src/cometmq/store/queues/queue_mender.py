@@ -82,7 +82,8 @@ class QueueMender:
     """Repairs the consume queues of a store. For the store's thread.
 
     `find` returns the queue of a topic that is on disk. `deleted` returns, by topic, the commit-log
-    offset below which records belong to a deleted topic of the same name. `mended_count` units were
+    offset below which records belong to a deleted topic of the same name; `appended_end` returns the
+    queue offset behind the last message that the transient pool took for a queue. `mended_count` units were
     repaired and `lost_count` messages were found lost since the start.
     """
 
@@ -91,12 +92,14 @@ class QueueMender:
         commit_log: CommitLog,
         find: Callable[[str, int], ConsumeQueue | None],
         deleted: Callable[[], Mapping[str, int]],
+        appended_end: Callable[[str, int], int],
         delay_levels_ms: Sequence[int],
         monotonic: Callable[[], float],
     ) -> None:
         self._log = commit_log
         self._find = find
         self._deleted = deleted
+        self._appended_end = appended_end
         self._delay_levels_ms = delay_levels_ms
         self._monotonic = monotonic
         self._verdicts: dict[tuple[ConsumeQueue, int], Verdict] = {}
@@ -124,10 +127,12 @@ class QueueMender:
 
         Returns NO_MESSAGE where the message is lost, None outside of the queue. The unit of a
         message that has left the log is returned as it is. Raises StoreBusyError while the record
-        is searched for.
+        is searched for, and for a message of the transient pool while its queue waits for room.
         """
         queue = self._find(queue.topic, queue.queue_id) or queue
         unit = queue.unit(queue_offset)
+        if unit is None and queue_offset >= queue.first_offset:
+            self._pass_what_waits(queue, queue_offset)
         if unit is None or unit == NO_MESSAGE or self._fits(queue, queue_offset, unit):
             return unit
         if 0 <= unit.physical_offset < self._log.min_offset and self.has_left(queue, queue_offset):
@@ -416,6 +421,14 @@ class QueueMender:
         return queue.owns(queue_offset, view, place - base, place, size)
 
     # -- saying so --
+
+    def _pass_what_waits(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        if queue_offset < self._appended_end(queue.topic, queue.queue_id):
+            raise StoreBusyError(
+                f"the log has the message at offset {queue_offset} of {queue.topic}/{queue.queue_id}, "
+                "whose consume queue waits for room on the disk; try again when there is some",
+                code=_CODE_FLOW_CONTROL,
+            )
 
     def _busy(self, search: _Search, queue_offset: int) -> StoreBusyError:
         return StoreBusyError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -65,6 +65,8 @@ class QueueTable:
         self._writable = writable
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._counts: Counter[str] = Counter()  # of queues by topic
+        # Called with topic and id of a queue that got its first message; not for those that `load` finds.
+        self.on_made: list[Callable[[str, int], None]] = []
         # By topic, until the topic has no queues any more.
         self.put_totals: dict[str, PutTotals] = {}
         self._mapped: dict[ConsumeQueue, None] = {}
@@ -102,6 +104,8 @@ class QueueTable:
                 self.remove_files(topic, queue_id, whole_topic=False)
             queue = self._new(topic, queue_id)
             self._queues[topic, queue_id] = queue
+            for listener in self.on_made:
+                listener(topic, queue_id)
         return queue
 
     def flush(self, least_pages: int) -> None:

@@ -11,19 +11,16 @@ Java: NettyRemotingServer.TlsModeHandler, which decides by the same byte and bou
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 
+from cometmq.runtime.addresses import network_of
 from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.tasks import TaskOwner
-
-if TYPE_CHECKING:
-    from cometmq.remoting.server_tls import ServerTls
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +33,11 @@ _BURST: Final = 2
 # A handshake that has lasted so long is ended when others wait for its place.
 _SLOW_AFTER_S: Final = 1.0
 _TOLD_EVERY_S: Final = 10.0
+
+# Of peers that protected mode refuses so many stay connected, for so long, to read why; the next one
+# takes the place of the first.
+MOST_STRANGERS: Final = 32
+STRANGER_S: Final = 30.0
 
 # The names of the limits, which are those of their keys.
 TIMEOUT: Final = "tlsHandshakeTimeoutSeconds"
@@ -75,7 +77,7 @@ class Handshakes:
 
     def wait(self, guest: _Guest) -> None:
         """Have `guest` begin its handshake when it is its turn."""
-        self._waiting.setdefault(_network_of(guest.arrival.peer_ip), deque()).append(guest)
+        self._waiting.setdefault(network_of(guest.arrival.peer_ip), deque()).append(guest)
         self._begin_some()
         if not guest.began_at:
             guest.meets(PER_SECOND if self._tokens < 1 else AT_ONCE)
@@ -156,25 +158,37 @@ class Handshakes:
         return True
 
 
+class Certificates(Protocol):
+    """Gives what a handshake needs: the context of the next one, and its turn."""
+
+    @property
+    def context(self) -> ssl.SSLContext: ...
+
+    @property
+    def handshakes(self) -> Handshakes: ...
+
+
 class Door:
     """Lets connections in at one port.
 
     `admit` says whether there is room for a connection that was just accepted, `on_leave` that it is
-    closed, or served from now on; `refuses` whether no handshake is worth while, because its peer is
-    not served; `new_protocol` makes its protocol object then. `on_limit` gets the
+    closed, or served from now on. `is_stranger` says whether its peer is not served: it gets no
+    handshake and takes no place from others, so `admit` is not asked; a few of them may stay until they
+    have sent something, and `on_stranger` is called for each that is closed here. `new_protocol` makes its protocol object then. `on_limit` gets the
     name of a limit that closed one. A guest that has sent
     nothing for `silent_timeout_s` is closed. For the loop's thread only.
     """
 
     def __init__(
         self,
-        tls: ServerTls,
+        tls: Certificates,
         *,
         mode: str,
         admit: Callable[[Arrival], bool],
         on_leave: Callable[[Arrival], None] = lambda _: None,
         on_limit: Callable[[str], None] = lambda _: None,
-        refuses: Callable[[Arrival], bool] = lambda _: False,
+        is_stranger: Callable[[Arrival], bool] = lambda _: False,
+        on_stranger: Callable[[Arrival], None] = lambda _: None,
         new_protocol: Callable[[], asyncio.Protocol],
         silent_timeout_s: float,
         owner: TaskOwner,
@@ -188,7 +202,10 @@ class Door:
         self.guests: dict[_Guest, None] = {}
         self.on_leave = on_leave
         self.on_limit = on_limit
-        self.refuses = refuses
+        # The same of those whose peers are not served.
+        self.strangers: dict[_Guest, None] = {}
+        self.on_stranger = on_stranger
+        self._is_stranger = is_stranger
         self._admit = admit
         timeout_s = self.handshakes.timeout_s
         self.silent_timeout_s = (
@@ -197,11 +214,17 @@ class Door:
 
     def arrived(self, arrival: Arrival) -> None:
         """Take a connection that was accepted."""
-        if not self._admit(arrival):
+        if self._is_stranger(arrival):
+            if len(self.strangers) >= MOST_STRANGERS:
+                next(iter(self.strangers)).close()
+            guest = _Guest(self, arrival, is_stranger=True)
+            self.strangers[guest] = None
+        elif self._admit(arrival):
+            guest = _Guest(self, arrival)
+            self.guests[guest] = None
+        else:
             arrival.close()
             return
-        guest = _Guest(self, arrival)
-        self.guests[guest] = None
         self.handshakes.open_count += 1
         guest.wait_for_first_byte()
 
@@ -217,15 +240,16 @@ class Door:
 
     def close(self) -> None:
         """Close all that are not served yet; the owner ends handshakes."""
-        for guest in tuple(self.guests):
+        for guest in (*self.guests, *self.strangers):
             guest.close()
 
 
 class _Guest:
     """A connection at the door: it has not sent enough yet, waits for its turn, or shakes hands."""
 
-    def __init__(self, door: Door, arrival: Arrival) -> None:
+    def __init__(self, door: Door, arrival: Arrival, *, is_stranger: bool = False) -> None:
         self.arrival = arrival
+        self.is_stranger = is_stranger
         # When its handshake began, 0 before.
         self.began_at = 0.0
         self.closed = False
@@ -236,6 +260,8 @@ class _Guest:
 
     def wait_for_first_byte(self) -> None:
         limit_s = self._door.silent_timeout_s
+        if self.is_stranger:
+            limit_s = min(limit_s, STRANGER_S)
         self._timer = self._loop.call_later(limit_s, self._silent_too_long, limit_s)
         self.arrival.when_sent(1, self._decide)
 
@@ -252,6 +278,8 @@ class _Guest:
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
+        if self.is_stranger and not self.closed:
+            self._door.on_stranger(self.arrival)
         self._leave()
         self.arrival.close()
         if self._task is not None:
@@ -272,8 +300,11 @@ class _Guest:
         if not self.closed:
             self.closed = True
             self._door.handshakes.open_count -= 1
-            self._door.guests.pop(self, None)
-            self._door.on_leave(self.arrival)
+            if self.is_stranger:
+                self._door.strangers.pop(self, None)
+            else:
+                self._door.guests.pop(self, None)
+                self._door.on_leave(self.arrival)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -337,7 +368,7 @@ class _Guest:
     def _wait_for_turn(self) -> None:
         if self.arrival.has_left:
             self.close()
-        elif self._door.refuses(self.arrival):
+        elif self.is_stranger:
             self.arrival.refuse_tls()
             self.close()
         else:
@@ -379,14 +410,3 @@ def handshake_reason(error: OSError) -> str:
     if not reason and not error.strerror:
         return "the peer closed the connection during the handshake"
     return f"the handshake failed: {reason.lower() or error.strerror}"
-
-
-def _network_of(ip: str) -> str:
-    """Return whom an address counts as: of IPv6 one subscriber has a /64."""
-    if ":" not in ip:
-        return ip
-    try:
-        address = int(ipaddress.IPv6Address(ip.partition("%")[0]))
-    except ValueError:
-        return ip
-    return f"{address >> 64:x}/64"

@@ -1,0 +1,166 @@
+"""Registrations of thousands of topics: compared with the table in steps, in order with the others."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.unit.namesrv.route_table_fixtures import wrapper
+from tests.unit.namesrv.test_takeovers import HERE, Peer, Site
+from tests.waits import until
+
+from cometmq.model.topic import TopicConfig
+from cometmq.protocol import headers
+from cometmq.protocol.bodies import RegisterBrokerBody
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import encode_command, request
+from cometmq.protocol.register_body import body_crc, encode_register_body
+
+COUNT = 3_000
+
+
+def frame(
+    version: int,
+    *,
+    count: int = COUNT,
+    changed: dict[str, int] | None = None,
+    name: str = "broker-a",
+    damage: tuple[bytes, bytes] = (b"", b""),
+) -> bytes:
+    """Return a registration; `changed` gives topics another number of queues."""
+    topics = {f"topic-{n:05d}": TopicConfig(f"topic-{n:05d}") for n in range(count)}
+    for topic, queues in (changed or {}).items():
+        topics[topic] = TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues)
+    body = encode_register_body(RegisterBrokerBody([], wrapper(topics, counter=version)))
+    body = body.replace(*damage)
+    header = headers.RegisterBrokerRequestHeader(
+        broker_name=name,
+        broker_addr=HERE,
+        cluster_name="C",
+        ha_server_addr="",
+        broker_id=0,
+        compressed=False,
+        body_crc32=body_crc(body),
+    )
+    return encode_command(request(RequestCode.REGISTER_BROKER, header, body))
+
+
+def farewell() -> bytes:
+    header = headers.UnRegisterBrokerRequestHeader(
+        broker_name="broker-a", broker_addr=HERE, cluster_name="C", broker_id=0
+    )
+    return encode_command(request(RequestCode.UNREGISTER_BROKER, header))
+
+
+def queues(site: Site, topic: str) -> int:
+    route = site.table.route(topic)
+    return 0 if route is None else route.queue_datas[0].read_queue_nums
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def one_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every comparison take many turns of the loop, however fast the machine is."""
+    monkeypatch.setattr("cometmq.runtime.slices.SLICE_S", 0.0)
+
+
+@pytest.fixture
+async def broker(site: Site) -> Peer:
+    """Return a broker that has registered all its topics."""
+    peer = site.peer("10.1.0.1")
+    peer.line.feed(frame(1))
+    await until(lambda: site.table.topic_count == COUNT)
+    return peer
+
+
+async def test_topics_that_differ_or_are_new_are_taken_in(site: Site, broker: Peer) -> None:
+    edits = site.table.edits
+    broker.line.feed(frame(2, count=COUNT + 1, changed={"topic-00007": 3, "topic-02999": 4}))
+    await until(lambda: queues(site, "topic-00007") == 3)
+    assert queues(site, "topic-02999") == 4
+    assert queues(site, "topic-00008") == 16
+    assert site.table.topic_count == COUNT + 1
+    assert site.table.edits == edits + 3  # nothing was done for the others
+
+
+async def test_a_registration_that_changes_nothing_renews_the_version(
+    site: Site, broker: Peer
+) -> None:
+    edits = site.table.edits
+    broker.line.feed(frame(5))
+    (live,) = site.table.live()
+    await until(lambda: site.table.live()[0].data_version.counter == 5)
+    assert site.table.edits == edits
+    assert live.data_version.counter == 1
+
+
+async def test_others_are_served_while_topics_are_compared(site: Site, broker: Peer) -> None:
+    other = site.peer("10.7.7.7")
+    broker.line.feed(frame(2, changed={"topic-00007": 3}))
+    answer = await other.ask(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader(topic="topic-00001")
+    )
+    assert answer.code == 0
+    assert queues(site, "topic-00007") == 16
+    await until(lambda: queues(site, "topic-00007") == 3)
+
+
+async def test_a_small_registration_does_not_overtake_the_large_one_before_it(
+    site: Site, broker: Peer
+) -> None:
+    small = frame(3, count=0, changed={"topic-00007": 5})
+    broker.line.feed(frame(2, changed={"topic-00007": 3}) + small)
+    await until(lambda: site.table.live()[0].data_version.counter == 3)
+    assert queues(site, "topic-00007") == 5
+
+
+async def test_a_farewell_does_not_overtake_the_registration_before_it(
+    site: Site, broker: Peer
+) -> None:
+    broker.line.feed(frame(2) + farewell())
+    await until(lambda: site.table.topic_count == 0)
+    await asyncio.sleep(0)
+    assert site.table.live() == []
+
+
+async def test_a_table_that_changed_meanwhile_is_put_right(site: Site, broker: Peer) -> None:
+    """A topic that is deleted behind the comparison would be missing until it changed again."""
+    broker.line.feed(frame(2))
+    await asyncio.sleep(0)  # the comparison is under way
+    site.table.delete_topic("topic-00001")
+    await until(lambda: site.table.live()[0].data_version.counter == 2)
+    assert queues(site, "topic-00001") == 16
+
+
+async def test_a_broker_that_goes_while_it_is_compared_stays_gone(site: Site, broker: Peer) -> None:
+    broker.line.feed(frame(2))
+    await asyncio.sleep(0)
+    broker.line.connection.abort()
+    site.table.link_closed(broker.line.connection)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert site.table.live() == []
+    assert site.table.topic_count == 0
+
+
+async def test_a_broker_under_another_name_has_all_its_topics(site: Site, broker: Peer) -> None:
+    broker.line.feed(frame(2, name="broker-b"))
+    await until(lambda: site.table.live()[0].broker_name == "broker-b")
+    assert site.table.topic_count == COUNT
+    assert queues(site, "topic-02998") == 16
+
+
+async def test_a_damaged_registration_is_refused_and_changes_nothing(
+    site: Site, broker: Peer
+) -> None:
+    edits, written = site.table.edits, len(broker.line.transport.writes)
+    broker.line.feed(frame(2, damage=(b'"topicName":"topic-02998"', b'"topicName":null x')))
+    await until(lambda: len(broker.line.transport.writes) > written)
+    assert broker.line.received()[-1].code != 0
+    assert site.table.edits == edits
+    assert site.table.live()[0].data_version.counter == 1

@@ -1,0 +1,162 @@
+"""Large heartbeats: decoded in steps they are what they are when they are decoded at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+
+import pytest
+
+from cometmq.errors import ProtocolError
+from cometmq.model.subscription import MAX_TAGS, ConsumerData, ProducerData, SubscriptionData
+from cometmq.protocol import limits, requests
+from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.heartbeats import Heartbeat, decode_heartbeat
+from cometmq.protocol.json_dialect import (
+    MAX_DIALECT_REQUEST_LENGTH,
+    decode_request,
+    encode_body,
+)
+from cometmq.protocol.request_type import ResourceKind
+
+
+def large(groups: int = 600, topics: int = 4) -> HeartbeatData:
+    return HeartbeatData(
+        client_id="client",
+        consumer_data_set=[
+            ConsumerData(
+                f"group-{group}",
+                subscription_data_set=[
+                    SubscriptionData(f"topic-{group}-{n}", tags_set=["a"], code_set=[97])
+                    for n in range(topics)
+                ],
+            )
+            for group in range(groups)
+        ],
+        producer_data_set=[ProducerData(f"producers-{n}") for n in range(50)],
+        heartbeat_fingerprint=7,
+    )
+
+
+def served(data: bytes) -> tuple[int, HeartbeatData]:
+    """Return in how many steps a heartbeat was decoded, and what it says."""
+    steps: Generator[None, None, Heartbeat] = decode_heartbeat(data)
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            decoded: Heartbeat = end.value
+            return count, HeartbeatData(
+                client_id=decoded.client_id,
+                consumer_data_set=list(decoded.consumers),
+                heartbeat_fingerprint=decoded.fingerprint,
+                producer_data_set=list(decoded.producers),
+                without_sub=decoded.without_subscriptions,
+            )
+        count += 1
+
+
+def test_a_large_heartbeat_takes_a_step_for_each_group() -> None:
+    heartbeat = large()
+    steps, decoded = served(encode_body(heartbeat))
+    assert decoded == heartbeat
+    assert steps >= 600
+
+
+def test_a_small_heartbeat_is_decoded_at_once() -> None:
+    heartbeat = large(groups=3)
+    assert served(encode_body(heartbeat)) == (0, heartbeat)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"group-599"', b'null,"messageModel":null'),  # within one group
+        (b'"withoutSub":false', b'"withoutSub":null'),  # beside the groups
+        (b'"tagsSet":["a"]', b'"tagsSet":null'),
+        (b'"group-599"', b'"group-599","x":{"$ref":"$.clientID"}'),
+        (b'"fingerprint', b'"unknown":{"a":[{}]},"fingerprint'),
+    ],
+)
+def test_what_fastjson_writes_means_the_same_in_steps(before: bytes, after: bytes) -> None:
+    data = encode_body(large()).replace(before, after, 1)
+    try:
+        whole = decode_request(data, HeartbeatData)
+    except ProtocolError:
+        with pytest.raises(ProtocolError):
+            served(data)
+    else:
+        assert served(data)[1] == whole
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40_000, -2])
+def test_a_damaged_heartbeat_is_refused(cut: int) -> None:
+    data = encode_body(large())
+    with pytest.raises(ProtocolError):
+        served(data[:cut] + b"\xff" + data[cut:][1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "topics"),
+    [
+        ("MAX_GROUPS", limits.MAX_GROUPS + 1, 1),
+        ("MAX_SUBSCRIPTIONS", 600, 28),
+        ("MAX_SUBSCRIPTIONS_OF_GROUP", 1, limits.MAX_SUBSCRIPTIONS_OF_GROUP + 1),
+    ],
+)
+def test_limits_hold_for_a_heartbeat_in_steps(name: str, groups: int, topics: int) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        served(encode_body(large(groups, topics)))
+    assert refused.value.limit == name
+
+
+def test_tags_are_bounded_in_a_heartbeat_in_steps() -> None:
+    heartbeat = large()
+    tags = [str(number) for number in range(MAX_TAGS + 1)]
+    heartbeat.consumer_data_set[5].subscription_data_set[0].tags_set = tags
+    with pytest.raises(ProtocolError) as refused:
+        served(encode_body(heartbeat))
+    assert refused.value.limit == "MAX_TAGS"
+
+
+def names_of(value: object) -> list[tuple[ResourceKind, str]]:
+    row = requests.HEART_BEAT
+    return [(part.kind, name) for part in row.resources for name in part.names(NoHeader(), value)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "",
+        '"unknown": [1, {"groupName": "x"}], ',
+        '"consumerDataSet": [{"groupName": "overridden"}], ',
+        '"clientID": null, ',
+        '"consumerDataSet": null, ',
+        '"a": {"$ref": "$.consumerDataSet[0]"}, ',
+    ],
+)
+def test_access_control_reads_the_names_that_the_handler_reads(odd: str) -> None:
+    groups = [
+        {
+            "groupName": f"g\u4e2d-{number}",
+            "subscriptionDataSet": [{"topic": f"t-{number}-{i}"} for i in range(3)],
+        }
+        for number in range(4_000)
+    ]
+    text = json.dumps({"clientID": "c", "consumerDataSet": groups})
+    body = f"{{{odd}{text[1:]}".encode()
+    assert len(body) > MAX_DIALECT_REQUEST_LENGTH
+    row = requests.HEART_BEAT
+    whole = row.body.decode(body)
+    assert names_of(row.body.decode_names(body)) == names_of(whole)
+    assert len(names_of(whole)) == 16_000
+
+
+@pytest.mark.parametrize("wrong", ['{"groupName": 7}', '{"subscriptionDataSet": []}', "7", "null"])
+def test_what_the_handler_cannot_read_has_no_names_either(wrong: str) -> None:
+    padding = "x" * MAX_DIALECT_REQUEST_LENGTH
+    body = f'{{"clientID": "{padding}", "consumerDataSet": [{wrong}]}}'.encode()
+    with pytest.raises(ProtocolError):
+        requests.HEART_BEAT.body.decode_names(body)
