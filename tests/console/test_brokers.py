@@ -48,8 +48,8 @@ def test_each_part_of_a_broker_is_shown(reader: Visitor, address: str, part: str
 @pytest.mark.parametrize("wrong", ["127.0.0.1:1", "nonsense", "", "<script>:1"])
 def test_a_broker_that_is_not_there_is_told(reader: Visitor, wrong: str, part: str) -> None:
     answer = reader.get("/broker", address=wrong, part=part)
-    assert answer.status == 200
-    assert "Not known: how it does" in answer.text
+    assert answer.status == 404
+    assert "No broker is registered with this address" in answer.text
     assert "<script>" not in answer.html.partition("<body>")[2]
 
 
@@ -73,14 +73,17 @@ def test_a_setting_is_changed_and_differs_from_its_default(
 ) -> None:
     asked = operator.get("/broker", address=address, part="settings", show="all", edit="traceOn")
     assert 'name="value" value="true"' in asked.html
-    done = operator.act("/broker/set", address=address, key="traceOn", value="false", why="test")
+    done = operator.act(
+        "/broker/set", address=address, key="traceOn", was="true", value="false", why="test"
+    )
     assert "traceOn is now false; it was true" in done.text
     assert admin.brokers.config(broker=address)[address]["traceOn"] == "false"
     assert "traceOn false true" in operator.get("/broker", address=address, part="settings").text
-    operator.act("/broker/set", address=address, key="traceOn", value="true")
+    operator.act("/broker/set", address=address, key="traceOn", was="false", value="true")
     lines = (served.root / "audit.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
-    ours = [entry for entry in entries if entry["what"] == "change setting of broker"]
+    about = [entry for entry in entries if entry["what"] == "change setting of broker"]
+    ours = [entry for entry in about if entry["details"].get("key") == "traceOn"]
     assert [entry["outcome"] for entry in ours] == ["begun", "done", "begun", "done"]
     assert ours[0]["details"] == {
         "address": address, "key": "traceOn", "before": "true", "after": "false",
@@ -90,27 +93,46 @@ def test_a_setting_is_changed_and_differs_from_its_default(
 def test_a_setting_that_deletes_messages_is_confirmed(
     admin: AdminClient, operator: Visitor, address: str, name: str
 ) -> None:
-    fields = {"address": address, "key": "fileReservedTime", "value": "71"}
+    fields = {"address": address, "key": "fileReservedTime", "was": "72", "value": "71"}
     asked = operator.post("/broker/set", **fields)
     assert asked.status == 200
     assert "are deleted, and their messages" in asked.text
     assert admin.brokers.config(broker=address)[address]["fileReservedTime"] == "72"
     operator.act("/broker/set", **fields, confirm=name)
     assert admin.brokers.config(broker=address)[address]["fileReservedTime"] == "71"
-    operator.act("/broker/set", **{**fields, "value": "72"}, confirm=name)
+    operator.act("/broker/set", **{**fields, "was": "71", "value": "72"}, confirm=name)
 
 
 @pytest.mark.parametrize("key", ["listenPort", "storePathRootDir", "noSuchKey"])
 def test_a_setting_that_takes_a_restart_is_refused(
     operator: Visitor, address: str, key: str
 ) -> None:
-    answer = operator.post("/broker/set", address=address, key=key, value="1")
+    answer = operator.post("/broker/set", address=address, key=key, was="0", value="1")
     assert answer.status == 400
     assert "is no setting that takes effect while" in answer.text
 
 
-def test_a_value_that_the_broker_refuses_is_told(operator: Visitor, address: str) -> None:
-    page = operator.act("/broker/set", address=address, key="maxTopics", value="many")
+def test_a_setting_that_somebody_else_has_changed_is_left(
+    admin: AdminClient, operator: Visitor, address: str
+) -> None:
+    """Two operators had the same form open, and the second one undid the first one's change."""
+    fields = {"address": address, "key": "maxTopics", "was": "50001", "value": "60000"}
+    answer = operator.post("/broker/set", **fields)
+    assert answer.status == 409
+    assert "was '50001' when the form was shown" in answer.text
+    assert admin.brokers.config(broker=address)[address]["maxTopics"] != "60000"
+
+
+def test_a_value_that_the_broker_refuses_is_told(
+    admin: AdminClient, operator: Visitor, address: str
+) -> None:
+    page = operator.act(
+        "/broker/set",
+        address=address,
+        key="maxTopics",
+        was=admin.brokers.config(broker=address)[address]["maxTopics"],
+        value="many",
+    )
     assert "change setting of broker" in page.text
     assert 'class="note failed"' in page.html
 

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from cometmq import (
     Producer,
     PushConsumer,
 )
+from cometmq.admin.groups import Groups
+from cometmq.errors import RemoteError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.testing import Cluster
 
@@ -132,8 +135,36 @@ def test_a_group_shows_its_queues_and_which_member_has_them(
         assert "<pre" in with_stacks.html
         assert "data-live>" not in with_stacks.html
     gone = operator.get("/member", group="shown-group", client="nobody@1")
-    assert gone.status == 200
+    assert gone.status == 404
     assert "No broker knows this member now" in gone.text
+
+
+def test_viewers_of_a_members_stacks_share_one_answer(
+    cluster: Cluster, admin: AdminClient, operator: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member stops all of its threads to tell their stacks; each viewer had it do so."""
+    admin.topics.create("stacks-topic")
+    asked: list[bool] = []
+    ask = Groups.running_info
+
+    async def counted(self: Groups, group: str, client: str, *, stacks: bool = False) -> Any:
+        asked.append(stacks)
+        return await ask(self, group, client, stacks=stacks)
+
+    with consuming(cluster, "stacks-group", "stacks-topic"):
+        online = eventually(lambda: admin.groups.connections("stacks-group").clients)
+        monkeypatch.setattr(Groups, "running_info", counted)
+        with ThreadPoolExecutor(8) as viewers:
+            pages = list(
+                viewers.map(
+                    lambda _: operator.get(
+                        "/member", group="stacks-group", client=online[0].client_id, stacks=1
+                    ),
+                    range(8),
+                )
+            )
+    assert all("<pre" in page.html for page in pages)
+    assert asked.count(True) == 1
 
 
 def test_a_group_that_nobody_knows_says_what_to_do(operator: Visitor, reader: Visitor) -> None:
@@ -379,6 +410,39 @@ def test_hostile_names_are_shown_as_text(operator: Visitor) -> None:
         assert page.status < 500 or path == "/member"
 
 
+def test_a_group_is_made_at_the_other_brokers_when_one_of_them_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first refusal kept it from the brokers behind, and nobody was told where it was made."""
+    with Cluster(brokers=3) as cluster, AdminClient(cluster.namesrv) as admin:
+        having, refusing, other = admin.brokers.addresses()
+        admin.groups.create("third", broker=having.address, retry_max_times=3)
+        put = Groups._put
+
+        async def refuse(self: Groups, address: str, config: SubscriptionGroupConfig) -> None:
+            if address == refusing.address:
+                raise RemoteError("its disk is full")
+            await put(self, address, config)
+
+        with running_console(cluster.namesrv, tmp_path / "console") as served:
+            operator = Visitor(served)
+            wanted = {"name": "third", "like": having.address}
+            with monkeypatch.context() as patched:
+                patched.setattr(Groups, "_put", refuse)
+                made = operator.act("/groups/complete", **wanted)
+            assert "made at 1 brokers; repeat it for the others" in made.text
+            assert f"failed at 1 of 2 servers: {refusing.address}: its disk is full" in made.text
+            assert f"{other.broker_name} ({other.address})" in made.text
+            assert (
+                json.loads((served.root / "audit.jsonl").read_text().splitlines()[-1])["outcome"]
+                == "failed"
+            )
+            assert set(admin.groups.config("third")) == {having.address, other.address}
+            assert "made at 1 brokers" in operator.act("/groups/complete", **wanted).text
+            assert {c.retry_max_times for c in admin.groups.config("third").values()} == {3}
+            assert len(admin.groups.config("third")) == 3
+
+
 def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
     with Cluster() as cluster, AdminClient(cluster.namesrv) as admin, ExitStack() as stack:
         settings = {"brokerName": "broker-b", "namesrvAddr": cluster.namesrv}
@@ -393,6 +457,16 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             operator = Visitor(served)
             whole = operator.get("/group", name="half-group").text
             assert "half-topic broker-b 0" in whole
+            admin.groups.create("one-group", broker=BROKER, retry_max_times=3)
+            page = operator.get("/group", name="one-group", view="configuration")
+            assert "These brokers of its clusters do not have it: broker-b" in page.text
+            [like] = set(re.findall(r'name="like" value="([^"]+)"', page.html))
+            made = operator.act("/groups/complete", name="one-group", like=like)
+            assert "made at 1 brokers" in made.text
+            at = admin.groups.config("one-group")
+            assert [config.retry_max_times for config in at.values()] == [3, 3]
+            nothing = operator.post("/groups/complete", name="one-group", like=like)
+            assert nothing.status == 409
             hung.process.send_signal(signal.SIGSTOP)
             # Before what the broker processes at its end, which it could not do otherwise.
             stack.callback(hung.process.send_signal, signal.SIGCONT)
@@ -402,6 +476,11 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "half-topic broker-a 0" in half.text
             assert "Not known: how far it is" in half.text
             assert "half-group" in operator.get("/groups").text
+            changed = operator.act(
+                "/groups/change", name="half-group", was_retry_max_times=16, retry_max_times=5
+            )
+            assert "changed at those brokers that answer; repeat it for the others" in changed.text
+            assert "retry_max_times 16 → 5" in changed.text
             asked = operator.post("/groups/delete", name="half-group")
             assert "Not all brokers answer" in asked.text
             assert "Further members may be online" in asked.text

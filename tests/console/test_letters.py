@@ -13,6 +13,7 @@ from tests.console.running import Answer, Visitor
 from tests.waits import eventually
 
 from cometmq import AdminClient, Message
+from cometmq.console.pages import letters, letters_export
 from cometmq.testing import Cluster
 
 
@@ -41,7 +42,7 @@ def test_letters_of_a_group_are_shown_and_found_by_key(actors: Actors, reader: V
     page = reader.get("/letters", group="letters-shown")
     assert "the first" in page.text
     assert "letters-shown-topic" in page.text
-    assert "no text" in page.text
+    assert "ff 00" in page.text
     assert "/letters/redrive" not in page.html or "Send the chosen" not in page.text
     found = reader.get("/letters", group="letters-shown", key="letter-1").text
     assert "letter-1" in found
@@ -188,7 +189,7 @@ def test_letters_are_exported_with_their_exact_bodies(actors: Actors, reader: Vi
     assert {line["originTopic"] for line in lines} == {"letters-exported-topic"}
     one = reader.get("/letters/export", group="letters-exported", key="letter-1").body
     assert len(one.splitlines()) == 1
-    assert reader.get("/letters/export", group="never-had-one").status == 502
+    assert reader.get("/letters/export", group="never-had-one").status == 404
 
 
 def test_more_letters_than_a_page_has_are_reached(
@@ -226,3 +227,57 @@ def test_letters_that_cannot_be_read_say_what_to_do(
         lambda page: "Give it the permission 6" in page.text,
     )
     assert page.status == 200
+
+
+def test_so_many_exports_run_at_once(
+    actors: Actors, reader: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors.bury("letters-bounded", "letters-bounded-topic", [b"1", b"2", b"3"])
+    monkeypatch.setattr(letters_export, "MAX_EXPORTS", 1)
+    for _ in range(3):  # each gives its place back, the one that fails, too
+        assert reader.get("/letters/export", group="letters-bounded").status == 200
+        assert reader.get("/letters/export", group="never-had-one").status == 404
+    monkeypatch.setattr(letters_export, "MAX_EXPORTS", 0)
+    refused = reader.get("/letters/export", group="letters-bounded")
+    assert refused.status == 429
+    assert "0 exports are under way" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "key", "exported", "says"),
+    [
+        ("MAX_EXPORTED", 2, "", 2, "the limit of 2 letters ended"),
+        ("MAX_LOOKED_AT", 0, "letter-2", 0, "the limit of 0 letters looked at"),
+        ("MAX_EXPORTED_BYTES", 1, "", 1, "the limit of 0 MiB"),
+        ("MAX_EXPORT_S", 0, "", 0, "the time of 0 minutes"),
+    ],
+)
+def test_an_export_ends_at_its_limits_and_says_so(
+    actors: Actors,
+    reader: Visitor,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    value: int,
+    key: str,
+    exported: int,
+    says: str,
+) -> None:
+    """A search by key that found nothing read all letters there are."""
+    actors.bury(f"letters-{limit}", f"letters-{limit}-topic", [b"1", b"2", b"3"])
+    monkeypatch.setattr(letters_export, limit, value)
+    answer = reader.get("/letters/export", group=f"letters-{limit}", key=key or None)
+    *lines, last = [json.loads(line) for line in answer.body.splitlines()]
+    assert len(lines) == exported
+    assert says in last["incomplete"]
+    assert "Take the others by a time range" in last["incomplete"]
+
+
+def test_a_dry_run_looks_at_so_many_letters(
+    actors: Actors, operator: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors.bury("letters-many", "letters-many-topic", [b"1", b"2", b"3"])
+    monkeypatch.setattr(letters, "MAX_LOOKED_AT", 2)
+    refused = operator.post("/letters/redrive", group="letters-many", which="all", key="nothing")
+    assert refused.status == 422
+    assert "2 letters were looked at, 0 of them fit" in refused.text
+    assert "Give a shorter time" in refused.text

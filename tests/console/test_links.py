@@ -13,9 +13,16 @@ from cometmq.console.app import PAGES
 
 pytestmark = pytest.mark.timeout(300)
 
-# The shop has no schema, no paused group, no broker whose write permission was taken, and messages that
-# may be recalled have no link but that of their page.
-ABSENT = {"/schemas/delete", "/groups/resume", "/broker/permit"}
+# The shop has no schema, no paused group, no group that a broker lacks, no broker whose write permission
+# was taken, no entry at the name servers, and messages that may be recalled have no link but that of their
+# page.
+ABSENT = {
+    "/schemas/delete",
+    "/groups/resume",
+    "/groups/complete",
+    "/broker/permit",
+    "/name-servers/delete",
+}
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,12 @@ def test_a_message_is_found_by_key_and_by_each_of_its_ids(
     )
     assert "here it is" in reader.send("GET", by_place.headers["location"]).text
     none = reader.get("/message", topic="found", id="0" * 32)
+    assert none.status == 404
     assert "There is no such message" in none.text
+    unknown = reader.get("/message", topic="no-such-topic", id="0" * 32)
+    assert unknown.status == 404
+    assert "the page Topics has all" in unknown.text
+    assert "topics.create()" not in unknown.text
     assert "Not known" in reader.get("/message").text
 
 

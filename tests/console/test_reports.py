@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
+import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.console.running import Served, Visitor, running_console
 
-from cometmq.console.report_files import MAX_REPORT_BYTES, list_reports, read_page, read_report
+from cometmq.console import report_files
+from cometmq.console.pages import reports as reports_page
+from cometmq.console.report_files import (
+    MAX_REPORT_BYTES,
+    ReportFile,
+    ReportList,
+    read_page,
+    read_report,
+)
 from cometmq.testing import Cluster
 
 
@@ -27,6 +39,12 @@ def write(root: Path, name: str, **values: Any) -> None:
     path = root / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report))
+
+
+def read_list(listed: ReportList) -> tuple[list[ReportFile], bool]:
+    """Read a list on a loop of its own: Playwright's runs on the thread of the tests."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(listed.read())).result()
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +127,7 @@ def test_files_that_are_no_reports(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     write(tmp_path, "one/two/three/kept")
     write(tmp_path, "one/two/three/four/left-out")
-    found, is_all = list_reports(tmp_path)
+    found, is_all = read_list(ReportList(tmp_path))
     assert is_all
     assert {report.name: bool(report.fault) for report in found} == {
         "one/two/three/kept": False,
@@ -123,10 +141,92 @@ def test_files_that_are_no_reports(tmp_path: Path) -> None:
     assert read_page(tmp_path, "one/two/three/kept") is None
 
 
+def test_a_list_reads_so_much_at_once_and_the_rest_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory of large reports was read whole, every few seconds."""
+    for name in ("a", "b", "c"):
+        write(tmp_path, name, filler="x" * 600)
+    monkeypatch.setattr(report_files, "MAX_LISTED_BYTES", 1000)
+    listed = ReportList(tmp_path)
+    counts = []
+    for _ in range(4):
+        found, is_all = read_list(listed)
+        counts.append((len(found), is_all))
+    assert counts == [(1, False), (2, False), (3, True), (3, True)]
+    write(tmp_path, "b", summary="changed", filler="")
+    found, is_all = read_list(listed)
+    assert is_all
+    assert [report.summary for report in found if report.name == "b"] == ["changed"]
+    (tmp_path / "a.json").unlink()
+    assert [report.name for report in (read_list(listed))[0]] == ["b", "c"]
+
+
+def test_a_list_keeps_a_line_of_a_large_report(tmp_path: Path) -> None:
+    """Each was decoded whole, into ten times its size, and its summary kept whatever its length."""
+    write(tmp_path, "large", summary="x" * 1_000_000, rows=[[] for _ in range(300_000)])
+    write(tmp_path, "odd", started={"no": "time"}, ended=["x" * 1000])
+    write(tmp_path, "wrong", holds="yes")
+    tracemalloc.start()
+    try:
+        found, is_all = read_list(ReportList(tmp_path))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert is_all
+    told = {report.name: report for report in found}
+    assert told.keys() == {"large", "odd"}
+    assert len(told["large"].summary) == 501
+    assert told["large"].ended_ms == 1_795_428_125_000
+    assert (told["odd"].started_ms, told["odd"].ended_ms) == (None, None)
+    # The file once, and its summary.
+    assert most < 2 * (tmp_path / "large.json").stat().st_size + 1_000_000
+
+
+def test_a_directory_with_too_many_entries_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        write(tmp_path, f"r{number}")
+    monkeypatch.setattr(report_files, "MAX_ENTRIES", 3)
+    found, is_all = read_list(ReportList(tmp_path))
+    assert (len(found), is_all) == (3, False)
+
+
+def test_so_many_reports_are_read_at_once(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports_page, "MAX_READS", 0)
+    for path in ("/reports", "/reports/page"):
+        refused = visitor.get(path, name="archive")
+        assert refused.status == 429
+        assert "0 reports are being read" in refused.text
+    monkeypatch.undo()
+    assert visitor.get("/reports/page", name="archive").status == 200
+
+
+def test_a_page_shows_a_part_of_a_huge_report(visitor: Visitor, reporting: Served) -> None:
+    reports = reporting.root.parent / "reports"
+    values: dict[str, Any] = {f"fact{number}": number for number in range(1000)}
+    values["long"] = {"text": "x" * 200_000}
+    values["wide"] = [{f"c{number}": "y" * 600 for number in range(100)}] * 210
+    write(reports, "huge", **values)
+    try:
+        page = visitor.get("/reports", name="huge")
+        assert page.status == 200
+        assert len(page.body) < 5_000_000
+        assert "800 further values are in the file" in page.text
+        assert "70 further columns are in the file" in page.text
+        assert re.search(r"The first 1\d\d rows; the file has all", page.text)
+    finally:
+        (reports / "huge.json").unlink()
+
+
 def test_numbers_that_are_none_do_not_break_a_report(visitor: Visitor, reporting: Served) -> None:
     reports = reporting.root.parent / "reports"
-    text = '{"pipeline": "p", "holds": true, "summary": "odd", "a": NaN, "b": 1e999, "c": [{"d": Infinity}]}'
-    (reports / "odd.json").write_text(text)
+    text = '{"pipeline": "p", "holds": true, "summary": "odd", "a": NaN, "b": 1e999, "c": [{"d": Infinity}], "e": %d}'
+    # As a float it is infinite.
+    (reports / "odd.json").write_text(text % (2**1024 - 1))
     try:
         page = visitor.get("/reports", name="odd")
         assert (page.status, "odd" in page.text) == (200, True)

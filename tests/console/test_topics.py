@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,6 +116,9 @@ def test_a_topic_shows_where_brokers_differ(tmp_path: Path) -> None:
             assert "differ" not in alone.text
             # So what failed at a broker when the topic was made is completed.
             assert "/topics/new?name=only-a&amp;where=broker%3Abroker-b" in alone.html
+            link = html.unescape(re.findall(r'href="(/topics/new\?[^"]+)"', alone.html)[-1])
+            assert {"read_queues=8", "permission=6", "message_type=FIFO"} <= set(link.split("&"))
+            assert "<option selected>FIFO</option>" in visitor.get(link).html
             made = visitor.act("/topics/new", name="only-a", where="broker:broker-b")
             assert "make topic only-a: made" in made.text
             again = visitor.act("/topics/new", name="only-a", where="broker:broker-b")
@@ -123,6 +128,7 @@ def test_a_topic_shows_where_brokers_differ(tmp_path: Path) -> None:
 
 def test_a_topic_that_nobody_has_is_said_to_be_missing(operator: Visitor, reader: Visitor) -> None:
     page = operator.get("/topic", name="nobody-has-it")
+    assert page.status == 404
     assert "know no topic of this name" in page.text
     assert "/topics/new?name=nobody-has-it" in page.html
     assert "/topics/new" not in reader.get("/topic", name="nobody-has-it").html

@@ -10,6 +10,7 @@ from typing import Final
 from jinja2 import nodes
 
 from cometmq.console.accounts import Role
+from cometmq.console.pages import name_servers
 from cometmq.console.rendering import HERE, MENU, environment
 
 # The functions of the console whose arguments are texts in English.
@@ -45,13 +46,20 @@ def of_python() -> Iterator[tuple[str, str]]:
     for path in sorted(HERE.glob("**/*.py")):
         yield from ((path.name, text) for text in _of_module(path))
     yield from (("login.py", what) for what in ("log in", "log out"))
+    yield from (("name_servers.py", text) for text in name_servers.EFFECTS.values())
     yield from (("rendering.py", name) for _, name, _ in MENU)
     yield from (("accounts.py", role.value) for role in Role)
 
 
 def _of_module(path: Path) -> Iterator[str]:
     for call in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        if not isinstance(call, ast.Call):
+            continue
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "action":
+            yield from (
+                str(at.value.value) for at in call.keywords if isinstance(at.value, ast.Constant)
+            )
+        if not isinstance(call.func, ast.Name):
             continue
         # The name of an action, and how it ended: English for the audit log, translated for pages.
         said = [keyword.value for keyword in call.keywords if keyword.arg == "what"]

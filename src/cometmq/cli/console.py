@@ -37,11 +37,20 @@ def console(
             show_default=False,
         ),
     ] = None,
+    trusted_proxies: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESSES",
+            help="Addresses and networks of proxies, such as 127.0.0.1,10.0.3.0/28. From these alone the "
+            "console believes X-Forwarded-For and X-Forwarded-Proto.",
+            show_default=False,
+        ),
+    ] = "",
     accounts: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A JSON file with who may log in. Without it the console makes an operator and a "
+            help="A JSON file with who may log in, read again when it changes. Without it the console makes an operator and a "
             "reader at each start and prints their passwords.",
             show_default=False,
         ),
@@ -90,6 +99,7 @@ def console(
     except ModuleNotFoundError as error:
         raise ConfigError(NEEDED) from error
     from cometmq.cli.serving import begin_log, say, serve
+    from cometmq.runtime.address_list import AddressList
     from cometmq.runtime.loop import run
 
     begin_log(log_level or "warning", log_file, log_format, log_file_mib, log_files)
@@ -122,6 +132,8 @@ def console(
         certificate_key=certificate_key,
         reports=reports,
         open_to_all=open_to_all,
+        accounts_file=accounts,
+        trusted_proxies=AddressList("--trusted-proxies", trusted_proxies),
     )
 
     async def main() -> None:

@@ -278,12 +278,15 @@ def explain(
 ) -> None:
     """Say which file of the commit log is deleted next, when and why. The broker may run."""
     from cometmq.cli import store_screen as screen
+    from cometmq.cli.consumer_offsets import committed_offsets
     from cometmq.runtime.clock import SYSTEM_CLOCK
     from cometmq.store.cleaner import plan_for
+    from cometmq.store.offline.marks import offline_hold
     from cometmq.store.offline.store import open_offline
 
     with open_offline(config_of(directory, settings, commit_log), lock=False) as store:
-        plan = plan_for(store.log_files, store.config, store.disk, SYSTEM_CLOCK.now_ms())
+        hold = offline_hold(store, committed_offsets(store))
+        plan = plan_for(store.log_files, store.config, store.disk, SYSTEM_CLOCK.now_ms(), hold=hold)
     if output is Form.JSON:
         screen.print_json(screen.plan_json(plan, store))
     else:

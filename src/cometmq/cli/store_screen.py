@@ -361,6 +361,8 @@ def plan_json(plan: Plan, store: OfflineStore) -> dict[str, Any]:
         "refusesMessagesAbove": plan.policy.warning_ratio,
         "deleteWhen": sorted(plan.policy.hours),
         "fileReservedTime": plan.policy.reserved_hours,
+        "waitsForMarksFrom": None if plan.hold is None else plan.hold.offset,
+        "waitsForMarksAtMostHours": plan.policy.wait_hours,
         "trigger": plan.trigger,
         "files": [
             {
@@ -391,6 +393,11 @@ def print_plan(plan: Plan, store: OfflineStore, *, limit: int | None) -> None:
         f"  above {policy.max_used_ratio:.0%} at any hour, above {policy.forcibly_ratio:.0%} "
         f"{younger} (cleanFileForciblyEnable), above {policy.warning_ratio:.0%} messages are refused"
     )
+    if plan.hold is not None:
+        _console.print(
+            f"  messages from {plan.hold.offset} on wait, for {policy.wait_hours} h more at most "
+            f"(cleanFileWaitMaxHours): {escape(plan.hold.reason)}"
+        )
     from cometmq.store.retention import surprises
 
     for text in surprises(store.config):

@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from cometmq.console import live
+from cometmq.console.advice import is_not_there
 from cometmq.console.guard import Guard
 from cometmq.console.pages import (
     audit,
@@ -23,9 +24,11 @@ from cometmq.console.pages import (
     group_offsets,
     groups,
     letters,
+    letters_export,
     login,
     message,
     messages,
+    name_servers,
     overview,
     producers,
     reports,
@@ -49,6 +52,7 @@ PAGES: Final = (
     live,
     overview,
     brokers,
+    name_servers,
     topics,
     topic,
     topic_change,
@@ -61,6 +65,7 @@ PAGES: Final = (
     message,
     schemas,
     letters,
+    letters_export,
     delayed,
     transactions,
     trace,
@@ -94,6 +99,9 @@ def create_app(console: Console) -> ASGIApp:
 
 
 async def _cluster_failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CometMQError)
+    if is_not_there(error):
+        return _error(request, 404, "The cluster does not have this", str(error))
     return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
 
 
@@ -103,10 +111,12 @@ async def _cannot_be(request: Request, error: Exception) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    titles = {403: "This is not allowed", 404: "There is no such page"}
-    title = titles.get(error.status_code, "The console cannot do this")
+    titles = {403: "This is not allowed", 404: "This is not there"}
     # Starlette's own details are the status in words, which says less than the title.
     is_said = error.detail != HTTPStatus(error.status_code).phrase
+    title = titles.get(error.status_code, "The console cannot do this")
+    if error.status_code == 404 and not is_said:
+        title = "There is no such page"
     why = error.detail if is_said else "Check the address, or look for it in the menu."
     return _error(request, error.status_code, title, why)
 

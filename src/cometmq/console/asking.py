@@ -27,14 +27,18 @@ _BROKERS_AGE_S: Final = 3.0
 
 
 async def ask_each(
-    names: Iterable[K], ask: Callable[[K], Awaitable[T]], *, wait_s: float = WAIT_S
+    names: Iterable[K],
+    ask: Callable[[K], Awaitable[T]],
+    *,
+    wait_s: float = WAIT_S,
+    at_once: int = AT_ONCE,
 ) -> dict[K, Known[T]]:
     """Return what `ask` gives for each name, or why it gives nothing.
 
     All of them have `wait_s` together. Let `ask` go through `Recent.get`: an answer that comes too
-    late for this page is then there for the next one.
+    late for this page is then there for the next one. `at_once` bounds what large answers take.
     """
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(at_once)
     end_s = asyncio.get_running_loop().time() + wait_s
 
     async def one(name: K) -> Known[T]:

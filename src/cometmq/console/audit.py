@@ -133,6 +133,9 @@ class AuditLog:
             await self.write(who, role, address, what, "", "refused", said=said)
         except OSError as error:
             log.warning("audit log cannot be written", error=str(error))
+            # The next one is written, and tells of this one.
+            _, since = self._refused.get(key, (now_s, 0))
+            self._refused[key] = now_s - REFUSALS_S, more + since + 1
 
     async def lines(self, wanted: Callable[[Entry], bool]) -> AsyncIterator[bytes]:
         """Return what the files hold of the wanted entries, the oldest first, as they are written."""

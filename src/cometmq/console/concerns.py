@@ -159,9 +159,8 @@ def _of_check_up(watch: Watch) -> Iterator[Concern]:
         name = finding.check.rpartition(": ")[0] or finding.check
         state = labels.get(name)
         page = "/brokers" if state is None else broker_url(state.at.address)
-        remedy = finding.remedy[:1].upper() + finding.remedy[1:]
         said = {"found": finding.value}
-        yield Concern(finding.severity, finding.check, "%(found)s", remedy, page, said)
+        yield Concern(finding.severity, finding.check, "%(found)s", finding.remedy, page, said)
 
 
 def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:

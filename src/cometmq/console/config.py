@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.console.accounts import Accounts
 from cometmq.errors import ConfigError
+from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import is_loopback
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ class ConsoleConfig:
     own loop and leaves it. `accounts` None asks nobody to log in: whoever reaches the port is an
     operator. `root` is the directory of the audit log. `hosts` are further names by which browsers
     may call the console, such as that of a proxy. `reports` is a directory with the reports that
-    pipelines have written.
+    pipelines have written. `accounts_file` is where the accounts were read, and are read again when it
+    changes. Of `trusted_proxies`, addresses and networks, the console takes the headers
+    X-Forwarded-For and X-Forwarded-Proto.
 
     Raises ConfigError for an open console that other machines reach, unless `open_to_all`.
     """
@@ -40,6 +43,8 @@ class ConsoleConfig:
     certificate_key: Path | None = None
     reports: Path | None = None
     open_to_all: bool = False
+    accounts_file: Path | None = None
+    trusted_proxies: AddressList = field(default_factory=lambda: AddressList("trusted_proxies", ""))
     # Ends a session that has not been used for so long, and any session after so long.
     idle_s: float = field(default=30 * 60.0)
     session_s: float = field(default=12 * 60 * 60.0)

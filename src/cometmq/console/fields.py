@@ -31,6 +31,13 @@ def text_field(form: Mapping[str, str], field: str, most: int = MAX_NAME) -> str
     return _given(form, field, "the form", most)
 
 
+def name_field(form: Mapping[str, str], field: str, most: int = MAX_NAME) -> str:
+    """Return a name that a form repeats from a page: white space around it belongs to it."""
+    _given(form, field, "the form", most)
+    name = form[field]
+    return name if len(name) <= most else name.strip()
+
+
 def number_field(form: Mapping[str, str], field: str, low: int, high: int) -> int | None:
     """Return a whole number from `low` to `high`, None for a field that is blank or not there."""
     text = form.get(field, "").strip()
@@ -78,6 +85,21 @@ def lines_field(form: Mapping[str, str], field: str) -> list[str]:
     if len(lines) > MAX_LINES:
         raise HTTPException(400, f"{_words(field)} has {len(lines)} lines; {MAX_LINES} are allowed")
     return lines
+
+
+def check_unchanged(key: str, now: str, was: str) -> None:
+    """Raise HTTPException (409) unless a value is as the form that changes it has shown it."""
+    if same_lines(now).strip() != same_lines(was).strip():
+        raise HTTPException(
+            409,
+            f"{key} is {now!r:.200} now, and was {was!r:.200} when the form was shown: somebody has "
+            "changed it. Look at it again, and change it from there",
+        )
+
+
+def same_lines(text: str) -> str:
+    """Return a text with one kind of line ends: browsers send them as two characters."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _words(field: str) -> str:

@@ -24,6 +24,7 @@ from cometmq.console.watch import BrokerState
 from cometmq.errors import RemoteError, RequestTimeoutError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.queue import MessageQueue
+from cometmq.model.route import MASTER_ID
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -34,6 +35,8 @@ T = TypeVar("T")
 LIST_AGE_S: Final = 10.0
 MOST_ROWS: Final = 100
 _MEMBERS_AGE_S: Final = 10.0
+_MEMBER_AGE_S: Final = 2.0
+_STACKS_AGE_S: Final = 5.0
 # Of a group with more members only so many are asked, and of one with more topics that wait, these.
 MOST_MEMBERS: Final = 100
 MOST_AGES: Final = 8
@@ -43,14 +46,37 @@ ROWS_WITHIN_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class GroupConfigs:
-    """Holds a group's configuration at each broker that has it."""
+    """Holds a group's configuration at each broker that has it.
+
+    `asked` are the addresses of the brokers that have answered.
+    """
 
     brokers: tuple[BrokerAddress, ...]
     by_broker: Mapping[str, SubscriptionGroupConfig]
+    asked: frozenset[str] = frozenset()
 
     @property
     def clusters(self) -> list[str]:
         return sorted({at.cluster for at in self.brokers if at.address in self.by_broker})
+
+    @property
+    def at_masters(self) -> dict[str, SubscriptionGroupConfig]:
+        """The configuration at each master that has the group, by address."""
+        masters = [at.address for at in self.brokers if at.broker_id == MASTER_ID]
+        return {at: self.by_broker[at] for at in masters if at in self.by_broker}
+
+    @property
+    def without(self) -> list[BrokerAddress]:
+        """The masters of the group's clusters that have answered and do not have the group."""
+        clusters = self.clusters
+        return [
+            at
+            for at in self.brokers
+            if at.broker_id == MASTER_ID
+            and at.cluster in clusters
+            and at.address in self.asked
+            and at.address not in self.by_broker
+        ]
 
     @property
     def is_paused(self) -> bool:
@@ -163,7 +189,8 @@ async def configs_of(
     if tables.value is None:
         return Known(None, tables.error)
     mine = {address: table[group] for address, table in tables.value.items() if group in table}
-    return Known(GroupConfigs(tuple(brokers.value or ()), mine), tables.error)
+    found = GroupConfigs(tuple(brokers.value or ()), mine, frozenset(tables.value))
+    return Known(found, tables.error or brokers.error)
 
 
 async def connections_of(console: Console, group: str) -> Known[GroupConnections | None]:
@@ -259,20 +286,39 @@ async def members_of(
 ) -> dict[str, Known[RunningInfo]]:
     """Return what members of a group tell of themselves, by client id."""
 
-    async def ask(client_id: str) -> Known[RunningInfo]:
-        return await in_time(
-            console.admin.groups.running_info(group, client_id),
-            lambda told: next(iter(told.values())),
-        )
-
     names = list(clients)
     answers = await few_at_once(
         names,
         lambda client_id: console.recent.get(
-            ("group", "member", group, client_id), _MEMBERS_AGE_S, lambda: ask(client_id)
+            ("group", "member", group, client_id),
+            _MEMBERS_AGE_S,
+            lambda: _told_by(console, group, client_id, stacks=False),
         ),
     )
     return dict(zip(names, answers, strict=True))
+
+
+async def member_of(
+    console: Console, group: str, client_id: str, *, stacks: bool
+) -> Known[RunningInfo]:
+    """Return what one member tells of itself, its stacks, too, if wanted.
+
+    Its viewers share the answer for a moment: to tell its stacks a member stops all of its threads.
+    """
+    return await console.recent.get(
+        ("group", "one member", group, client_id, stacks),
+        _STACKS_AGE_S if stacks else _MEMBER_AGE_S,
+        lambda: _told_by(console, group, client_id, stacks=stacks),
+    )
+
+
+async def _told_by(
+    console: Console, group: str, client_id: str, *, stacks: bool
+) -> Known[RunningInfo]:
+    return await in_time(
+        console.admin.groups.running_info(group, client_id, stacks=stacks),
+        lambda told: next(iter(told.values())),
+    )
 
 
 def waiting_topics(progress: GroupProgress) -> list[str]:

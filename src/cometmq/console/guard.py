@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cometmq.console.accounts import Account, Role
-from cometmq.runtime.addresses import bare_host
+from cometmq.console.connections import MAX_OF_ADDRESS
+from cometmq.console.proxies import take_forwarded
+from cometmq.console.rendering import told
+from cometmq.runtime.addresses import bare_host, network_of
 from cometmq.runtime.loggers import get_logger
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+# What requests under way are counted by: an account, and whether they are streams; or the network of a
+# client that a proxy tells of, and None.
+Busy = tuple[str, bool | None]
 # Nothing inline, nothing from elsewhere: a script that gets into a page by a body or a name does not run.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -47,6 +54,8 @@ MAX_QUERY_BYTES: Final = 8 * 1024
 MAX_REQUESTS_OF_ACCOUNT: Final = 64
 MAX_STREAMS_OF_ACCOUNT: Final = 250
 MAX_STREAMS: Final = 500
+# When a client that met a limit may ask again.
+_AGAIN: Final = {"retry-after": "2"}
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 
 
@@ -54,8 +63,9 @@ class Guard:
     """Lets a request through with `state.session`, or answers it.
 
     It refuses names of the console that it does not have (another site's page may have its own name
-    lead to this address) and requests that pages of other sites make. `streams` are the paths of
-    pages that send events without end.
+    lead to this address) and requests that pages of other sites make, by a plain text in the language
+    of who asks: a page would cost more than a flood of such requests deserves. `streams` are the
+    paths of pages that send events without end.
     """
 
     def __init__(self, app: ASGIApp, console: Console, streams: frozenset[str]) -> None:
@@ -63,7 +73,7 @@ class Guard:
         self._console = console
         self._streams = streams
         # The requests under way, by account and whether they are streams.
-        self._busy: Counter[tuple[str, bool]] = Counter()
+        self._busy: Counter[Busy] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,102 +89,142 @@ class Guard:
                     headers.setdefault("cache-control", "no-store")
             await send(message)
 
+        is_forwarded = take_forwarded(scope, self._console.config.trusted_proxies)
         request = Request(scope)
         request.state.session = None
-        answer = self._refusal(request) or self._look_up(request)
+        answer = self._answer(request, is_forwarded=is_forwarded)
         if answer is not None:
             await answer(scope, receive, send_with_headers)
             return
-        who = self._counted_as(request)
-        if who is not None:
-            self._busy[who] += 1
+        busy = [] if (who := self._counted_as(request)) is None else [who]
+        if is_forwarded:
+            busy.append(_client_of(request))
+        self._busy.update(busy)
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception:  # the outermost edge of a request; its page has been sent
             log.exception("a page has failed", path=scope["path"])
         finally:
-            if who is not None:
-                self._busy[who] -= 1
-                if not self._busy[who]:
-                    del self._busy[who]
+            self._busy.subtract(busy)
+            for each in busy:
+                if not self._busy[each]:
+                    del self._busy[each]
+
+    def _answer(self, request: Request, *, is_forwarded: bool) -> Response | None:
+        """Answer a request that may not go on; None lets it through."""
+        try:
+            self._check_origin(request)
+            if is_forwarded:
+                self._check_client(request)
+            return self._look_up(request)
+        except HTTPException as refused:
+            text = f"{told(request, refused.detail)}\n"
+            return PlainTextResponse(text, refused.status_code, refused.headers)
+
+    def _check_client(self, request: Request) -> None:
+        """Bound the requests of a client behind a proxy; of others the connections are bounded."""
+        client = _client_of(request)
+        if self._busy[client] >= MAX_OF_ADDRESS:
+            raise HTTPException(
+                429,
+                f"{MAX_OF_ADDRESS} requests of {client[0]} are under way (MAX_OF_ADDRESS): close some "
+                "pages, or try again later.",
+                _AGAIN,
+            )
 
     def _look_up(self, request: Request) -> Response | None:
-        """Find the session of a request; return an answer if it may not go on."""
+        """Find the session of a request; return where a request without one is sent."""
         cookie = request.cookies.get(self._console.cookie_name, "")
         is_stream = request.scope["path"] in self._streams
         request.state.session = self._console.sessions.find(
             cookie, uses="x-refresh" not in request.headers and not is_stream
         )
         if request.state.session is not None:
-            return self._too_many(request)
+            self._check_account(request)
+            return None
         if _is_open(request.scope["path"]):
             return None
         if self._console.config.accounts is None:
             return self._let_in(request)
         return self._to_login(request, is_stream=is_stream)
 
-    def _counted_as(self, request: Request) -> tuple[str, bool] | None:
+    def _counted_as(self, request: Request) -> Busy | None:
         session = request.state.session
         path = request.scope["path"]
         if session is None or path.startswith("/static/"):
             return None
         return session.account.name, path in self._streams
 
-    def _too_many(self, request: Request) -> Response | None:
+    def _check_account(self, request: Request) -> None:
+        """Bound what an account has under way, and the live pages of all."""
         who = self._counted_as(request)
         if who is None:
-            return None
+            return
         name, is_stream = who
-        most = MAX_STREAMS_OF_ACCOUNT if is_stream else MAX_REQUESTS_OF_ACCOUNT
-        what = "pages are live" if is_stream else "requests are under way"
-        if self._busy[who] >= most:
-            reason = f"{most} {what} for the account {name}"
-        elif is_stream and sum(n for (_, one), n in self._busy.items() if one) >= MAX_STREAMS:
-            reason = f"{MAX_STREAMS} {what}"
-        else:
-            return None
-        return PlainTextResponse(f"{reason}: try again in a moment.\n", 429, {"retry-after": "2"})
+        if not is_stream and self._busy[who] >= MAX_REQUESTS_OF_ACCOUNT:
+            raise HTTPException(
+                429,
+                f"{MAX_REQUESTS_OF_ACCOUNT} requests are under way for the account {name} "
+                "(MAX_REQUESTS_OF_ACCOUNT): try again in a moment.",
+                _AGAIN,
+            )
+        if is_stream and self._busy[who] >= MAX_STREAMS_OF_ACCOUNT:
+            raise HTTPException(
+                429,
+                f"{MAX_STREAMS_OF_ACCOUNT} pages are live for the account {name} "
+                "(MAX_STREAMS_OF_ACCOUNT): close some, or try again in a moment.",
+                _AGAIN,
+            )
+        if is_stream and sum(n for (_, one), n in self._busy.items() if one) >= MAX_STREAMS:
+            raise HTTPException(
+                429,
+                f"{MAX_STREAMS} pages are live (MAX_STREAMS): close some, or try again in a moment.",
+                _AGAIN,
+            )
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _check_origin(self, request: Request) -> None:
+        """Refuse a name that is not the console's, a long address, and what other sites ask for."""
         host = request.headers.get("host", "")
-        if not self._is_own(host):
-            return PlainTextResponse(
-                f"The console does not know itself as {host[:100]!r}. Call it by its address, or start "
-                "it with --allow-host for this name.\n",
+        name = _host_name(host)
+        if not name:
+            raise HTTPException(421, "The request does not say by which name it calls the console.")
+        if not self._is_own(name):
+            raise HTTPException(
                 421,
+                f"The console does not know itself as {name:.100}. Call it by its address, or start "
+                "it with --allow-host for this name.",
             )
         if len(request.scope["query_string"]) > MAX_QUERY_BYTES:
-            return PlainTextResponse(
-                f"The address is too long: {MAX_QUERY_BYTES} bytes may follow its '?'.\n", 414
+            raise HTTPException(
+                414,
+                f"The address is too long: {MAX_QUERY_BYTES} bytes may follow its '?' "
+                "(MAX_QUERY_BYTES).",
             )
         site = request.headers.get("sec-fetch-site", "same-origin")
         if request.method in ("GET", "HEAD"):
             # A link from elsewhere is welcome; a picture or a script that asks for our pages is not.
             if site in _ELSEWHERE and request.headers.get("sec-fetch-mode") != "navigate":
-                return PlainTextResponse("Another site's page asks for this.\n", 403)
-            return None
+                raise HTTPException(403, "Another site's page asks for this.")
+            return
         # A proxy may speak TLS for the console, so the scheme is not compared.
         origin = request.headers.get("origin")
         own = (f"http://{host}".lower(), f"https://{host}".lower())
         if (origin is not None and origin.lower() not in own) or site in _ELSEWHERE:
-            return PlainTextResponse("The form came from another site.\n", 403)
-        return None
+            raise HTTPException(403, "The form came from another site.")
 
-    def _is_own(self, host: str) -> bool:
+    def _is_own(self, name: str) -> bool:
         """Return whether the console may be called so.
 
         Any address will do: what another site's page can turn to this machine is its own name.
         """
-        match = _HOST.fullmatch(host)
-        name = bare_host(match[1].lower()) if match else ""
         return name in self._console.hosts or name == "localhost" or _is_address(name)
 
-    def _let_in(self, request: Request) -> Response | None:
+    def _let_in(self, request: Request) -> Response:
         """Begin a session without a login; a console without accounts has one operator, everybody."""
         if request.method != "GET":
-            return PlainTextResponse("Load a page first.\n", 403)
+            raise HTTPException(403, "Load a page first.")
         answer = RedirectResponse(_path(request), 303)
-        self._console.give_cookie(answer, self._console.sessions.begin(EVERYBODY))
+        self._console.give_cookie(request, answer, self._console.sessions.begin(EVERYBODY))
         return answer
 
     def _to_login(self, request: Request, *, is_stream: bool) -> Response:
@@ -182,10 +232,20 @@ class Guard:
             # The page reloads, and comes here without this header.
             return Response(status_code=204, headers={"HX-Refresh": "true"})
         if is_stream:
-            return PlainTextResponse("Your session has ended.\n", 401)
+            raise HTTPException(401, "Your session has ended.")
         if request.method not in ("GET", "HEAD"):
-            return PlainTextResponse("Your session has ended: log in and repeat it.\n", 401)
+            raise HTTPException(401, "Your session has ended: log in and repeat it.")
         return RedirectResponse(f"/login?next={quote(_path(request), safe='')}", 303)
+
+
+def _client_of(request: Request) -> Busy:
+    return network_of(request.client.host if request.client else ""), None
+
+
+def _host_name(host: str) -> str:
+    """Return the name of a Host header, in small letters and without its port; "" if it is none."""
+    match = _HOST.fullmatch(host)
+    return bare_host(match[1].lower()) if match else ""
 
 
 def _is_open(path: str) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import OrderedDict
 from math import ceil
 from typing import Final, NamedTuple
 
 from cometmq.console.accounts import Account, Accounts
 from cometmq.errors import CometMQError
+from cometmq.runtime.addresses import network_of
 from cometmq.runtime.clock import Clock
 
 # A check costs 50 ms of a processor and 16 MiB.
@@ -53,7 +53,7 @@ class Logins:
         """Return the account, None for a wrong name or password. Raises TooManyLoginsError."""
         if self._accounts is None:
             return None
-        place = _network(address)
+        place = network_of(address)
         keys = {
             f"address {place}": (ADDRESS_FAULTS, LONGEST_ADDRESS_WAIT_S),
             f"name {name[:100]} of {place}": (NAME_FAULTS, LONGEST_NAME_WAIT_S),
@@ -69,7 +69,7 @@ class Logins:
         self._waiting += 1
         try:
             async with self._checking:
-                account = await asyncio.to_thread(self._accounts.verify, name, password)
+                account = await self._verified(self._accounts, name, password)
         finally:
             self._waiting -= 1
         for key, (free, longest_s) in keys.items():
@@ -79,6 +79,14 @@ class Logins:
             # Only of this name: whoever has one password must not get more guesses at others.
             self._faults.pop(f"name {name[:100]} of {place}", None)
         return account
+
+    async def _verified(self, accounts: Accounts, name: str, password: str) -> Account | None:
+        """Return the account. One that has changed while its password was checked is checked again."""
+        while True:
+            before = accounts.changes
+            account = await asyncio.to_thread(accounts.verify, name, password)
+            if accounts.changes == before:
+                return account
 
     def knows(self, name: str) -> bool:
         """Return whether there is such an account."""
@@ -93,14 +101,3 @@ class Logins:
         self._faults[key] = _Faults(count, now_s, now_s + wait_s)
         while len(self._faults) > MAX_KEYS:
             self._faults.popitem(last=False)
-
-
-def _network(address: str) -> str:
-    """Return what one client has: an IPv4 address, or the /64 of an IPv6 address."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(ip, ipaddress.IPv6Address):
-        return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))
-    return str(ip)

@@ -21,6 +21,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from cometmq._version import __version__
+from cometmq.console.advice import advised
+from cometmq.console.sayings import told_in
 
 HERE: Final = Path(__file__).parent
 LANGUAGES: Final = {"en": "English", "zh": "中文"}
@@ -45,6 +47,8 @@ MENU: Final = (
 )
 # Gives a text in the language of who looks; see `words`.
 Say = Callable[..., str]
+# The values of texts that are sentences, not names or numbers.
+_REASONS: Final = ("error", "found", "reason", "why")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -63,10 +67,23 @@ def language_of(request: Request) -> str:
 def translated(language: str, text: str, values: Mapping[str, Any] | None = None) -> str:
     """Return a text of the console in a language; a text that the catalogue lacks stays English.
 
-    `values` fill its places, written as in `%(name)s`.
+    `values` fill its places, written as in `%(name)s`. Those that are reasons are told in the
+    language, too.
     """
     found = _catalogue(language).get(text, text)
-    return found % values if values else found
+    if not values:
+        return found
+    reasons = {
+        name: advised(told_in(language, str(value)))
+        for name, value in values.items()
+        if name in _REASONS or isinstance(value, Exception)
+    }
+    return found % {**values, **reasons}
+
+
+def told(request: Request, reason: object) -> str:
+    """Return what a room below says, such as an error, in the language of a request."""
+    return advised(told_in(language_of(request), str(reason)))
 
 
 def words(request: Request) -> Say:
@@ -90,6 +107,16 @@ def _catalogue(language: str) -> dict[str, str]:
 @jinja2.pass_context
 def _translate(context: jinja2.runtime.Context, text: str, /, **values: Any) -> str:
     return translated(context["language"], text, values)
+
+
+@jinja2.pass_context
+def _told(context: jinja2.runtime.Context, reason: object) -> str:
+    return advised(told_in(context["language"], str(reason)))
+
+
+def opened(sentence: str) -> str:
+    """Return a sentence with a capital letter at its beginning."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def url(path: str, /, **query: object) -> str:
@@ -187,7 +214,13 @@ def environment() -> jinja2.Environment:
         _=_translate, url=url, here=_here, menu=MENU, languages=LANGUAGES, version=__version__
     )
     made.filters.update(
-        breakable=breakable, number=number, size=size, duration=duration, moment=moment
+        breakable=breakable,
+        number=number,
+        size=size,
+        duration=duration,
+        moment=moment,
+        opened=opened,
+        told=_told,
     )
     return made
 

@@ -1,26 +1,30 @@
 """Lists and reads the reports that pipelines have written to a directory.
 
 A pipeline writes NAME.json and NAME.html. Whatever else is there is left out, and nothing outside the
-directory is read, whatever a link in it points to. Everything here blocks.
+directory is read, whatever a link in it points to. The functions block.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 MAX_REPORTS: Final = 1_000
 MAX_DEPTH: Final = 3
 MAX_ENTRIES: Final = 20_000
 MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
 MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
-# Enough for the first fields, which tell of the whole.
-_HEAD_BYTES: Final = 64 * 1024
+# A list reads new and changed files only, and of these so much; the others follow with the next list.
+MAX_LISTED_BYTES: Final = 64 * 1024 * 1024
+# Letters of a text that the list shows and remembers, for up to MAX_REPORTS files.
+_LISTED_LETTERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class ReportFile:
     """Is a report in the directory. `name` is its path there, without .json.
 
     `holds` and the times are None where the file does not tell them; `fault` says why it cannot be
-    read. `has_page` says that there is an HTML page of it, too.
+    read.
     """
 
     name: str
@@ -37,26 +41,70 @@ class ReportFile:
     ended_ms: int | None
     holds: bool | None
     summary: str
-    has_page: bool
     written_ms: int
     fault: str = ""
 
 
-def list_reports(root: Path) -> tuple[list[ReportFile], bool]:
-    """Return the reports in a directory, the newest first, and whether these are all.
-
-    Raises OSError if the directory cannot be read.
+class _Told(msgspec.Struct):
+    """Is what the list takes of a report. All its other fields are skipped, so that a large file
+    makes no objects.
     """
-    found: list[ReportFile] = []
-    is_all = True
-    for path in _json_files(root):
-        if len(found) >= MAX_REPORTS:
-            is_all = False
-            break
-        if (report := _listed(root, path)) is not None:
-            found.append(report)
-    found.sort(key=lambda report: (-(report.ended_ms or report.written_ms), report.name))
-    return found, is_all
+
+    pipeline: str
+    holds: bool
+    summary: str
+    started: msgspec.Raw = msgspec.Raw()
+    ended: msgspec.Raw = msgspec.Raw()
+
+
+class ReportList:
+    """Lists the reports of a directory, and remembers what their files told.
+
+    For the loop's thread only; another one reads, a list at a time.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._reading = asyncio.Lock()
+        # By path: the file's times and size, and what it told; None if it is no report.
+        self._told: dict[Path, tuple[tuple[int, int, int], ReportFile | None]] = {}
+
+    async def read(self) -> tuple[list[ReportFile], bool]:
+        """Return the reports, the newest first, and whether these are all.
+
+        Raises OSError if the directory cannot be read.
+        """
+        async with self._reading:
+            return await asyncio.to_thread(self._read)
+
+    def _read(self) -> tuple[list[ReportFile], bool]:
+        paths, is_all = _json_files(self._root)
+        found: list[ReportFile] = []
+        told, self._told = self._told, {}
+        left = MAX_LISTED_BYTES
+        for path in paths:
+            if len(found) >= MAX_REPORTS:
+                is_all = False
+                break
+            try:
+                at = path.stat()
+            except OSError:
+                continue  # it is gone
+            mark = at.st_mtime_ns, at.st_ctime_ns, at.st_size
+            seen = told.get(path)
+            if seen is None or seen[0] != mark:
+                if 0 < left < at.st_size <= MAX_REPORT_BYTES:
+                    left = 0
+                if left <= 0:
+                    is_all = False
+                    continue
+                left -= min(at.st_size, MAX_REPORT_BYTES)
+                seen = mark, _listed(self._root, path, at)
+            self._told[path] = seen
+            if seen[1] is not None:
+                found.append(seen[1])
+        found.sort(key=lambda report: (-(report.ended_ms or report.written_ms), report.name))
+        return found, is_all
 
 
 def read_report(root: Path, name: str) -> dict[str, Any] | None:
@@ -109,53 +157,58 @@ def _inside(root: Path, name: str) -> Path | None:
     return path if path.is_relative_to(top) and path.is_file() else None
 
 
-def _json_files(root: Path) -> Iterator[Path]:
+def _json_files(root: Path) -> tuple[list[Path], bool]:
+    """Return the files that may be reports, and whether all of the directory was looked at."""
     left = MAX_ENTRIES
     waiting = [(root, 0)]
+    found: list[Path] = []
     while waiting:
         directory, depth = waiting.pop()
         with os.scandir(directory) as entries:
             for entry in entries:
                 left -= 1
                 if left < 0:
-                    return
+                    return found, False
                 if entry.is_dir(follow_symlinks=False):
                     if depth < MAX_DEPTH and not entry.name.startswith("."):
                         waiting.append((Path(entry.path), depth + 1))
                 elif entry.name.endswith(".json") and entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path)
+                    found.append(Path(entry.path))
+    return found, True
 
 
-def _listed(root: Path, path: Path) -> ReportFile | None:
+def _listed(root: Path, path: Path, at: os.stat_result) -> ReportFile | None:
     """Return what a list tells of a file; None if it is no report."""
     name = path.relative_to(root).as_posix().removesuffix(".json")
+    written_ms = int(at.st_mtime * 1000)
+    if at.st_size > MAX_REPORT_BYTES:
+        fault = f"it is larger than {MAX_REPORT_BYTES} bytes"
+        return ReportFile(name, name, None, None, None, "", written_ms, fault)
     try:
-        written_ms = int(path.stat().st_mtime * 1000)
-        size = path.stat().st_size
         with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-            whole = head + file.read() if _HEAD_BYTES <= size <= MAX_REPORT_BYTES else head
-        has_page = path.with_suffix(".html").is_file()
-        if size > MAX_REPORT_BYTES:
-            fault = f"it is larger than {MAX_REPORT_BYTES} bytes"
-            return ReportFile(name, name, None, None, None, "", has_page, written_ms, fault)
-        found = _decoded(whole)
+            found = msgspec.json.decode(file.read(at.st_size), type=_Told)
     except OSError as error:
-        return ReportFile(name, name, None, None, None, "", False, 0, str(error))
-    except ValueError:
-        return None
-    if not _is_report(found):
+        return ReportFile(name, name, None, None, None, "", written_ms, str(error))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return ReportFile(
         name,
-        str(found["pipeline"]),
-        time_ms_of(found.get("started")),
-        time_ms_of(found.get("ended")),
-        found["holds"],
-        found["summary"],
-        has_page,
+        _beginning(found.pipeline),
+        _time_ms_in(found.started),
+        _time_ms_in(found.ended),
+        found.holds,
+        _beginning(found.summary),
         written_ms,
     )
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _LISTED_LETTERS else f"{text[:_LISTED_LETTERS]}…"
+
+
+def _time_ms_in(field: msgspec.Raw) -> int | None:
+    # Longer than any time.
+    return time_ms_of(msgspec.json.decode(field)) if 0 < len(bytes(field)) <= 100 else None
 
 
 def _decoded(data: bytes) -> Any:

@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from cometmq.console.audit import action_id
-from cometmq.console.rendering import Say, render, words
+from cometmq.console.rendering import render, told, words
 from cometmq.console.sessions import Note
 from cometmq.errors import CometMQError, ServersFailedError
 from cometmq.runtime.loggers import get_logger
@@ -92,6 +92,8 @@ class Routes:
         self.routes: list[Route] = []
         # The pages that send events for as long as somebody looks; the guard counts them apart.
         self.streams: set[str] = set()
+        # What each action is called, by its path.
+        self.actions: dict[str, str] = {}
 
     def page(self, path: str) -> Callable[[Page], Page]:
         """Have a function answer GET at `path`, for whoever is logged in."""
@@ -107,14 +109,18 @@ class Routes:
         self.streams.add(path)
         return self.page(path)
 
-    def action(self, path: str) -> Callable[[Handler], Handler]:
-        """Have a function turn a form that is posted to `path` into an action, for operators."""
+    def action(self, path: str, *, what: str) -> Callable[[Handler], Handler]:
+        """Have a function turn a form that is posted to `path` into an action, for operators.
+
+        `what` names it in the audit log where it is refused before it is known what exactly was meant.
+        """
 
         def register(handler: Handler) -> Handler:
             async def endpoint(request: Request) -> Response:
-                return await _act(request, handler)
+                return await _act(request, handler, what)
 
             self.routes.append(Route(path, endpoint, methods=["POST"]))
+            self.actions[path] = what
             return handler
 
         return register
@@ -165,13 +171,13 @@ async def checked_form(request: Request) -> Fields:
     return form
 
 
-async def _act(request: Request, handler: Handler) -> Response:
+async def _act(request: Request, handler: Handler, what: str) -> Response:
     form = await checked_form(request)
     console, session = console_of(request), request.state.session
     address = request.client.host if request.client else ""
     who, role = session.account.name, session.account.role.value
     if not session.is_operator:
-        await console.audit.refuse(who, role, address, request.url.path)
+        await console.audit.refuse(who, role, address, what)
         raise HTTPException(403, "only operators may do this; your account is a reader")
     why, confirmed = form.pop("why", "").strip(), form.pop("confirm", None)
     if len(why) > MAX_WHY:
@@ -201,7 +207,7 @@ async def _act(request: Request, handler: Handler) -> Response:
             503, f"nothing was done, because the audit log cannot be written: {error}"
         ) from error
     try:
-        note = await _performed(action, write, words(request))
+        note = await _performed(request, action, write)
     except OSError as error:
         # It is done, and the log says that it has begun.
         log.warning("audit log cannot be written", error=str(error))
@@ -213,19 +219,22 @@ async def _act(request: Request, handler: Handler) -> Response:
     return RedirectResponse((action.again or action.back) if note.failed else action.back, 303)
 
 
-async def _performed(action: Action, write: Callable[..., Awaitable[None]], _: Say) -> Note:
+async def _performed(
+    request: Request, action: Action, write: Callable[..., Awaitable[None]]
+) -> Note:
     """Carry an action out, write how it ended, and return what the next page says of it."""
+    _ = words(request)
     name = f"{_(action.what)} {action.target}"
     try:
         outcome = await action.perform() or Outcome("")
     except ServersFailedError as error:
         await write("failed", str(error))
-        lines = [f"{server}: {reason}" for server, reason in error.errors.items()]
-        return Note(f"{name}: {error}", failed=True, lines=lines)
+        lines = [f"{server}: {told(request, reason)}" for server, reason in error.errors.items()]
+        return Note(f"{name}: {told(request, error)}", failed=True, lines=lines)
     except (CometMQError, OSError) as error:
         # An OSError is of a file that the action writes; one of the audit log comes from `write`.
         await write("failed", str(error))
-        return Note(f"{name}: {error}", failed=True)
+        return Note(f"{name}: {told(request, error)}", failed=True)
     except BaseException:
         await write("failed", "the console failed or was stopped, see its log; a part may be done")
         raise

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import uvicorn
 
 from cometmq.console.app import create_app
+from cometmq.console.certificate import Certificate
 from cometmq.console.config import ConsoleConfig
-from cometmq.console.connections import Connection
+from cometmq.console.connections import MAX_CONNECTIONS, Connection, Refusal, refusal
+from cometmq.console.encrypted import Encrypted
 from cometmq.console.listening import listening
 from cometmq.console.state import Console
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.arrivals import Socket
 from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
 
@@ -25,6 +28,8 @@ log = get_logger(__name__)
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 _END_S: Final = 3
+# About what a console has open without a browser.
+_OTHER_FILES: Final = 50
 
 
 class ConsoleServer:
@@ -53,25 +58,38 @@ class ConsoleServer:
         sockets = self._sockets or await listening(config.host, config.port)
         self.port = int(sockets[0].getsockname()[1])
         console = Console(config, SYSTEM_CLOCK, self.port)
+        certificate = None
         try:
+            if config.certificate is not None and config.certificate_key is not None:
+                certificate = Certificate(config.certificate, config.certificate_key, SYSTEM_CLOCK)
+                await certificate.load()
             await console.start()
+        except ConfigError:
+            for sock in sockets:
+                sock.close()
+            raise
         except OSError as error:
             for sock in sockets:
                 sock.close()
             raise ConfigError(f"the console cannot use {config.root}: {error}") from error
         self._console = console
+        if certificate is not None:
+            certificate.start(self._tasks)
+        _warn_of_few_files()
         if config.danger:
             log.warning(
                 "the console serves other machines",
                 address=self.url,
                 meaning=config.danger,
                 remedy="give --certificate and --certificate-key, and --accounts; or listen on "
-                "127.0.0.1, behind a proxy with TLS",
+                "127.0.0.1, behind a proxy with TLS that --trusted-proxies names",
             )
+        # Of this console's own, so that it knows the proxies of this console.
+        connection = type("Connection", (Connection,), {"trusted": config.trusted_proxies})
         self._server = _Server(
             uvicorn.Config(
                 create_app(console),
-                http=Connection,
+                http=connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -82,9 +100,12 @@ class ConsoleServer:
                 proxy_headers=False,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=_END_S,
+                # By these uvicorn knows that it serves https; `encrypted` shakes hands.
                 ssl_certfile=config.certificate,
                 ssl_keyfile=config.certificate_key,
-            )
+            ),
+            self._tasks,
+            certificate,
         )
         ready = self._server.ready
         self._serving = self._tasks.spawn(self._server.serve(sockets), "serve", log_failure=False)
@@ -112,16 +133,61 @@ class ConsoleServer:
         await self._tasks.close()
 
 
-class _Server(uvicorn.Server):
-    """Says when it listens, and leaves signals to the process that runs the console."""
+def _warn_of_few_files() -> None:
+    """Say when the limit on open files is lower than that of connections. The console goes on."""
+    below, limit = descriptors_for_connections()
+    if below < MAX_CONNECTIONS + _OTHER_FILES:
+        log.warning(
+            "few files may be open at once: the console refuses connections before its own limit",
+            limit=limit,
+            for_connections=max(0, below - _OTHER_FILES),
+            max_connections=MAX_CONNECTIONS,
+            remedy="raise the limit (ulimit -n, or LimitNOFILE in the systemd unit)",
+        )
 
-    def __init__(self, config: uvicorn.Config) -> None:
+
+class _Server(uvicorn.Server):
+    """Says when it listens, and leaves signals to the process that runs the console.
+
+    With a certificate it accepts connections by itself: see `encrypted`.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, tasks: TaskOwner, certificate: Certificate | None
+    ) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
+        self._tasks = tasks
+        self._certificate = certificate
+        self._encrypted: Encrypted | None = None
 
     async def startup(self, sockets: list[Socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._certificate is None:
+            await super().startup(sockets)
+        else:
+            self._encrypted = Encrypted(
+                self._certificate, self._new_protocol, self._refusal, self._tasks
+            )
+            await self._encrypted.start(sockets or [])
+            self.servers = []
+            self.started = True
         self.ready.set()
+
+    async def shutdown(self, sockets: list[Socket] | None = None) -> None:
+        if self._encrypted is not None:
+            self._encrypted.close()
+        await super().shutdown(sockets)
+
+    def _new_protocol(self) -> asyncio.Protocol:
+        connection: type[Connection] = self.config.http_protocol_class  # type: ignore[assignment]  # it was given
+        return connection(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    def _refusal(self, peer_ip: str, waiting: Collection[str], descriptor: int) -> Refusal | None:
+        served: set[Connection] = self.server_state.connections  # type: ignore[assignment]  # made above
+        connection: type[Connection] = self.config.http_protocol_class  # type: ignore[assignment]  # it was given
+        return refusal(served, waiting, peer_ip, descriptor, connection.trusted)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

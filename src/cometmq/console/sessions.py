@@ -103,6 +103,11 @@ class Sessions:
             self._sessions.move_to_end(key)
         return session
 
+    def end_of(self, name: str) -> None:
+        """End all sessions of an account."""
+        for key in [key for key, one in self._sessions.items() if one.account.name == name]:
+            del self._sessions[key]
+
     def end(self, cookie: str) -> None:
         """End the session of a cookie, if there is one."""
         self._sessions.pop(_key(cookie), None)

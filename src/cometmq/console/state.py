@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.client import AdminClient
+from cometmq.console.accounts import AccountsFile
 from cometmq.console.audit import AuditLog
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.logins import Logins
 from cometmq.console.recent import Recent
+from cometmq.console.report_files import ReportList
 from cometmq.console.schemas import Schemas
 from cometmq.console.sessions import Sessions
 from cometmq.console.watch import Watch
@@ -19,6 +22,7 @@ from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import TaskOwner
 
 COOKIE: Final = "cometmq-session"
+ACCOUNTS_LOOK_S: Final = 2.0
 
 
 class Console:
@@ -32,10 +36,18 @@ class Console:
         self.recent = Recent(clock, self.tasks)
         self.sessions = Sessions(clock, idle_s=config.idle_s, session_s=config.session_s)
         self.logins = Logins(config.accounts, clock)
+        self._accounts_file: AccountsFile | None = None
+        if config.accounts_file is not None and config.accounts is not None:
+            self._accounts_file = AccountsFile(config.accounts_file, config.accounts)
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
         # The pages that follow a topic now; see `pages.messages`.
         self.tails = 0
+        # The exports of dead letters under way; see `pages.letters_export`.
+        self.exports = 0
+        self.reports = ReportList(config.reports) if config.reports is not None else None
+        # How many files of reports are read now; see `pages.reports`.
+        self.report_reads = 0
         self.schemas = Schemas(config.root)
         self.is_ending = False
         self.hosts = frozenset(name.lower() for name in (bare_host(config.host), *config.hosts))
@@ -48,6 +60,13 @@ class Console:
         await self.schemas.open()
         await self.admin.__aenter__()
         self.watch.start()
+        if self._accounts_file is not None:
+            self.tasks.every(ACCOUNTS_LOOK_S, self._look_at_accounts, "look-at-accounts")
+
+    async def _look_at_accounts(self) -> None:
+        assert self._accounts_file is not None, "it is looked at if there is one"
+        for name in await self._accounts_file.look():
+            self.sessions.end_of(name)
 
     def end_streams(self) -> None:
         """Have all live pages end their streams: the console stops."""
@@ -60,13 +79,16 @@ class Console:
         await self.tasks.close()
         await self.admin.__aexit__(None, None, None)
 
-    def give_cookie(self, answer: Response, cookie: str) -> None:
-        """Have the browser keep a session's cookie, out of the reach of scripts."""
+    def give_cookie(self, request: Request, answer: Response, cookie: str) -> None:
+        """Have the browser keep a session's cookie, out of the reach of scripts.
+
+        Where it came by TLS, be it to a trusted proxy, it goes nowhere else.
+        """
         answer.set_cookie(
             self.cookie_name,
             cookie,
             max_age=int(self.config.session_s),
             httponly=True,
-            secure=self.config.scheme == "https",
+            secure=request.scope["scheme"] == "https",
             samesite="lax",
         )

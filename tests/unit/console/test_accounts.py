@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from cometmq.cli.console import app
-from cometmq.console.accounts import Role, hashed, load_accounts, made_accounts
+from cometmq.console.accounts import AccountsFile, Role, hashed, load_accounts, made_accounts
 from cometmq.errors import ConfigError
 
 STORED = hashed("a long password")
@@ -80,3 +82,70 @@ def test_the_command_refuses_a_short_password() -> None:
     assert done.exit_code != 0
     assert isinstance(done.exception, ConfigError)
     assert "12 to 1024 characters" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("mode", "warns"), [(0o600, False), (0o400, False), (0o640, True), (0o602, True)]
+)
+def test_a_file_that_others_can_read_is_warned_of(tmp_path: Path, mode: int, warns: bool) -> None:
+    file = written(tmp_path, [GOOD])
+    file.chmod(mode)
+    with capture_logs() as said:
+        load_accounts(file)
+    assert any("chmod 600" in line.get("remedy", "") for line in said) is warns
+
+
+async def test_only_accounts_that_have_changed_lose_their_sessions(tmp_path: Path) -> None:
+    stays, demoted, gone = (dict(GOOD, name=name) for name in ("stays", "demoted", "gone"))
+    renewed = dict(GOOD, name="renewed")
+    file = written(tmp_path, [stays, demoted, gone, renewed])
+    accounts = load_accounts(file)
+    watched = AccountsFile(file, accounts)
+    assert await watched.look() == []
+    assert accounts.changes == 0
+    other = hashed("another long password")
+    written(tmp_path, [stays, {**demoted, "role": "reader"}, {**renewed, "password": other}])
+    assert sorted(await watched.look()) == ["demoted", "gone", "renewed"]
+    assert accounts.verify("gone", "a long password") is None
+    assert accounts.verify("renewed", "another long password") is not None
+    assert await watched.look() == []
+
+
+async def test_a_broken_file_leaves_the_accounts_as_they_were(tmp_path: Path) -> None:
+    file = written(tmp_path, [GOOD])
+    accounts = load_accounts(file)
+    watched = AccountsFile(file, accounts)
+    for damage in ("[", "[]", None):
+        if damage is None:
+            file.unlink()
+        else:
+            written(tmp_path, damage)
+        with capture_logs() as said:
+            assert await watched.look() == []
+        assert [line["event"] for line in said] == ["the accounts stay as they were"]
+        assert "anna" in accounts
+    written(tmp_path, [{**GOOD, "name": "carl"}])
+    assert await watched.look() == ["anna"]
+
+
+async def test_a_file_that_could_not_be_read_is_read_with_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An account was taken out while no file could be opened, and could log in for ever after."""
+    file = written(tmp_path, [GOOD, {**GOOD, "name": "gone"}])
+    accounts = load_accounts(file)
+    watched = AccountsFile(file, accounts)
+    written(tmp_path, [GOOD])
+    with monkeypatch.context() as patched, capture_logs() as said:
+        patched.setattr(Path, "open", Mock(side_effect=OSError(24, "Too many open files")))
+        assert await watched.look() == []
+        assert await watched.look() == []
+    assert [line["event"] for line in said] == ["the accounts stay as they were"]
+    assert await watched.look() == ["gone"]
+    assert await watched.look() == []
+    assert accounts.changes == 1
+
+
+def test_a_file_that_is_nested_without_end_is_no_json(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no JSON"):
+        load_accounts(written(tmp_path, "[" * 200_000))

@@ -42,6 +42,8 @@ def test_a_page_that_refreshes_itself_keeps_no_session() -> None:
 class _NoAccounts:
     """Knows nobody."""
 
+    changes = 0
+
     def verify(self, name: str, password: str) -> None:
         return None
 

@@ -84,7 +84,7 @@ def test_a_finding_leads_to_the_page_of_its_broker(watch: Watch) -> None:
     watch.findings = Known([warning("broker broker-a: disk", "80% used", "free disk")])
     [concern] = concerns_of(watch)
     assert concern.url == "/broker?address=10.0.0.1%3A10911"
-    assert concern.remedy == "Free disk"
+    assert concern.remedy == "free disk"
 
 
 def test_a_group_that_falls_behind_needs_attention(watch: Watch) -> None:

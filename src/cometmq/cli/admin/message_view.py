@@ -31,6 +31,7 @@ def _joined(keys: object) -> str:
 FIELDS: Final = (
     Column("msgId", "Message ID"),
     Column("offsetMsgId", "OffsetID"),
+    Column("batchMsgId", "Batch ID"),
     Column("topic", "Topic"),
     Column("tags", "Tags"),
     Column("keys", "Keys", _joined),
@@ -119,6 +120,7 @@ def values(message: MessageExt) -> dict[str, object]:
     return {
         "msgId": message.msg_id,
         "offsetMsgId": message.offset_msg_id,
+        "batchMsgId": message.batch_msg_id,
         "topic": message.topic,
         "tags": message.tags,
         "keys": list(message.keys),
@@ -192,6 +194,7 @@ def show(
         column.title: column.form(found[column.key])
         for column in FIELDS
         if column.key not in ("msgId", "properties")
+        and (column.key != "batchMsgId" or found[column.key])
     }
     if path is not None:
         named[BODY_PATH.title] = str(path)

@@ -70,6 +70,7 @@ _FOUND: Final = (
     Column("storeTimestamp", "Store Timestamp", as_time),
     Column("offsetMsgId", "OffsetID"),
 )
+_SHOWN_IDS: Final = 5
 _WOULD: Final = (Column("msgId", "Message ID"), Column("result", "Result"))
 
 
@@ -113,8 +114,14 @@ async def query_by_id(
     del unit_name
     ids = _ids(msg_id)
     _check_again(group, client, send=bool(send_message))
+    acts = bool(send_message) or (group is not None and client is not None)
     found = {one: await _found(run, one, topic, cluster) for one in ids}
-    messages = {one: at[0] for one, at in found.items() if at}
+    # Shown are the first messages also of batches.
+    messages = {
+        one: at[0]
+        for one, at in found.items()
+        if at and (_is_meant(run, one, at, acts=acts) or not acts)
+    }
     if group is not None and client is not None:
         await _consume(run, messages, group, client)
     elif send_message:
@@ -182,10 +189,11 @@ async def query_by_unique_key(
     if not found:
         _missing(run, one, topic)
     elif group is not None and client is not None:
-        await _consume(run, {one: found[0]}, group, client)
+        if _is_meant(run, one, found, acts=True):
+            await _consume(run, {one: found[0]}, group, client)
         return
     await _show(run, found if show_all else found[:1], encoding, body_path)
-    if len(found) > 1 and not show_all:
+    if len(found) > 1 and not show_all and _is_meant(run, one, found, acts=False):
         run.out.note(
             f"{len(found)} messages have this id, because a send was repeated; -a shows all"
         )
@@ -263,11 +271,29 @@ async def _found(run: Run, msg_id: str, topic: str | None, cluster: str | None) 
     return found
 
 
+def _is_meant(run: Run, msg_id: str, found: Sequence[MessageExt], *, acts: bool) -> bool:
+    """Return whether all messages found by an id are copies of one. If they are those of a batch,
+    which has this id, tell their offset ids (their unique ids are in no index): as a failure where one of them is to be sent or consumed.
+    """
+    own = {message.msg_id: message.offset_msg_id for message in found}
+    if len(own) <= 1:
+        return True
+    ids = list(own.values())
+    some = ", ".join(ids[:_SHOWN_IDS]) + (" …" if len(ids) > _SHOWN_IDS else "")
+    text = f"{len(own)} messages came in the batch with this id; name one by its offset id: {some}"
+    if acts:
+        run.failed(f"message {msg_id}", text)
+        return False
+    run.out.note(f"message {msg_id}: {text}")
+    return False
+
+
 def _missing(run: Run, msg_id: str, topic: str) -> None:
     run.failed(
         f"message {msg_id}",
         f"topic {topic} has none with this id: it was never stored, or retention has deleted it, "
-        "or it is in another topic",
+        "or it is in another topic, or it came in a batch to a Java broker of 4.8 to 5.3.3, and is found "
+        "by key, offset id or the batch's id",
     )
 
 

@@ -13,6 +13,8 @@ from cometmq.admin.brokers import file_deletions, next_deletion
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.asking import brokers_of, in_time
 from cometmq.console.concerns import behind_bytes, broker_url
+from cometmq.console.fields import check_unchanged
+from cometmq.console.pages.name_servers import settings_of_name_servers
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known
 from cometmq.console.rendering import Say, render, words
@@ -20,14 +22,11 @@ from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.watch import BrokerState
 from cometmq.errors import (
-    CometMQError,
     IllegalArgumentError,
     RouteNotFoundError,
-    ServersFailedError,
 )
 from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_WRITE
-from cometmq.runtime.config import hide_secrets
 
 routes: Final = Routes()
 PARTS: Final = {
@@ -38,8 +37,6 @@ PARTS: Final = {
     "values": "All values",
 }
 _AGE_S: Final = 2.0
-# One that does not answer takes seconds to say so.
-_NAME_SERVERS_AGE_S: Final = 10.0
 # What these settings do when they are changed; the change has to be confirmed.
 _RISKS: Final = {
     "brokerPermission": "Clients that may not read or write there any more stop at once.",
@@ -65,7 +62,7 @@ async def listing(request: Request) -> Response:
         text=lambda state: f"{state.at.cluster} {state.at.broker_name} {state.at.address}",
         key=lambda state: (state.at.cluster, state.at.broker_name, state.at.broker_id),
     )
-    name_servers = await _name_servers(console)
+    name_servers = await settings_of_name_servers(console)
     values = {
         "rows": rows,
         "watch": watch,
@@ -73,21 +70,6 @@ async def listing(request: Request) -> Response:
         "name_servers": name_servers,
     }
     return render(request, "brokers.html", values)
-
-
-@routes.page("/name-server")
-async def name_server(request: Request) -> Response:
-    """Show the settings of a name server."""
-    console, address = console_of(request), request.query_params.get("address", "")
-    settings = (await _name_servers(console)).get(address)
-    rows = page_of(
-        request,
-        (settings.value or {}).items() if settings is not None else (),
-        text=" ".join,
-        key=lambda item: item[0].lower(),
-    )
-    values = {"address": address, "settings": settings, "rows": rows}
-    return render(request, "name_server.html", values)
 
 
 @routes.page("/broker")
@@ -104,6 +86,8 @@ async def one(request: Request) -> Response:
         "parts": PARTS,
         "watch": console.watch,
     }
+    if not state.at.broker_name and isinstance(state.error, RouteNotFoundError):
+        return render(request, "broker_unknown.html", values, status=404)
     return render(request, "broker.html", {**values, **await _SHOWS[part](request, state)})
 
 
@@ -176,12 +160,13 @@ _SHOWS: Final[Mapping[str, _Show]] = {
 }
 
 
-@routes.action("/broker/set")
+@routes.action("/broker/set", what="change setting of broker")
 async def change_setting(request: Request, form: Form) -> Action:
     """Change a setting of a running broker, and in its file."""
     console, address = console_of(request), form["address"]
     key, value = form["key"], form["value"].strip()
-    told = await _settings(console, address)
+    # Not as it was some seconds ago: somebody else may have changed it.
+    told = await _settings(console, address, age_s=0)
     if told.value is None:
         assert told.error is not None
         raise told.error
@@ -190,6 +175,7 @@ async def change_setting(request: Request, form: Form) -> Action:
         raise IllegalArgumentError(
             f"{key!r:.80} is no setting that takes effect while {address} runs"
         )
+    check_unchanged(key, setting.value, form["was"])
     name = (await _place(console, address)).broker_name
 
     async def perform() -> Outcome:
@@ -210,7 +196,7 @@ async def change_setting(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/broker/wipe")
+@routes.action("/broker/wipe", what="take write permission of broker")
 async def wipe(request: Request, form: Form) -> Action:
     """Have producers choose a broker no more."""
     console, name, address = console_of(request), form["name"], form["address"]
@@ -237,7 +223,7 @@ async def wipe(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/broker/permit")
+@routes.action("/broker/permit", what="give write permission to broker")
 async def permit(request: Request, form: Form) -> Action:
     """Have producers choose a broker again."""
     console, name, address = console_of(request), form["name"], form["address"]
@@ -261,7 +247,7 @@ class _Cleaning(NamedTuple):
     call: Callable[..., Awaitable[list[str]]]
 
 
-@routes.action("/broker/clean")
+@routes.action("/broker/clean", what="clean up broker")
 async def clean(request: Request, form: Form) -> Action:
     """Have a broker delete what has expired or is not used."""
     console, address, kind = console_of(request), form["address"], form["kind"]
@@ -347,32 +333,11 @@ async def _state(console: Console, address: str) -> BrokerState:
     return BrokerState(place.value, (told.value or {}).get(address, {}), told.error)
 
 
-async def _settings(console: Console, address: str) -> Known[list[Setting]]:
+async def _settings(
+    console: Console, address: str, *, age_s: float = _AGE_S
+) -> Known[list[Setting]]:
     async def ask() -> list[Setting]:
         await _place(console, address)
         return settings_of((await console.admin.brokers.config(broker=address))[address])
 
-    return await in_time(console.recent.get(("settings", address), _AGE_S, ask))
-
-
-async def _name_servers(console: Console) -> dict[str, Known[dict[str, str]]]:
-    """Return the settings of each name server, or why it did not tell them."""
-    addresses = await console.admin.name_servers.addresses()
-
-    async def ask() -> dict[str, Known[dict[str, str]]]:
-        errors: Mapping[str, CometMQError] = {}
-        told: Mapping[str, dict[str, str]] = {}
-        try:
-            told = await console.admin.name_servers.config()
-        except ServersFailedError as error:
-            errors, told = error.errors, error.results
-        except CometMQError as error:
-            errors = dict.fromkeys(addresses, error)
-        return {
-            address: Known(
-                hide_secrets(told[address]) if address in told else None, errors.get(address)
-            )
-            for address in addresses
-        }
-
-    return await console.recent.get("name servers", _NAME_SERVERS_AGE_S, ask)
+    return await in_time(console.recent.get(("settings", address), age_s, ask))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -10,8 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from cometmq.admin.group_records import GroupFields
+from cometmq.admin.servers import failure
 from cometmq.console import group_views as views
-from cometmq.console.asking import each_cluster
+from cometmq.console.asking import ask_each, each_cluster
 from cometmq.console.pages.groups import FORM_FIELDS, shown
 from cometmq.console.recent import known
 from cometmq.console.rendering import number, url, words
@@ -22,9 +24,11 @@ from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import dlq_topic, group_fault, is_system_group, retry_topic
 
 routes: Final = Routes()
+# Longer than one request takes at a server that hangs.
+_COMPLETE_S: Final = 30.0
 
 
-@routes.action("/groups/create")
+@routes.action("/groups/create", what="make group")
 async def create(request: Request, form: Form) -> Action:
     """Make a group at all brokers of a cluster."""
     console, name = console_of(request), checked_group(form)
@@ -54,23 +58,25 @@ async def create(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/groups/change")
+@routes.action("/groups/change", what="change group")
 async def change(request: Request, form: Form) -> Action:
     """Change settings of a group at all of its brokers."""
     console, name = console_of(request), checked_group(form)
-    configs = await need_group(console, name)
-    fields = _changed(form, configs)
+    configs = await _read(console, name)
+    fields = _changed(form, configs[0])
 
     async def perform() -> Outcome:
         if not fields:
             return Outcome("nothing differs from what the brokers have")
-        before = await _update(console, configs, name, fields)
+        before, missed = await _update(console, configs, name, fields)
         lines = [
             f"{address}: {field} {shown(getattr(config, field))} → {shown(value)}"
             for address, config in before.items()
             for field, value in fields.items()
             if getattr(config, field) != value
         ]
+        if missed:
+            return _in_part(missed, lines)
         return Outcome("%(count)s settings changed", lines, values={"count": len(fields)})
 
     return Action(
@@ -82,11 +88,11 @@ async def change(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/groups/pause")
+@routes.action("/groups/pause", what="pause group")
 async def pause(request: Request, form: Form) -> Action:
     """Have no broker give a group messages any more (consumeEnable=false)."""
     console, name = console_of(request), checked_group(form)
-    configs = await need_group(console, name)
+    configs = await _read(console, name)
     state = await views.state_of(console, name)
     _ = words(request)
     preview = [
@@ -99,7 +105,9 @@ async def pause(request: Request, form: Form) -> Action:
     ]
 
     async def perform() -> Outcome:
-        before = await _update(console, configs, name, {"consume_enable": False})
+        before, missed = await _update(console, configs, name, {"consume_enable": False})
+        if missed:
+            return _in_part(missed, before)
         return Outcome("paused at %(count)s brokers", values={"count": len(before)})
 
     return Action(
@@ -111,14 +119,16 @@ async def pause(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/groups/resume")
+@routes.action("/groups/resume", what="resume group")
 async def resume(request: Request, form: Form) -> Action:
     """Have all brokers give a group messages again."""
     console, name = console_of(request), checked_group(form)
-    configs = await need_group(console, name)
+    configs = await _read(console, name)
 
     async def perform() -> Outcome:
-        before = await _update(console, configs, name, {"consume_enable": True})
+        before, missed = await _update(console, configs, name, {"consume_enable": True})
+        if missed:
+            return _in_part(missed, before)
         return Outcome(
             "resumed at %(count)s brokers; its members go on within seconds",
             values={"count": len(before)},
@@ -127,7 +137,54 @@ async def resume(request: Request, form: Form) -> Action:
     return Action(what="resume group", target=name, perform=perform, back=url("/group", name=name))
 
 
-@routes.action("/groups/delete")
+@routes.action("/groups/complete", what="make group at further brokers")
+async def complete(request: Request, form: Form) -> Action:
+    """Make a group at the brokers of its clusters that lack it, as one of the others has it."""
+    console, name, like = console_of(request), checked_group(form), form["like"]
+    configs = await need_group(console, name)
+    model = configs.by_broker.get(like)
+    if model is None:
+        raise HTTPException(
+            409, f"broker {like[:80]!r} does not have the group any more; choose another one"
+        )
+    if not configs.without:
+        raise HTTPException(409, "no broker that answers lacks this group any more")
+    given = {field: getattr(model, field) for field in GroupFields.__annotations__}
+    # A request adds attributes to those of a group, each by its own sign.
+    given["attributes"] = {f"+{key}": value for key, value in model.attributes.items()}
+    fields = cast("GroupFields", given)
+
+    async def perform() -> Outcome:
+        done = await ask_each(
+            configs.without,
+            lambda at: console.admin.groups.create(name, broker=at.address, **fields),
+            wait_s=_COMPLETE_S,
+        )
+        made = {at.address: at for at, each in done.items() if each.error is None}
+        errors = {at.address: each.error for at, each in done.items() if each.error is not None}
+        lines = [f"{at.broker_name} ({address})" for address, at in made.items()]
+        if not errors:
+            return Outcome("made at %(count)s brokers", lines, values={"count": len(lines)})
+        error = failure(f"making group {name}", errors, made)
+        if not made:
+            raise error
+        return Outcome(
+            "made at %(count)s brokers; repeat it for the others: %(why)s",
+            lines,
+            failed=True,
+            values={"count": len(lines), "why": error},
+        )
+
+    return Action(
+        what="make group at further brokers",
+        target=name,
+        perform=perform,
+        back=url("/group", name=name, view="configuration"),
+        details={"like": like, "at": [at.address for at in configs.without], **fields},
+    )
+
+
+@routes.action("/groups/delete", what="delete group")
 async def delete(request: Request, form: Form) -> Action:
     """Delete a group with its retry topic and dead letters, and with its offsets if wanted."""
     console, name = console_of(request), checked_group(form)
@@ -235,23 +292,37 @@ def _changed(form: Form, configs: views.GroupConfigs) -> GroupFields:
 
 async def need_group(console: Console, name: str) -> views.GroupConfigs:
     """Return the group's configuration; 404 if no broker that answers has the group."""
+    return (await _read(console, name))[0]
+
+
+async def _read(console: Console, name: str) -> tuple[views.GroupConfigs, str]:
+    """Return the group's configuration as it is now, and why some brokers did not tell theirs."""
     configs = await views.configs_of(console, name, age_s=0)
     if configs.value is None or not configs.value.by_broker:
         raise HTTPException(
             404, f"no broker that answers has the group {name}; {configs.error or 'check its name'}"
         )
-    return configs.value
+    return configs.value, str(configs.error or "")
 
 
 async def _update(
-    console: Console, configs: views.GroupConfigs, name: str, fields: GroupFields
-) -> dict[str, SubscriptionGroupConfig]:
-    """Change a group in all its clusters; return its configuration before, by address."""
-    done = await each_cluster(
-        configs.clusters,
-        lambda cluster: console.admin.groups.update(name, cluster=cluster, **fields),
+    console: Console, read: tuple[views.GroupConfigs, str], name: str, fields: GroupFields
+) -> tuple[dict[str, SubscriptionGroupConfig], str]:
+    """Change a group at the masters that have it; return its configuration before, by address, and
+    why it was not changed at others.
+    """
+    configs, missed = read
+    before = await console.admin.groups.update(name, before=configs.at_masters, **fields)
+    return before, missed or ("" if before else "the name servers do not tell where it is")
+
+
+def _in_part(missed: str, lines: Iterable[str]) -> Outcome:
+    return Outcome(
+        "changed at those brokers that answer; repeat it for the others: %(why)s",
+        list(lines),
+        failed=True,
+        values={"why": missed},
     )
-    return {address: config for part in done for address, config in part.items()}
 
 
 def _online(state: views.GroupState) -> int | None:

@@ -51,7 +51,7 @@ class Move:
         return max(0, self.begin - max(self.target, self.at.min_offset))
 
 
-@routes.action("/groups/reset")
+@routes.action("/groups/reset", what="reset offsets of group")
 async def reset(request: Request, form: Form) -> Action:
     """Have a group go on with what a topic has stored since a time."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)
@@ -71,7 +71,7 @@ async def reset(request: Request, form: Form) -> Action:
     return await _by_time(request, (group, topic, at_ms), first, what="reset offsets of group")
 
 
-@routes.action("/groups/skip")
+@routes.action("/groups/skip", what="skip waiting messages of group")
 async def skip(request: Request, form: Form) -> Action:
     """Have a group go on at the end of every queue of a topic."""
     group, topic = checked_group(form), _topic(form)
@@ -123,7 +123,7 @@ async def _by_time(
     )
 
 
-@routes.action("/groups/reset-queue")
+@routes.action("/groups/reset-queue", what="reset queue of group")
 async def reset_queue(request: Request, form: Form) -> Action:
     """Have a group go on at an offset of one queue."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)
@@ -164,7 +164,7 @@ async def reset_queue(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/groups/clone")
+@routes.action("/groups/clone", what="copy offsets to group")
 async def clone(request: Request, form: Form) -> Action:
     """Give a group the offsets that another group has in a topic."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)
@@ -204,7 +204,7 @@ async def clone(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/groups/readable")
+@routes.action("/groups/readable", what="pause or resume topic for group")
 async def readable(request: Request, form: Form) -> Action:
     """Let a group read a topic, or no longer."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)

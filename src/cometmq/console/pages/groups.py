@@ -108,10 +108,7 @@ async def member(request: Request) -> Response:
     stacks = request.query_params.get("stacks") == "1"
     online, info = await asyncio.gather(
         views.connections_of(console, group),
-        in_time(
-            console.admin.groups.running_info(group, client_id, stacks=stacks),
-            lambda told: next(iter(told.values())),
-        ),
+        views.member_of(console, group, client_id, stacks=stacks),
     )
     client = None
     if online.value is not None:
@@ -127,7 +124,8 @@ async def member(request: Request) -> Response:
         if info.value is not None
         else [],
     }
-    return render(request, "member.html", values)
+    is_gone = client is None and info.value is None and online.error is None
+    return render(request, "member.html", values, status=404 if is_gone else 200)
 
 
 @routes.page("/groups/new")

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from cometmq.admin.letters import Redriven
 from cometmq.admin.message_pages import MessagePage
 from cometmq.admin.redriving import LetterOutcome
 from cometmq.admin.topic_records import TopicStats
 from cometmq.console.asking import ask_each
+from cometmq.console.bodies import snippet
 from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known, known
@@ -40,7 +38,9 @@ MAX_SORTED: Final = 200
 # So many letters are sent with an outcome for each; more are counted by the brokers.
 MAX_EACH: Final = 500
 _MAX_EACH_BYTES: Final = 32 * 1024 * 1024
-MAX_EXPORTED: Final = 100_000
+# A search by key looks at all letters of its time. Of more than these it shows no dry run.
+MAX_LOOKED_AT: Final = 20_000
+MAX_LOOKED_AT_BYTES: Final = 256 * 1024 * 1024
 PAGE_LETTERS: Final = 50
 _LISTED_BODY_BYTES: Final = 200
 _STATS_AGE_S: Final = 10.0
@@ -118,7 +118,7 @@ async def _buried(console: Console, groups: Sequence[str]) -> list[Buried]:
 
 async def _of_group(request: Request) -> Response:
     console, query = console_of(request), request.query_params
-    choice = _filter(request, query["group"], query)
+    choice = choice_of(request, query["group"], query)
     page, config = await asyncio.gather(
         known(
             console.admin.messages.page(
@@ -150,21 +150,13 @@ def _rows(page: MessagePage | None) -> list[dict[str, Any]]:
             "message": each.message,
             "body_bytes": each.body_bytes,
             "origin": each.message.properties.get(p.RETRY_TOPIC, ""),
-            "text": _glimpse(each.message.body),
+            "text": snippet(each.message.body),
         }
         for each in (page.messages if page is not None else ())
     ]
 
 
-def _glimpse(body: bytes) -> str:
-    """Return the beginning of a body if it is text, else nothing."""
-    text = body[:_LISTED_BODY_BYTES].decode("utf-8", "replace")
-    # The last character may have been cut.
-    text = text.removesuffix("�")
-    return text if text.isprintable() or text.replace("\n", "").isprintable() else ""
-
-
-def _filter(request: Request, group: str, given: Any) -> Choice:
+def choice_of(request: Request, group: str, given: Any) -> Choice:
     """Return what an address or a form selects. Raises HTTPException for what is no group or time."""
     now_ms = console_of(request).clock.now_ms()
     begin, end = given.get("begin", "").strip(), given.get("end", "").strip()
@@ -181,11 +173,11 @@ def _filter(request: Request, group: str, given: Any) -> Choice:
         raise HTTPException(400, str(error)) from error
 
 
-@routes.action("/letters/redrive")
+@routes.action("/letters/redrive", what="redrive dead letters of group")
 async def redrive(request: Request, form: Form) -> Action:
     """Send the chosen letters again, or all that the filter finds, after a dry run."""
     _, console = words(request), console_of(request)
-    choice = _filter(request, form["group"], form)
+    choice = choice_of(request, form["group"], form)
     if form.get("which") != "all":
         ids = tuple(dict.fromkeys(form.get("id", "").split()))
         if not ids:
@@ -345,8 +337,18 @@ async def _chosen(
         errors = [each.error for each in found.values() if each.error is not None]
         return [letter for letter in letters if letter.offset_msg_id in choice.ids], True, errors
     some: list[MessageExt] = []
-    size = 0
-    async for letter in _filtered(console, choice):
+    size = looked_at = looked_at_bytes = 0
+    async for letter in stored(console, choice):
+        looked_at, looked_at_bytes = looked_at + 1, looked_at_bytes + len(letter.body)
+        if looked_at > MAX_LOOKED_AT or looked_at_bytes > MAX_LOOKED_AT_BYTES:
+            raise HTTPException(
+                422,
+                f"{looked_at - 1} letters were looked at, {len(some)} of them fit, and there are more; "
+                f"a dry run looks at {MAX_LOOKED_AT} letters and {MAX_LOOKED_AT_BYTES >> 20} MiB. Give a "
+                "shorter time (From, To), or tick the letters in the list",
+            )
+        if not choice.matches(letter):
+            continue
         size += len(letter.body)
         if len(some) >= MAX_EACH or size > _MAX_EACH_BYTES:
             return some, False, []
@@ -354,13 +356,11 @@ async def _chosen(
     return some, True, []
 
 
-async def _filtered(console: Console, choice: Choice) -> AsyncIterator[MessageExt]:
-    letters = console.admin.messages.dead_letters(
+def stored(console: Console, choice: Choice) -> AsyncIterator[MessageExt]:
+    """Return the letters of the time of a choice, whatever their keys."""
+    return console.admin.messages.dead_letters(
         choice.group, begin_ms=choice.begin_ms, end_ms=choice.end_ms
     )
-    async for letter in letters:
-        if choice.matches(letter):
-            yield letter
 
 
 async def _dry_run(
@@ -442,59 +442,3 @@ def _sent_again(sent: int, left: int, lines: Sequence[str]) -> Outcome:
         failed=left > 0,
         values={"sent": sent, "left": left},
     )
-
-
-@routes.page("/letters/export")
-async def export(request: Request) -> Response:
-    """Give the letters that the filter finds as a file of JSON lines, with their exact bodies."""
-    console, query = console_of(request), request.query_params
-    choice = _filter(request, query.get("group", ""), query)
-    letters = _filtered(console, choice)
-    # An error before the first letter is told by a page, a later one breaks the download off.
-    first = await anext(letters, None)
-
-    async def lines() -> AsyncIterator[bytes]:
-        count = 0
-        if first is not None:
-            yield _line(first)
-            count = 1
-        async for letter in letters:
-            if count >= MAX_EXPORTED:
-                told = f"{MAX_EXPORTED} letters were exported; take the others by a time range"
-                yield json.dumps({"incomplete": told}).encode() + b"\n"
-                return
-            yield _line(letter)
-            count += 1
-
-    name = f"dead-letters-{choice.group}.jsonl".replace("%", "_").replace("|", "_")
-    return StreamingResponse(
-        lines(),
-        media_type="application/octet-stream",
-        headers={"content-disposition": f'attachment; filename="{name}"'},
-    )
-
-
-def _line(letter: MessageExt) -> bytes:
-    """Return a letter as a line of JSON. `body` is Base64; `text` is there if the body is UTF-8."""
-    told: dict[str, Any] = {
-        "msgId": letter.msg_id,
-        "offsetMsgId": letter.offset_msg_id,
-        "topic": letter.topic,
-        "originTopic": letter.properties.get(p.RETRY_TOPIC),
-        "brokerName": letter.broker_name,
-        "queueId": letter.queue_id,
-        "queueOffset": letter.queue_offset,
-        "bornTimestamp": letter.born_timestamp_ms,
-        "bornHost": letter.born_host,
-        "storeTimestamp": letter.store_timestamp_ms,
-        "reconsumeTimes": letter.reconsume_times,
-        "flag": letter.flag,
-        "sysFlag": letter.sys_flag,
-        "properties": letter.properties,
-        "bodyBytes": len(letter.body),
-        "bodyBase64": base64.b64encode(letter.body).decode(),
-    }
-    # The exact bytes are there in any case.
-    with suppress(UnicodeDecodeError):
-        told["text"] = letter.body.decode()
-    return json.dumps(told, ensure_ascii=False).encode() + b"\n"

@@ -60,11 +60,13 @@ async def _login(request: Request) -> Response:
         await console.audit.refuse(who, "", address, "log in")
         wrong = translated(language_of(request), "The name or the password is wrong.")
         return render(request, "login.html", {"wrong": wrong, "name": name}, status=401)
+    # It begins at once: an account that is changed from now on loses it.
+    console.sessions.end(request.cookies.get(console.cookie_name, ""))
+    cookie = console.sessions.begin(account)
     with _unless_full():
         await console.audit.write(name, account.role.value, address, "log in", "", "done")
     answer = RedirectResponse(_next(request.query_params.get("next", "/")), 303)
-    console.sessions.end(request.cookies.get(console.cookie_name, ""))
-    console.give_cookie(answer, console.sessions.begin(account))
+    console.give_cookie(request, answer, cookie)
     return answer
 
 

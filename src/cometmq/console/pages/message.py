@@ -14,6 +14,7 @@ from starlette.responses import Response
 from cometmq.admin.messages import MessageTrack, TrackKind
 from cometmq.admin.reading import address_of
 from cometmq.console import bodies
+from cometmq.console.advice import is_not_there
 from cometmq.console.asking import ask_each, brokers_of, in_time
 from cometmq.console.bodies import Shown
 from cometmq.console.pages.messages import Row, link_of
@@ -53,8 +54,12 @@ async def one(request: Request) -> Response:
     found = await in_time(_find(console_of(request), place))
     if not found.value or len(found.value) > 1:
         rows = [Row(each, len(each.body)) for each in found.value or ()]
+        is_missing = not rows and (found.error is None or is_not_there(found.error))
         return render(
-            request, "message_choice.html", {"found": found, "rows": rows, "place": place}
+            request,
+            "message_choice.html",
+            {"found": found, "rows": rows, "place": place},
+            status=404 if is_missing else 200,
         )
     message = found.value[0]
     consumers = await in_time(_consumers(request, message), wait_s=_WAIT_S)
@@ -96,7 +101,7 @@ async def body(request: Request) -> Response:
     )
 
 
-@routes.action("/message/resend")
+@routes.action("/message/resend", what="send again")
 async def resend(request: Request, form: Form) -> Action:
     """Send a message once more to its queue."""
     console, message = console_of(request), await _only(request, form)
@@ -132,7 +137,7 @@ async def resend(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/message/consume")
+@routes.action("/message/consume", what="consume directly")
 async def consume(request: Request, form: Form) -> Action:
     """Have one member of a group consume a message, outside its queues."""
     console, message = console_of(request), await _only(request, form)
@@ -175,7 +180,7 @@ async def consume(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/message/recall")
+@routes.action("/message/recall", what="recall")
 async def recall(request: Request, form: Form) -> Action:
     """Keep the broker from delivering a delayed message."""
     console, message = console_of(request), await _only(request, form)

@@ -18,7 +18,7 @@ from cometmq.console.asking import in_time
 from cometmq.console.bodies import snippet
 from cometmq.console.names import topic_names
 from cometmq.console.paging import MAX_QUERY, whole
-from cometmq.console.rendering import fragment, render, url
+from cometmq.console.rendering import fragment, render, told, url
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.times import time_ms
 from cometmq.errors import CometMQError, IllegalArgumentError
@@ -166,8 +166,11 @@ class _Tail:
                 body_bytes=_LISTED_BODY_BYTES,
             )
         except CometMQError as error:
-            return [_event("failed", str(error))]
-        events = [_event("failed", f"{name}: {error}") for name, error in page.errors.items()]
+            return [_event("failed", told(self._request, error))]
+        events = [
+            _event("failed", f"{name}: {told(self._request, error)}")
+            for name, error in page.errors.items()
+        ]
         self._cursor = page.newest if page.next is None or page.messages else page.next
         if page.messages:
             rows = [Row(each.message, each.body_bytes) for each in reversed(page.messages)]

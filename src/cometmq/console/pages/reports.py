@@ -5,35 +5,49 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from cometmq.console.paging import page_of
 from cometmq.console.rendering import render
 from cometmq.console.report_files import (
     ReportFile,
     has_page,
-    list_reports,
     read_page,
     read_report,
     time_ms_of,
 )
 from cometmq.console.routes import Routes, console_of
 
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
+
 routes: Final = Routes()
 _AGE_S: Final = 5.0
+# Each may take 16 MiB of JSON, or 64 MiB of a page, for as long as its browser takes.
+MAX_READS: Final = 4
+# What a page shows of a report; its file has all.
+_SHOWN_PARTS: Final = 40
+_SHOWN_FACTS: Final = 200
+_SHOWN_COLUMNS: Final = 30
 _SHOWN_ROWS: Final = 200
-_SHOWN_CHARACTERS: Final = 100_000
+_SHOWN_CELL: Final = 500
+_SHOWN_TEXT: Final = 20_000
+_SHOWN_CHARACTERS: Final = 2_000_000
 # A report's page has styles and pictures of its own. It runs no script, and belongs to no site, so it
 # cannot act in the name of who reads it.
 _PAGE_POLICY: Final = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; "
     "base-uri 'none'; form-action 'none'"
 )
+# Longer numbers take long to write in decimal digits, and the longest are more than a float can be.
+_LONG_BITS: Final = 1000
 _COMMON: Final = frozenset({"pipeline", "started", "ended", "holds", "summary"})
 
 
@@ -43,7 +57,8 @@ async def reports(request: Request) -> Response:
     console = console_of(request)
     root = console.config.reports
     name = request.query_params.get("name", "")
-    if root is None:
+    listed = console.reports
+    if root is None or listed is None:
         return render(request, "reports.html", {"root": None, "rows": None, "error": None})
     if name:
         return await _one(request, name)
@@ -51,9 +66,7 @@ async def reports(request: Request) -> Response:
     found: list[ReportFile] = []
     is_all = True
     try:
-        found, is_all = await console.recent.get(
-            "reports", _AGE_S, lambda: asyncio.to_thread(list_reports, root)
-        )
+        found, is_all = await console.recent.get("reports", _AGE_S, listed.read)
     except OSError as fault:
         error = fault
     order = {report.name: number for number, report in enumerate(found)}
@@ -67,48 +80,97 @@ async def reports(request: Request) -> Response:
     return render(request, "reports.html", values)
 
 
-async def _one(request: Request, name: str) -> Response:
-    root = console_of(request).config.reports
-    assert root is not None, "asked for by reports only"
+@asynccontextmanager
+async def _reading(console: Console) -> AsyncIterator[None]:
+    """Count a file that is read and sent. Raises HTTPException if there are too many."""
+    if console.report_reads >= MAX_READS:
+        raise HTTPException(429, f"{MAX_READS} reports are being read: try again in a moment")
+    console.report_reads += 1
     try:
-        report = await asyncio.to_thread(read_report, root, name)
+        yield
+    finally:
+        console.report_reads -= 1
+
+
+async def _one(request: Request, name: str) -> Response:
+    console = console_of(request)
+    root = console.config.reports
+    assert root is not None, "asked for by reports only"
+
+    def read() -> dict[str, Any] | None:
+        report = read_report(root, name)
+        return None if report is None else {**_parts(report), "has_page": has_page(root, name)}
+
+    try:
+        async with _reading(console):
+            shown = await asyncio.to_thread(read)
     except (OSError, ValueError) as error:
         raise HTTPException(422, f"the report {name[:200]} cannot be read: {error}") from error
-    if report is None:
+    if shown is None:
         raise HTTPException(404, f"there is no report {name[:200]!r} in the directory of reports")
-    values = {
-        "name": name,
-        "report": report,
-        "started_ms": time_ms_of(report.get("started")),
-        "ended_ms": time_ms_of(report.get("ended")),
-        "has_page": await asyncio.to_thread(has_page, root, name),
-        "parts": _parts(report),
-    }
-    return render(request, "report.html", values)
+    return render(request, "report.html", {"name": name, **shown})
 
 
 def _parts(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that only this pipeline has: facts, tables of objects, and other values."""
-    facts, tables, texts = {}, {}, {}
+    """Return what the page shows: what all reports have, then the fields of this pipeline alone, which
+    are facts, tables of objects, and other values; each of them within bounds.
+    """
+    facts: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    left = _SHOWN_CHARACTERS
+    left_out = 0
     for name, value in report.items():
-        if name in _COMMON:
+        if name in _COMMON or (not value and isinstance(value, list | dict)):
             continue
-        if _is_plain(value):
-            facts[name] = value
-        elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            columns = list(dict.fromkeys(key for row in value for key in row))
-            rows = [[_cell(row.get(key)) for key in columns] for row in value[:_SHOWN_ROWS]]
-            numeric = [at for at in range(len(columns)) if _is_numeric([row[at] for row in rows])]
-            tables[name] = {
-                "columns": columns,
-                "rows": rows,
-                "numeric": numeric,
-                "total": len(value),
-            }
-        elif value or isinstance(value, float):
-            text = json.dumps(value, ensure_ascii=False, indent=2)
-            texts[name] = text[:_SHOWN_CHARACTERS]
-    return {"facts": facts, "tables": tables, "texts": texts}
+        is_fact = _is_plain(value)
+        if len(facts) >= _SHOWN_FACTS if is_fact else len(tables) + len(texts) >= _SHOWN_PARTS:
+            left_out += 1
+            continue
+        title = _cut(name, _SHOWN_CELL)
+        if is_fact:
+            facts[title] = _cell(value)
+        elif isinstance(value, list) and all(isinstance(row, dict) for row in value):
+            tables[title], left = _table(value, left)
+        else:
+            texts[title] = _cut(json.dumps(value, ensure_ascii=False, indent=2), _SHOWN_TEXT)
+    return {
+        "pipeline": _cut(report["pipeline"], _SHOWN_CELL),
+        "holds": report["holds"],
+        "summary": _cut(report["summary"], _SHOWN_TEXT),
+        "started_ms": time_ms_of(report.get("started")),
+        "ended_ms": time_ms_of(report.get("ended")),
+        "facts": facts,
+        "tables": tables,
+        "texts": texts,
+        "left_out": left_out,
+    }
+
+
+def _table(value: list[dict[str, Any]], left: int) -> tuple[dict[str, Any], int]:
+    """Return what is shown of a list of objects, and how many of `left` characters are left then."""
+    shown = value[:_SHOWN_ROWS]
+    columns = list(dict.fromkeys(key for row in shown for key in row))
+    rows: list[list[object]] = []
+    for row in shown:
+        cells = [_cell(row.get(key)) for key in columns[:_SHOWN_COLUMNS]]
+        left -= sum(len(str(cell)) for cell in cells)
+        if left < 0:
+            break
+        rows.append(cells)
+    named = [_cut(column, _SHOWN_CELL) for column in columns[:_SHOWN_COLUMNS]]
+    table = {
+        "columns": named,
+        "rows": rows,
+        "numeric": [at for at in range(len(named)) if _is_numeric([row[at] for row in rows])],
+        "total": len(value),
+        "more_columns": len(columns) - len(named),
+    }
+    return table, left
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def _is_plain(value: object) -> bool:
@@ -125,23 +187,45 @@ def _is_numeric(cells: list[object]) -> bool:
 
 
 def _cell(value: object) -> object:
+    """Return what a page shows of a value; of a long text or number its beginning."""
+    if isinstance(value, int) and value.bit_length() > _LONG_BITS:
+        return _cut(hex(value), _SHOWN_CELL)
+    if isinstance(value, str):
+        return _cut(value, _SHOWN_CELL)
     if _is_plain(value):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return _cut(json.dumps(value, ensure_ascii=False), _SHOWN_CELL)
 
 
 @routes.page("/reports/page")
 async def page(request: Request) -> Response:
     """Give the page that a pipeline has written, in a sandbox."""
-    root, name = console_of(request).config.reports, request.query_params.get("name", "")
+    console, name = console_of(request), request.query_params.get("name", "")
+    root = console.config.reports
     try:
-        data = None if root is None else await asyncio.to_thread(read_page, root, name)
+        async with _reading(console):
+            data = None if root is None else await asyncio.to_thread(read_page, root, name)
     except (OSError, ValueError) as error:
         raise HTTPException(422, f"the page of {name[:200]} cannot be read: {error}") from error
     if data is None:
         raise HTTPException(404, f"there is no page of a report {name[:200]!r}")
-    return Response(
-        data,
-        media_type="text/html; charset=utf-8",
-        headers={"content-security-policy": _PAGE_POLICY},
-    )
+    return _Page(console, data)
+
+
+class _Page(Response):
+    """Sends the page of a report, and counts as a reading of it until it is sent."""
+
+    def __init__(self, console: Console, data: bytes) -> None:
+        super().__init__(
+            data,
+            media_type="text/html; charset=utf-8",
+            headers={"content-security-policy": _PAGE_POLICY},
+        )
+        self._console = console
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._console.report_reads += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._console.report_reads -= 1

@@ -29,7 +29,7 @@ async def listing(request: Request) -> Response:
     return render(request, "schemas.html", values)
 
 
-@routes.action("/schemas/give")
+@routes.action("/schemas/give", what="give schema")
 async def give(request: Request, form: Form) -> Action:
     """Keep a schema, or replace the one of its name."""
     console = console_of(request)
@@ -60,7 +60,7 @@ async def give(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/schemas/delete")
+@routes.action("/schemas/delete", what="delete schema")
 async def delete(request: Request, form: Form) -> Action:
     """Forget a schema."""
     console, name, _ = console_of(request), form["name"], words(request)

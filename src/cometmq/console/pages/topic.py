@@ -18,6 +18,7 @@ from cometmq.console.fields import asked
 from cometmq.console.group_views import connections_of
 from cometmq.console.pages.producers import seen_at
 from cometmq.console.pages.topics import (
+    TYPE,
     kind_of,
     permission_name,
     route_now,
@@ -122,7 +123,7 @@ async def one(request: Request) -> Response:
             _counts(console, name, route.value), _shown(request, tab, name, route.value, stats)
         )
         values |= {"counts": counts, **shown}
-    return render(request, "topic.html", values)
+    return render(request, "topic.html", values, status=404 if values["is_missing"] else 200)
 
 
 def group_of(topic: str) -> str | None:
@@ -233,8 +234,24 @@ async def _brokers(console: Console, name: str, route: TopicRouteData) -> dict[s
         "differences": differences(config for config in known.values() if config is not None),
         "stale": stale,
         "without": sorted(others - datas.keys()),
+        "like": _like(next((config for config in known.values() if config is not None), None)),
         "order": order,
         "permission_name": permission_name,
+    }
+
+
+def _like(config: TopicConfig | None) -> dict[str, object]:
+    """Return the fields of the form that makes a topic as a broker has it."""
+    if config is None:
+        return {}
+    attributes = dict(config.attributes or {})
+    return {
+        "read_queues": config.read_queue_nums,
+        "write_queues": config.write_queue_nums,
+        "permission": config.perm,
+        "order": "true" if config.order else None,
+        "message_type": attributes.pop(TYPE, None),
+        "attributes": "\n".join(f"{key}={value}" for key, value in sorted(attributes.items())),
     }
 
 

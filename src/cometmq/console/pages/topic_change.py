@@ -65,7 +65,7 @@ async def form_to_change(request: Request) -> Response:
     return render(request, "topic_change.html", values)
 
 
-@routes.action("/topic/change")
+@routes.action("/topic/change", what="change topic")
 async def change(request: Request, form: Form) -> Action:
     """Change what a form gives of a topic, at every broker that has it or at one."""
     console, name = console_of(request), text_field(form, "name")
@@ -113,7 +113,7 @@ async def change(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/topics/delete")
+@routes.action("/topics/delete", what="delete topic")
 async def delete(request: Request, form: Form) -> Action:
     """Delete a topic and all of its messages."""
     console, name, _ = console_of(request), text_field(form, "name"), words(request)

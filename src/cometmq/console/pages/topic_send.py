@@ -46,7 +46,7 @@ async def form_to_send(request: Request) -> Response:
     return render(request, "topic_send.html", values)
 
 
-@routes.action("/topic/send")
+@routes.action("/topic/send", what="send message")
 async def send(request: Request, form: Form) -> Action:
     """Send a message, once or several times."""
     console, name = console_of(request), text_field(form, "name")

@@ -124,7 +124,7 @@ async def new(request: Request) -> Response:
     return render(request, "topic_new.html", values)
 
 
-@routes.action("/topics/new")
+@routes.action("/topics/new", what="make topic")
 async def create(request: Request, form: Form) -> Action:
     """Make a topic that does not exist yet, in a cluster or at one broker."""
     console, name = console_of(request), text_field(form, "name")

@@ -27,6 +27,8 @@ routes: Final = Routes()
 _AGE_S: Final = 2.0
 _WAIT_S: Final = 4.0
 _LISTED_BODY_BYTES: Final = 200
+# Each broker's half messages may have 32 MiB until their bodies are dropped.
+_AT_ONCE: Final = 4
 
 
 @routes.page("/transactions")
@@ -36,7 +38,9 @@ async def transactions(request: Request) -> Response:
     if request.query_params.get("kind") == "given-up":
         return await _given_up(request)
     names = [at.broker_name for at in await masters_of(console)]
-    found = await ask_each(names, lambda name: _halves(console, name), wait_s=_WAIT_S)
+    found = await ask_each(
+        names, lambda name: _halves(console, name), wait_s=_WAIT_S, at_once=_AT_ONCE
+    )
     halves = [half for each in found.values() if each.value for half in each.value.messages]
     rows = page_of(
         request,
@@ -50,6 +54,7 @@ async def transactions(request: Request) -> Response:
         "rows": rows,
         "unknown": {name: each.error for name, each in found.items() if each.error is not None},
         "cut": [name for name, each in found.items() if each.value and not each.value.is_all],
+        "unsure": [name for name, each in found.items() if each.value and not each.value.is_sure],
         "now_ms": console.clock.now_ms(),
     }
     return render(request, "transactions.html", values)
@@ -91,7 +96,7 @@ async def _given_up(request: Request) -> Response:
     return render(request, "given_up.html", {"page": page, "rows": rows})
 
 
-@routes.action("/transactions/resume")
+@routes.action("/transactions/resume", what="resume transaction")
 async def resume(request: Request, form: Form) -> Action:
     """Have the broker ask the producers again about a half message."""
     _, console, message = words(request), console_of(request), await _half(request, form["id"])
@@ -113,7 +118,7 @@ async def resume(request: Request, form: Form) -> Action:
     return _action(message, perform, preview, what="resume transaction")
 
 
-@routes.action("/transactions/end")
+@routes.action("/transactions/end", what="end transaction")
 async def end(request: Request, form: Form) -> Action:
     """Commit or roll back a transaction in the place of its producer."""
     _, console, message = words(request), console_of(request), await _half(request, form["id"])

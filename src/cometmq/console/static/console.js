@@ -195,7 +195,8 @@ function draw(figure, plot, points) {
     ...size(), cursor: { y: false },
     axes: [{ ...axis, values: timeLabels, space: 80 }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
     scales: {
-      x: { range: (u, first, last) => first === last ? [first - 60, last + 60] : [first, last] },
+      // For a single point uPlot gives a whole day.
+      x: { range: (u, first, last) => u.data[0].length < 2 ? [first - 60, first + 60] : [first, last] },
       y: { range: (u, low, high) => [0, Math.max(high * 1.1, 1)] },
     },
     series: [

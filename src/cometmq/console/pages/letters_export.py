@@ -1,0 +1,144 @@
+"""Gives dead letters as a file of JSON lines, within bounds."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from cometmq.console.pages.letters import Choice, choice_of, stored
+from cometmq.console.routes import Routes, console_of
+from cometmq.model import properties as p
+from cometmq.model.message import MessageExt
+
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
+
+routes: Final = Routes()
+# Each has a broker read its files, and takes the console some time for every letter.
+MAX_EXPORTS: Final = 4
+MAX_EXPORTED: Final = 100_000
+# A search by key finds few letters among many that it looks at.
+MAX_LOOKED_AT: Final = 1_000_000
+MAX_EXPORTED_BYTES: Final = 4 * 1024 * 1024 * 1024
+# A browser that takes a little now and then would keep its place among MAX_EXPORTS.
+MAX_EXPORT_S: Final = 30 * 60.0
+
+
+@routes.page("/letters/export")
+async def export(request: Request) -> Response:
+    """Give the letters that the filter finds as a file of JSON lines, with their exact bodies.
+
+    A file that a limit has ended says so in its last line.
+    """
+    console, query = console_of(request), request.query_params
+    choice = choice_of(request, query.get("group", ""), query)
+    if console.exports >= MAX_EXPORTS:
+        raise HTTPException(429, f"{MAX_EXPORTS} exports are under way: try again in a moment")
+    letters = stored(console, choice)
+    console.exports += 1
+    try:
+        # An error before the first letter is told by a page, a later one breaks the download off.
+        first = await anext(letters, None)
+    except BaseException:
+        console.exports -= 1
+        raise
+
+    end_s = console.clock.monotonic() + MAX_EXPORT_S
+    lines = _lines(choice, first, letters, lambda: console.clock.monotonic() >= end_s)
+    return _Export(console, lines, f"dead-letters-{choice.group}.jsonl")
+
+
+class _Export(StreamingResponse):
+    """Sends lines as they are made, and gives its place to the next export however it ends."""
+
+    def __init__(self, console: Console, lines: AsyncGenerator[bytes], name: str) -> None:
+        name = name.replace("%", "_").replace("|", "_")
+        super().__init__(
+            lines,
+            media_type="application/octet-stream",
+            headers={"content-disposition": f'attachment; filename="{name}"'},
+        )
+        self._console = console
+        self._lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._console.exports -= 1
+            await self._lines.aclose()
+
+
+async def _lines(
+    choice: Choice,
+    first: MessageExt | None,
+    rest: AsyncIterator[MessageExt],
+    is_late: Callable[[], bool],
+) -> AsyncGenerator[bytes]:
+    looked_at = size = count = 0
+    async for letter in _joined(first, rest):
+        looked_at, size = looked_at + 1, size + len(letter.body)
+        if limit := _limit(looked_at, size, count, is_late=is_late()):
+            told = (
+                f"{count} letters were exported, of {looked_at - 1} that were looked at; {limit} ended "
+                "the export. Take the others by a time range (From, To)"
+            )
+            yield json.dumps({"incomplete": told}).encode() + b"\n"
+            return
+        if choice.matches(letter):
+            yield _line(letter)
+            count += 1
+
+
+async def _joined(
+    first: MessageExt | None, rest: AsyncIterator[MessageExt]
+) -> AsyncIterator[MessageExt]:
+    if first is not None:
+        yield first
+        async for letter in rest:
+            yield letter
+
+
+def _limit(looked_at: int, size: int, count: int, *, is_late: bool) -> str:
+    """Return the limit that ends an export before this letter, "" if none does."""
+    if count >= MAX_EXPORTED:
+        return f"the limit of {MAX_EXPORTED} letters"
+    if looked_at > MAX_LOOKED_AT:
+        return f"the limit of {MAX_LOOKED_AT} letters looked at"
+    if size > MAX_EXPORTED_BYTES:
+        return f"the limit of {MAX_EXPORTED_BYTES >> 20} MiB"
+    return f"the time of {MAX_EXPORT_S / 60:g} minutes" if is_late else ""
+
+
+def _line(letter: MessageExt) -> bytes:
+    """Return a letter as a line of JSON. `body` is Base64; `text` is there if the body is UTF-8."""
+    told: dict[str, Any] = {
+        "msgId": letter.msg_id,
+        "offsetMsgId": letter.offset_msg_id,
+        "topic": letter.topic,
+        "originTopic": letter.properties.get(p.RETRY_TOPIC),
+        "brokerName": letter.broker_name,
+        "queueId": letter.queue_id,
+        "queueOffset": letter.queue_offset,
+        "bornTimestamp": letter.born_timestamp_ms,
+        "bornHost": letter.born_host,
+        "storeTimestamp": letter.store_timestamp_ms,
+        "reconsumeTimes": letter.reconsume_times,
+        "flag": letter.flag,
+        "sysFlag": letter.sys_flag,
+        "properties": letter.properties,
+        "bodyBytes": len(letter.body),
+        "bodyBase64": base64.b64encode(letter.body).decode(),
+    }
+    # The exact bytes are there in any case.
+    with suppress(UnicodeDecodeError):
+        told["text"] = letter.body.decode()
+    return json.dumps(told, ensure_ascii=False).encode() + b"\n"
