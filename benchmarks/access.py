@@ -8,7 +8,8 @@ beside each other and are loaded in turn, never two of them at once. All loads r
 messages, so that the generator need not sign while it measures; they are signed as Java's clients
 sign. Java's last release with ACL 1.0 is 5.2, so it is compared with a 5.2 without; the rest is 5.3.
 A number in the table is the median of the rounds. The exit status is 1 when a send failed or an
-acknowledged message was not stored.
+acknowledged message was not stored. A run does not begin on a disk that it may fill, and ends as soon
+as a broker refuses every send.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from benchmarks.door import OPEN, Door
 from benchmarks.frames import BenchmarkError
 from benchmarks.measure import Measurement, Row, create_topic, measure_stored, run_load
 from benchmarks.peers import CometPeer, JavaPeer, Peer
+from benchmarks.room import STORED_BYTES_PER_SECOND, check_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -166,11 +168,22 @@ def _peers(options: argparse.Namespace, cases: Sequence[Case]) -> Iterator[dict[
         name = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="bench-access-", dir=options.directory)
         )
+        check_room(Path(name), needed_bytes(options, cases))
         wanted = {case.peer for case in cases}
         running: dict[str, Peer] = {}
         for label, peer in _made(Path(name), options.java_heap_mib, wanted):
             running[label] = stack.enter_context(peer)
         yield running
+
+
+def needed_bytes(options: argparse.Namespace, cases: Sequence[Case]) -> int:
+    """Return how much the stores of a run take at most; they stay until its end."""
+    seconds = 0.0
+    for case in cases:
+        peer = JavaPeer if case.side == "Java" else CometPeer
+        seconds += min(options.warmup_seconds, peer.warmup_limit_seconds)
+        seconds += options.rounds * (options.ramp_seconds + options.seconds)
+    return int(len(ROWS) * seconds * STORED_BYTES_PER_SECOND)
 
 
 def _made(directory: Path, heap_mib: int, wanted: set[str]) -> Iterator[tuple[str, Peer]]:

@@ -158,10 +158,12 @@ class Generator:
                 if not self._draining:
                     self._send(connection, config.in_flight)
             self._loop_for(config.ramp_seconds)
+            self._check_taken(0)
             self._latencies_ns = []
             begin = self._mark()
             self._loop_for(config.seconds)
             end = self._mark()
+            self._check_taken(begin.acked)
             measured_latencies_ns = self._latencies_ns
             self._draining = True
             self._loop_for(float("inf"))
@@ -293,6 +295,12 @@ class Generator:
         code = str(response.code)
         self._errors[code] = self._errors.get(code, 0) + 1
         self._error_remarks.setdefault(code, response.remark[:200])
+
+    def _check_taken(self, acked_before: int) -> None:
+        """Raise BenchmarkError, with the server's words, if all it did since then was to refuse."""
+        if self._acked == acked_before and self._errors:
+            code, remark = next(iter(self._error_remarks.items()))
+            raise BenchmarkError(f"every send was refused: {code} {remark}")
 
     def _mark(self) -> _Mark:
         pid = self._config.server_pid

@@ -31,6 +31,7 @@ from benchmarks.frames import BenchmarkError, ControlConnection
 from benchmarks.load import process_cpu_seconds
 from benchmarks.measure import Measurement, Row, create_topic, measure_stored
 from benchmarks.peers import START_LIMIT_SECONDS, CometPeer
+from benchmarks.room import STORED_BYTES_PER_SECOND, check_room
 from cometmq.broker.processes import STRIDE
 from cometmq.testing.ports import HeldPort
 
@@ -155,6 +156,9 @@ def peers(options: argparse.Namespace) -> Iterator[dict[ProcessesPeer, list[Memb
             tempfile.TemporaryDirectory(prefix=prefix, dir=options.directory)
         )
         running = {}
+        loads = len(ROWS) * (1 + len(options.counts)) * options.rounds
+        seconds = loads * (options.ramp_seconds + options.seconds)
+        check_room(Path(name), int(seconds * STORED_BYTES_PER_SECOND))
         for count in (None, *options.counts):
             peer = ProcessesPeer(Path(name) / str(count), count, stack)
             stack.enter_context(peer)

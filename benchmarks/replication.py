@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -35,6 +34,7 @@ from benchmarks.measure import Measurement, Row, create_topic, measure_stored, r
 from benchmarks.replicated_peers import CometPair, JavaPair, ReplicatedPeer
 from benchmarks.replication_report import CatchUp, Lag, Result, SyncFigures, show, write
 from benchmarks.report import machine
+from benchmarks.room import check_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,9 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 140)
     try:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=options.directory) as directory:
-            free = shutil.disk_usage(directory).free
-            if free < NEEDED_FREE_BYTES:
-                raise BenchmarkError(f"{directory} has {free >> 30} GiB free, needed: 30 GiB")
+            check_room(Path(directory), NEEDED_FREE_BYTES)
             result = run(options, Path(directory), console)
     except BenchmarkError as error:
         console.print(f"[red]benchmark failed:[/red] {error}")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from benchmarks.measure import (
 from benchmarks.memory import AnonymousPeak, read_memory
 from benchmarks.peers import AckPeer, CometPeer, JavaPeer, Peer
 from benchmarks.report import EQUAL_WORK_SENDS, PeerFigures, Report, machine
+from benchmarks.room import check_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = Console(width=OUTPUT_COLUMNS)
     try:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=options.directory) as directory:
-            _check_disk(Path(directory))
+            check_room(Path(directory), NEEDED_FREE_BYTES)
             result = run(options, Path(directory), console)
     except BenchmarkError as error:
         console.print(f"[red]benchmark failed:[/red] {error}")
@@ -176,15 +176,6 @@ def _round(
                 f"round {number + 1} {row.title} {peer.label}: "
                 f"{measured.load.acked_per_second:,.0f}/s{warning}"
             )
-
-
-def _check_disk(directory: Path) -> None:
-    free = shutil.disk_usage(directory).free
-    if free < NEEDED_FREE_BYTES:
-        raise BenchmarkError(
-            f"{directory} has {free >> 30} GiB free, the stores of a full run may need "
-            f"{NEEDED_FREE_BYTES >> 30} GiB: free some or pass --directory"
-        )
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> Options:

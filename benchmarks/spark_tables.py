@@ -6,9 +6,10 @@
 Needs the extra `spark` and a Java for it. A broker process is filled and read live. The same rows
 are written as Parquet, and from there into a second topic by the sink. Then the broker is stopped,
 and three things are read: its files, the Parquet, and the same files by a source that yields
-tuples. Spark runs `local[1]` and throws away what it reads (format `noop`). The processor time is
-that of the JVM and all Python processes, planning included, without the broker's. All columns are
-read unless a line says otherwise.
+tuples. The broker's files are read by both readers of stores if `scripts/store-jar` has made the jar
+of the one in the JVM. Spark runs `local[1]` and throws away what it reads (format `noop`). The processor time is
+that of the JVM and all Python processes, planning included, without the broker's. The sources give
+their default columns unless a line says otherwise; Parquet has all.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from cometmq import Message, Producer
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, decode_record
-from cometmq.spark.schema import COLUMNS
+from cometmq.spark.columns import COLUMNS
+from cometmq.spark.jvm import jar_path
 from cometmq.spark.session import spark_session
 from cometmq.store.reading.files import StoreFiles, map_file
 from cometmq.testing.cluster import Cluster
@@ -159,7 +161,7 @@ def measure(
     # The first round only warms the JVM up.
     wall, core = statistics.median(walls[1:]), statistics.median(cores[1:])
     print(
-        f"{name:34} {wall:>11,.0f} rows/s {core:>11,.0f} rows/s per core "
+        f"{name:38} {wall:>11,.0f} rows/s {core:>11,.0f} rows/s per core "
         f"{core * body_bytes / 1e6:>7,.0f} MB/s per core   "
         f"(per core {min(cores[1:]):,.0f} to {max(cores[1:]):,.0f})",
         flush=True,
@@ -199,12 +201,14 @@ def main() -> None:
         )
         spark.sparkContext.setLogLevel("ERROR")
         print(f"Python {sys.version.split()[0]}, Spark {spark.version}, {rows:,} rows", flush=True)
-        live = spark.read.format("rocketmq").options(namesrv=namesrv, subscribe=TOPIC).load()
+        reader = spark.read.format("rocketmq").options(namesrv=namesrv, subscribe=TOPIC)
+        live = reader.options(columns="all").load()
 
         def show(name: str, work: Callable[[], None], rounds: int = rounds) -> None:
             measure(spark, name, work, rows, body_bytes, rounds)
 
-        show("rocketmq", thrown_away(live))
+        show("rocketmq", thrown_away(reader.options(columns="default").load()))
+        show("rocketmq, all columns", thrown_away(live))
         parquet = str(Path(directory) / "parquet")
         live.write.parquet(parquet)
         sunk = spark.read.parquet(parquet).select("body", "tags", "keys", "properties")
@@ -214,10 +218,16 @@ def main() -> None:
         ours.send("stop")
         server.join()
         path = str(stores / "broker-a")
-        topic = spark.read.format("rocketmq-store").option("subscribe", TOPIC)
-        show("rocketmq-store, by consume queue", thrown_away(topic.load(path)))
-        few = topic.schema("tags string, body binary")
-        show("rocketmq-store, two columns", thrown_away(few.load(path)))
+        for reader in ("python", "jvm") if jar_path() else ("python",):
+            name = f"rocketmq-store in {'Python' if reader == 'python' else 'the JVM'}"
+
+            def stored(columns: str, reader: str = reader) -> Any:
+                source = spark.read.format("rocketmq-store").option("subscribe", TOPIC)
+                return source.options(reader=reader, columns=columns).load(path)
+
+            show(name, thrown_away(stored("default")))
+            show(f"{name}, all columns", thrown_away(stored("all")))
+            show(f"{name}, two columns", thrown_away(stored("tags,body")))
         show("Parquet", thrown_away(spark.read.parquet(parquet)))
         show(
             "Parquet, two columns", thrown_away(spark.read.parquet(parquet).select("tags", "body"))

@@ -26,6 +26,7 @@ from rich.console import Console
 from benchmarks import store_report
 from benchmarks.frames import BenchmarkError
 from benchmarks.report import machine
+from benchmarks.room import check_room
 from benchmarks.store_peers import CometStorePeer, JavaStorePeer, StorePeer, StoreProcess
 from benchmarks.store_report import PeerFigures, Report, Round, Start
 
@@ -285,12 +286,7 @@ def _fresh(peer: StorePeer, name: str) -> Path:
 
 def _check_disk(directory: Path, options: Options) -> None:
     needed = int((2 * max(options.sizes_gib) + 8) * GIB) if options.write else GIB
-    free = shutil.disk_usage(directory).free
-    if free < needed:
-        raise BenchmarkError(
-            f"{directory} has {free >> 30} GiB free, the stores of this run may need "
-            f"{needed >> 30} GiB: free some, pass --directory, or smaller --sizes"
-        )
+    check_room(directory, needed)
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> Options:

@@ -18,7 +18,7 @@ from cometmq.pipelines.archive.layout import Layout
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Progress
-from cometmq.spark.schema import COLUMNS
+from cometmq.spark.columns import COLUMNS
 
 
 def send(namesrv: str, topic: str, count: int) -> int:
@@ -45,7 +45,7 @@ def context_of(spark: Any, namesrv: str | None) -> Context:
     return Context(spark, ClusterConfig(namesrv=namesrv), Progress())
 
 
-def run(spark: Any, namesrv: str | None, path: Path, **settings: Any) -> archive.Report:
+def run(spark: Any, namesrv: str | None, path: Path | str, **settings: Any) -> archive.Report:
     return archive.run(archive.Config(path=str(path), **settings), context_of(spark, namesrv))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.fixtures import real_cluster as cluster
+from tests.spark.hadoop_aws import jars
 from tests.spark.processes import QUICK_JAVA
 
 __all__ = ["cluster"]
@@ -32,6 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
+    from cometmq.spark.jvm import with_jar
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
@@ -43,6 +46,9 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        # Stores are read in the JVM, unless `scripts/store-jar` could not make the jar for it.
+        # An S3 server is reached by further jars, if they were got.
+        .config("spark.jars", ",".join(filter(None, [with_jar(None), *jars()])))
         .config("spark.sql.python.filterPushdown.enabled", "true")
         # Python workers that come up slowly on a busy machine are waited for.
         .config("spark.python.authenticate.socketTimeout", "600s")

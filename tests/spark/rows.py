@@ -23,6 +23,7 @@ def row_of(message: MessageExt) -> dict[str, Any]:
         "commit_log_offset": message.commit_log_offset,
         "msg_id": message.msg_id,
         "offset_msg_id": message.offset_msg_id,
+        "batch_msg_id": message.batch_msg_id,
         "keys": [key for key in properties.get("KEYS", "").split(" ") if key],
         "tags": message.tags,
         "body": message.body,

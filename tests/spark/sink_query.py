@@ -152,7 +152,6 @@ def main(text: str) -> None:
     spark.sparkContext.setLogLevel("WARN")
     source = spark.readStream.format("rocketmq").option("startingOffsets", "earliest")
     rows = source.options(**given["source"]).load()
-    rows = rows.drop("delay_level", "deliver_time")  # exactly-once refuses delays
     query = (
         rows.writeStream.format("rocketmq")
         .options(**given["sink"])

@@ -6,8 +6,9 @@ import pytest
 
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit.rows import Bounds, disjoint
-from cometmq.pipelines.audit.settings import Config, mentioned
+from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.trace.report import upper_bound_ms
+from cometmq.spark.columns import COLUMNS, columns_in
 from cometmq.spark.gaps import Gap
 
 
@@ -59,7 +60,9 @@ def test_a_business_key_is_a_property_or_an_expression(key: str | None, expressi
 
 
 def test_what_an_expression_mentions() -> None:
-    assert {"keys", "tags"} <= mentioned("cast(get(keys, 0) as string) || tags")
+    assert columns_in("cast(get(keys, 0) as string) || Tags") == {"keys", "tags"}
+    assert columns_in("sys_flag * 2 = 4") == {"sys_flag"}
+    assert columns_in("hash( *) = 4") == set(COLUMNS)
 
 
 @pytest.mark.parametrize(

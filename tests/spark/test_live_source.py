@@ -15,6 +15,7 @@ from tests.spark.rows import by_place, pulled_rows, rows_of
 from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, MessageQueue, Producer
+from cometmq.spark.columns import DEFAULT_COLUMNS
 from cometmq.testing.cluster import Cluster
 
 TOPICS = ("orders", "payments")
@@ -69,6 +70,7 @@ def frame(spark: Any, namesrv: str, **options: Any) -> Any:
     reader = spark.read.format("rocketmq").option("namesrv", namesrv)
     if not options.keys() & {"subscribe", "subscribePattern", "assign"}:
         options["subscribe"] = ",".join(TOPICS)
+    options.setdefault("columns", "all")
     return reader.options(**options).load()
 
 
@@ -80,6 +82,23 @@ def test_every_column_is_that_of_the_message(
     spark: Any, cluster: Cluster, rows: list[dict[str, Any]]
 ) -> None:
     assert by_place(read(spark, cluster)) == rows
+
+
+def test_only_the_columns_that_describe_the_message_come_unless_others_are_asked_for(
+    spark: Any, cluster: Cluster, rows: list[dict[str, Any]]
+) -> None:
+    for asked, names in (
+        ("default", DEFAULT_COLUMNS),
+        ("default, sys_flag", (*DEFAULT_COLUMNS, "sys_flag")),
+        ("tags,queue_offset,topic,queue_id", ("tags", "queue_offset", "topic", "queue_id")),
+    ):
+        found = frame(spark, cluster.namesrv, columns=asked).toArrow()
+        assert found.column_names == list(names)
+        assert by_place(rows_of(found)) == [{name: row[name] for name in names} for row in rows]
+    reader = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
+    assert reader.option("subscribe", "orders").load().columns == list(DEFAULT_COLUMNS)
+    stream = spark.readStream.format("rocketmq").option("namesrv", cluster.namesrv)
+    assert stream.option("subscribe", "orders").load().columns == list(DEFAULT_COLUMNS)
 
 
 @pytest.mark.parametrize("count", [3, 25])
@@ -302,12 +321,15 @@ def test_of_a_range_that_is_gone_as_a_whole_no_more_is_noted_than_was_asked_for(
             {"failOnDataLoss": "false", "gapLog": "s3a://gaps/x"},
             "gapLog .* is s3a://gaps/x; .* path",
         ),
-        ({"startingTimestamp": "yesterday"}, "must be a whole number"),
+        ({"startingTimestamp": "yesterday"}, "must be ms since the epoch or a time such as"),
         ({"tags": "a", "sqlFilter": "b = 1"}, "not several"),
         ({"sqlFilter": "b = = 1"}, "b = = 1|line 1"),
         ({"maxMessagesPerTrigger": "5"}, "is for a stream, not a batch"),
         ({"commitGroup": "g"}, "is for a stream, not a batch"),
         ({"tag": "a"}, "no option tag; did you mean tags"),
+        ({"columns": "body,tag"}, r"columns .* names 'tag' \(did you mean tags\?\); columns are"),
+        ({"columns": "body,all"}, "is 'body,all', which names body more than once"),
+        ({"columns": " "}, "columns .* is empty; give it a value"),
         ({"namesrv": "nowhere"}, "'nowhere' is no name-server address"),
         ({"namesrv": "127.0.0.1:1"}, "no name server of 127.0.0.1:1 answers"),
     ],

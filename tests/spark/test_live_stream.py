@@ -44,7 +44,12 @@ class Query:
         self._spark = spark
         self._output = str(directory / "output")
         self._checkpoint = str(directory / "checkpoint")
-        self._options = {"namesrv": namesrv, "startingOffsets": "earliest", **options}
+        self._options = {
+            "namesrv": namesrv,
+            "startingOffsets": "earliest",
+            "columns": "all",
+            **options,
+        }
         self.batches: list[Any] = []
 
     def start(self, trigger: dict[str, Any] | None = None, **options: Any) -> Any:

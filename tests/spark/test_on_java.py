@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.raw_client import RawClient, batch_body, properties, send_ext
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
 from tests.spark.rows import by_place, pulled_rows, rows_of
@@ -18,7 +20,10 @@ from cometmq.testing.cluster import Cluster
 pytestmark = pytest.mark.interop
 
 TOPIC = "orders"
+BATCHED = "batched"
 COUNT = 500
+OWN_IDS = [f"{at:032X}" for at in range(20)]
+BATCH_IDS = ["B" * 32, "C" * 32]
 
 
 def fill(namesrv: str) -> None:
@@ -35,6 +40,30 @@ def fill(namesrv: str) -> None:
             )
 
 
+def send_batches(address: str) -> None:
+    """Send what Java's client sends as two batches: their ids are in the requests."""
+    with RawClient(address) as client:
+        for number, batch_id in enumerate(BATCH_IDS):
+            body = batch_body(
+                (one.encode(), properties({"KEYS": "k", "UNIQ_KEY": one, "WAIT": "true"}).encode())
+                for one in OWN_IDS[number * 10 : number * 10 + 10]
+            )
+            text = properties({"WAIT": "true", "UNIQ_KEY": batch_id})
+            ext = send_ext(BATCHED, letters=True, batch="true", properties=text)
+            answer = eventually(
+                partial(client.ask, 320, ext, body), lambda answer: answer.code == 0
+            )
+            assert len(answer.ext["msgId"].split(",")) == 10
+
+
+def check_batches(frame: Any) -> None:
+    """All messages of a batch had its id, and so most were dropped as doubles."""
+    rows = rows_of(frame.dropDuplicates(["msg_id"]).orderBy("queue_offset").toArrow())
+    assert [row["msg_id"] for row in rows] == OWN_IDS == [row["body"].decode() for row in rows]
+    assert [row["batch_msg_id"] for row in rows] == [one for one in BATCH_IDS for _ in range(10)]
+    assert {("UNIQ_KEY", row["msg_id"]) in row["properties"] for row in rows} == {True}
+
+
 def test_the_rows_of_a_java_broker_and_of_its_store(spark: Any, tmp_path: Path) -> None:
     need("java", "mvn")
     store = tmp_path / "store"
@@ -47,6 +76,8 @@ def test_the_rows_of_a_java_broker_and_of_its_store(spark: Any, tmp_path: Path) 
             conf={"enablePropertyFilter": "true"},
         ) as broker,
     ):
+        # Before the others: when those are in their queues, these are, too.
+        send_batches(broker.address)
         fill(cluster.namesrv)
         queues = [MessageQueue(TOPIC, broker.broker_name, queue_id) for queue_id in range(4)]
         # A Java broker puts messages into their queues behind the answers.
@@ -58,19 +89,21 @@ def test_the_rows_of_a_java_broker_and_of_its_store(spark: Any, tmp_path: Path) 
         )
         assert len(rows) == COUNT
         live = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
-        live = live.option("subscribe", TOPIC).option("minPartitions", "7")
+        live = live.options(subscribe=TOPIC, minPartitions="7", columns="all")
         assert by_place(rows_of(live.load().toArrow())) == rows
         tagged = live.option("tags", "paid").load()
         assert by_place(rows_of(tagged.toArrow())) == [r for r in rows if r["tags"] == "paid"]
-        sql = live.options(sqlFilter="amount > 400").load()
+        batched = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
+        check_batches(batched.options(subscribe=BATCHED, columns="all").load())
         with pytest.raises(Exception, match="not several"):
-            sql.count()
+            live.options(sqlFilter="amount > 400").load()
         stream = (
             spark.readStream.format("rocketmq")
             .option("namesrv", cluster.namesrv)
             .option("subscribe", TOPIC)
             .option("startingOffsets", "earliest")
             .option("maxMessagesPerTrigger", "200")
+            .option("columns", "all")
             .load()
         )
         writer = stream.writeStream.format("parquet").trigger(availableNow=True)
@@ -81,9 +114,13 @@ def test_the_rows_of_a_java_broker_and_of_its_store(spark: Any, tmp_path: Path) 
         with pytest.raises(Exception, match="is being written by a broker that runs"):
             spark.read.format("rocketmq-store").load(str(store)).count()
         broker.stop()
-    reader = spark.read.format("rocketmq-store").option("brokerName", broker.broker_name)
-    by_queue = reader.option("checkCrc", "true").option("subscribe", TOPIC).load(str(store))
+    reader = spark.read.format("rocketmq-store").options(
+        brokerName=broker.broker_name, columns="all"
+    )
+    by_queue = reader.options(checkCrc="true", subscribe=TOPIC).load(str(store))
     assert by_place(rows_of(by_queue.toArrow())) == rows
     log = spark.read.format("rocketmq-store").option("brokerName", broker.broker_name)
-    everything = rows_of(log.option("minPartitions", "5").load(str(store)).toArrow())
+    log = log.options(minPartitions="5", columns="all")
+    check_batches(log.load(str(store)).where(f"topic = '{BATCHED}'"))
+    everything = rows_of(log.load(str(store)).toArrow())
     assert by_place([row for row in everything if row["topic"] == TOPIC]) == rows

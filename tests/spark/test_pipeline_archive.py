@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,20 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from tests.spark.archives import archived_rows, context_of, places, run, send, sent_rows
+from tests.spark.hadoop_aws import ROOT
 from tests.spark.standalone import HOST
 from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import LitePullConsumer, MessageQueue
 from cometmq.errors import ConfigError, DataLossError, RemoteError
 from cometmq.pipelines import archive
-from cometmq.pipelines.archive.batches import Batches
+from cometmq.pipelines.archive.batches import Batches, write_files
+from cometmq.pipelines.archive.columns import ALL, COMPACT, STORED, with_derived
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.layout import Layout, session_for
 from cometmq.pipelines.archive.source import LiveSource
 from cometmq.pipelines.page import write_page
+from cometmq.spark.columns import COLUMNS
 from cometmq.testing.cluster import Cluster
 
 # A machine that is ten times slower is to come to an end, too.
@@ -49,6 +54,110 @@ def safe_ends(path: Path) -> dict[tuple[str, str, int], int]:
     return {(m.topic, m.broker, m.queue_id): m.to for m in Layout(path).load_safe()}
 
 
+def test_a_file_has_row_groups_that_a_range_of_offsets_can_pass_over(
+    spark: Any, tmp_path: Path
+) -> None:
+    count = 50_000
+    rows = spark.range(0, count, 1, 1).selectExpr(
+        "'orders' AS topic",
+        "'2026-11-20T16' AS hour",
+        "'broker-a' AS broker",
+        "0 AS queue_id",
+        f"{count} - id AS queue_offset",
+        "cast(concat_ws('', transform(sequence(1, 16), n -> sha2(concat(id, '-', n), 256))) AS binary) AS body",
+    )
+    write_files(in_all_columns(rows), tmp_path / "staged", COMPACT)
+    (file,) = (tmp_path / "staged").glob("topic=orders/hour=*/*.parquet")
+    metadata = parquet.ParquetFile(file).metadata
+    names = [metadata.schema.column(at).name for at in range(metadata.num_columns)]
+    offsets = names.index("queue_offset")
+    groups = [
+        metadata.row_group(at).column(offsets).statistics for at in range(metadata.num_row_groups)
+    ]
+    assert len(groups) >= 2
+    assert all(one.max < other.min for one, other in pairwise(groups))
+    assert metadata.num_rows == count
+
+
+def in_all_columns(rows: Any) -> Any:
+    """Return rows that have some columns of messages with nulls for the others."""
+    missing = COLUMNS.keys() - rows.columns
+    return rows.selectExpr("*", *(f"cast(null AS {COLUMNS[name]}) AS {name}" for name in missing))
+
+
+def test_what_files_leave_out_is_computed_as_sources_make_it(spark: Any) -> None:
+    """Values that are no numbers, empty keys, and a host whose id SQL cannot compute."""
+    given = [
+        ({"KEYS": " a  b ", "TAGS": "t", "DELAY": "3"}, "127.0.0.1:10911", 0, None),
+        ({"DELAY": "3x", "TIMER_OUT_MS": "1700000000123"}, "10.0.255.1:80", 4, None),
+        ({"TIMER_DELIVER_MS": "4000000000000", "__transactionId__": "T"}, "1.2.3.4:65535", 8, None),
+        ({"TIMER_DELIVER_MS": "1\n", "KEYS": ""}, "::1:10911", 12, "KEPT"),
+    ]
+    frame = spark.createDataFrame(
+        given,
+        "properties map<string,string>, store_host string, sys_flag int, offset_msg_id string",
+    ).selectExpr("*", "cast(255 AS bigint) AS commit_log_offset")
+    names = [name for name in COLUMNS if name not in STORED or name == "offset_msg_id"]
+    derived = with_derived(in_all_columns(frame), [*names, "store_host"])
+    found = {row.store_host: row for row in derived.collect()}
+    first, second, third, last = (found[host] for _, host, _, _ in given)
+    assert (first.keys, first.tags, first.delay_level) == (["a", "b"], "t", 3)
+    assert (first.transaction_type, first.deliver_time, first.transaction_id) == (None, None, None)
+    assert first.offset_msg_id == "7F00000100002A9F00000000000000FF"
+    assert (second.keys, second.tags, second.delay_level) == ([], None, None)
+    assert second.transaction_type == "prepared"
+    assert second.deliver_time.timestamp() == pytest.approx(1700000000.123)
+    assert second.offset_msg_id == "0A00FF010000005000000000000000FF"
+    assert (third.transaction_type, third.transaction_id) == ("commit", "T")
+    assert third.deliver_time.timestamp() == 4_000_000_000
+    assert (last.keys, last.deliver_time) == ([], None)
+    assert (last.transaction_type, last.offset_msg_id) == ("rollback", "KEPT")
+
+
+@slow
+def test_files_of_both_forms_lie_side_by_side(spark: Any, cluster: Cluster, path: Path) -> None:
+    topic = "forms"
+    settings: dict[str, Any] = {"topics": [topic], "compact_files": 0}
+    sent = send(cluster.namesrv, topic, 20)
+    assert run(spark, cluster.namesrv, path, **settings, columns="all").holds
+    # As an older version leaves it, which knows one form only.
+    for file in (path / "_state.json", *(path / "_manifest").rglob("*.json")):
+        known = file.read_text()
+        assert '"version":2' not in known
+        file.write_text(known.replace(',"form":1', ""))
+    sent += send(cluster.namesrv, topic, 20)
+    assert run(spark, cluster.namesrv, path, **settings).holds
+    forms = [file.form for one in Layout(path).load_manifests() for file in one.files]
+    assert set(forms) == {ALL, COMPACT}
+    assert Layout(path).load_state().version == 2
+    rows = sent_rows(cluster.namesrv, [topic])
+    assert archived_rows(spark, path) == rows
+    # They are compacted apart, and proved again.
+    sent += send(cluster.namesrv, topic, 20)
+    settings["compact_files"] = 2
+    report = run(spark, cluster.namesrv, path, **settings, verify="all")
+    assert report.holds, report
+    assert report.compacted_files_before > report.compacted_files_after > 0
+    assert archived_rows(spark, path) == sent_rows(cluster.namesrv, [topic])
+    # A body that was changed is found in a file of either form.
+    for form in (ALL, COMPACT):
+        name = next(
+            f.name for one in Layout(path).load_manifests() for f in one.files if f.form == form
+        )
+        (file,) = path.rglob(name)
+        sound = file.read_bytes()
+        table = parquet.ParquetFile(file).read()
+        at = table.schema.get_field_index("body")
+        bodies = [b"another one", *table["body"].to_pylist()[1:]]
+        parquet.write_table(table.set_column(at, "body", pa.array(bodies)), file)
+        report = run(spark, cluster.namesrv, path, **settings, verify="all")
+        assert {(one.kind, one.file) for one in report.problems} >= {("messages differ", name)}
+        differ = [one for one in report.problems if one.kind == "messages differ"]
+        assert [(one.file, one.first == one.last) for one in differ] == [(name, True)]
+        file.write_bytes(sound)
+    assert run(spark, cluster.namesrv, path, **settings, verify="all").holds
+
+
 def archive_unproved(spark: Any, namesrv: str, path: Path, topic: str) -> int:
     """Archive what is there, as an archive that is killed in front of its proof does."""
     log = LiveSource({"namesrv": namesrv}, [topic], None, 1, None)
@@ -60,13 +169,38 @@ def archive_unproved(spark: Any, namesrv: str, path: Path, topic: str) -> int:
     return written.messages
 
 
+def check_other_engines(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Let DuckDB and pandas read the archive in a program that imports nothing of CometMQ."""
+    packages = ROOT / ".venv-spark-tables"
+    if not packages.is_dir():
+        return  # `make spark` makes it
+    program = [sys.executable, str(Path(__file__).with_name("other_engines.py")), str(path)]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(packages)}
+    done = subprocess.run(
+        program,
+        check=False,
+        env=environment,
+        cwd=path,
+        capture_output=True,
+        text=True,
+        timeout=JVM_WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    names = ("topic", "broker", "queue_id", "queue_offset")
+    wanted = [
+        [*(row[name] for name in names), hashlib.md5(row["body"]).hexdigest()] for row in rows
+    ]
+    for engine, found in json.loads(done.stdout).items():
+        assert found == sorted(wanted), engine
+
+
 @slow
 def test_each_run_brings_what_is_new_and_proves_it(
     spark: Any, cluster: Cluster, path: Path, tmp_path: Path
 ) -> None:
     topics = ["history", RETRY]
     sent = send(cluster.namesrv, "history", 150) + send(cluster.namesrv, RETRY, 30)
-    settings: dict[str, Any] = {"topics": topics, "max_messages": 70, "compact_files": 5}
+    settings: dict[str, Any] = {"topics": topics, "max_messages": 70, "compact_files": 3}
     report = run(spark, cluster.namesrv, path, **settings)
     assert report.holds, report
     assert (report.archived, report.proved) == (sent, sent)
@@ -91,6 +225,7 @@ def test_each_run_brings_what_is_new_and_proves_it(
     assert set(places(path).values()) == {1}
     assert len(places(path)) == sent
     assert (path / "data" / "topic=%25RETRY%25somebody").is_dir()
+    check_other_engines(path, rows)
     ends = {(row["topic"], row["broker"], row["queue_id"]): row["queue_offset"] + 1 for row in rows}
     assert {queue: end for queue, end in safe_ends(path).items() if end} == ends
     counted = [log.count for one in Layout(path).load_manifests() for log in one.log]
@@ -261,9 +396,10 @@ def test_what_retention_took_is_listed(spark: Any, path: Path, tmp_path: Path) -
 @slow
 def test_a_stream_goes_on_until_it_is_stopped(spark: Any, cluster: Cluster, path: Path) -> None:
     send(cluster.namesrv, "stream-a", 20)
-    with LitePullConsumer("followed", namesrv=cluster.namesrv) as consumer:
-        for broker in ("broker-a", "broker-b"):
-            consumer.pull(MessageQueue("stream-a", broker, 0), 0)  # which makes the group
+    for group in ("followed", "safe"):
+        with LitePullConsumer(group, namesrv=cluster.namesrv) as consumer:
+            for broker in ("broker-a", "broker-b"):
+                consumer.pull(MessageQueue("stream-a", broker, 0), 0)  # which makes the group
     config = archive.Config(
         path=str(path),
         topic_pattern="stream-.*",
@@ -271,6 +407,7 @@ def test_a_stream_goes_on_until_it_is_stopped(spark: Any, cluster: Cluster, path
         interval_s=0.1,
         proof_interval_s=1,
         commit_group="followed",
+        safe_group="safe",
         compact_files=4,
     )
     stopped = threading.Event()
@@ -301,10 +438,11 @@ def test_a_stream_goes_on_until_it_is_stopped(spark: Any, cluster: Cluster, path
     assert report.holds
     assert (report.archived, report.proved) == (50, 50)
     assert archived_rows(spark, path) == sent_rows(cluster.namesrv, ["stream-a", "stream-b"])
-    with LitePullConsumer("followed", namesrv=cluster.namesrv) as consumer:
-        queues = [state.queue for state in Layout(path).load_state().queues]
-        consumer.assign(queues)
-        assert sum(consumer.committed(queue) or 0 for queue in queues) == 50
+    queues = [state.queue for state in Layout(path).load_state().queues]
+    for group in ("followed", "safe"):
+        with LitePullConsumer(group, namesrv=cluster.namesrv) as consumer:
+            consumer.assign(queues)
+            assert sum(consumer.committed(queue) or 0 for queue in queues) == 50
 
 
 @slow
@@ -350,7 +488,9 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
         ({"topics": ["a b"]}, "topics: the topic name 'a b' has characters outside"),
         ({"topic_pattern": "("}, "topic_pattern is '\\(', no regular expression"),
         ({"topics": ["a"], "path": "data"}, "path is 'data', give it from the root on"),
-        ({"topics": ["a"], "path": "s3a://b/c"}, "path is 's3a://b/c', give a directory"),
+        ({"topics": ["a"], "path": "s3a://b"}, "path is 's3a://b', give a directory in it"),
+        ({"topics": ["a"], "path": "file:///a"}, "path is 'file:///a', give it without file://"),
+        ({"topics": ["a"], "work_path": "/w"}, "work_path is for a path that is a URI"),
         ({"topics": ["a"], "path": "/data/*"}, "path is '/data/\\*', give a directory"),
         ({"topics": ["a"], "max_messages": 0}, "max_messages is 0, give 1 or more"),
         ({"topics": ["a"], "compact_files": 1}, "compact_files is 1, give 2 or more, or 0"),

@@ -64,7 +64,8 @@ def run_clients(namesrv: str) -> None:
 
 
 def damage_first_trace(spark: Any, store: Path) -> None:
-    traces = spark.read.format("rocketmq-store").option("subscribe", TRACE).load(str(store))
+    traces = spark.read.format("rocketmq-store").option("subscribe", TRACE)
+    traces = traces.option("columns", "commit_log_offset").load(str(store))
     place = traces.agg({"commit_log_offset": "min"}).collect()[0][0]
     (log,) = [file for file in (store / "commitlog").iterdir() if int(file.name) == 0]
     with log.open("r+b") as file:
@@ -92,7 +93,9 @@ def test_latencies_of_real_clients_and_an_audit_by_their_traces(spark: Any, tmp_
             delay_levels=levels,
         )
         traces = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
-        traces.option("subscribe", TRACE).load().write.parquet(str(tmp_path / "traces"))
+        traces.options(subscribe=TRACE, columns="all").load().write.parquet(
+            str(tmp_path / "traces")
+        )
         with pytest.raises(ConfigError, match="trace_topic names other, of which the brokers' log"):
             trace.run(trace.Config(trace_topic="other"), context)
     found = by_measure(report)

@@ -93,3 +93,8 @@ def test_filters_that_contradict_each_other_leave_nothing() -> None:
     bounds = Bounds().within([ds.EqualTo(("topic",), "a"), ds.EqualTo(("topic",), "b")])
     assert not bounds.takes("a", "x", 0)
     assert not bounds.takes("b", "x", 0)
+
+
+def test_rows_without_a_value_may_be_asked_for() -> None:
+    bounds = Bounds().within([ds.EqualNullSafe(("tags",), None)])
+    assert bounds.tags is None

@@ -15,8 +15,8 @@ from cometmq.protocol.ids import pack_host
 from cometmq.protocol.properties import encode_properties
 from cometmq.protocol.record import decode_records, encode_record
 from cometmq.protocol.record_columns import read_columns
+from cometmq.spark.columns import COLUMNS
 from cometmq.spark.record_batches import RecordBatches
-from cometmq.spark.schema import COLUMNS
 
 pytestmark = pytest.mark.spark
 
@@ -56,6 +56,10 @@ texts = (
     st.dictionaries(names, letters, max_size=5).map(encode_properties)
     | st.dictionaries(names, letters, max_size=5).map(lambda p: encode_properties(p)[:-1])
     | st.text(st.sampled_from("\x01\x02aKEYS "), max_size=30)
+    # As Java brokers append the properties of a batch.
+    | st.lists(st.tuples(names, letters), max_size=6).map(
+        lambda some: "".join(f"{name}\x01{value}\x02" for name, value in some)
+    )
 )
 hosts = st.sampled_from(["10.0.0.1", "10.0.0.2", "2001:db8::1"]).map(
     lambda ip: pack_host(ip, 10911)
@@ -118,6 +122,22 @@ def test_of_a_property_that_stands_twice_the_last_counts() -> None:
     check(record("TAGS\x01a\x02TAGS\x01b\x02k\x01v\x02") + record("TAGS\x01c"))
 
 
+def test_messages_of_java_batches_keep_their_own_ids() -> None:
+    """All messages of a batch had the batch's id, which a Java broker appends to each."""
+    window = b"".join(
+        record(
+            f"KEYS\x01k{at}\x02UNIQ_KEY\x01A{at}\x02WAIT\x01true\x02UNIQ_KEY\x01B\x02WAIT\x01true\x02"
+        )
+        for at in range(3)
+    )
+    window += record("UNIQ_KEY\x01C\x02") + record("UNIQ_KEY\x01D\x02UNIQ_KEY\x01D\x02")
+    window += record("TAGS\x01t\x02") + record("UNIQ_KEY\x01\x02UNIQ_KEY\x01E\x02UNIQ_KEY\x01F\x02")
+    rows = rows_of(check(window))
+    assert [row["msg_id"] for row in rows[:5]] == ["A0", "A1", "A2", "C", "D"]
+    assert [row["batch_msg_id"] for row in rows] == ["B", "B", "B", None, None, None, "F"]
+    assert [dict(row["properties"]).get("UNIQ_KEY") for row in rows[4:]] == ["D", None, "E"]
+
+
 def test_delays_and_times() -> None:
     check(
         record("DELAY\x013\x02")
@@ -163,3 +183,21 @@ def test_records_in_any_order_of_their_places() -> None:
     rows = rows_of(RecordBatches(list(COLUMNS), broker=None).batch(window, columns))
     assert [row["queue_offset"] for row in rows] == [2, 0, 1, 0]
     assert {row["topic"] for row in rows} == {"orders"}
+
+
+def test_of_doubles_among_many_names_the_last_counts_too() -> None:
+    # So many names that a table of all names for each record would be too large.
+    parts = [
+        record(
+            "".join(f"n{at}-{i}\x01{i}\x02" for i in range(3)) + f"TAGS\x01a\x02n{at}-0\x01z\x02"
+        )
+        for at in range(200)
+    ]
+    batch = check(b"".join(parts))
+    assert dict(batch.column("properties")[7].as_py())["n7-0"] == "z"
+
+
+def test_a_batch_of_javas_client_in_which_each_message_has_two_ids() -> None:
+    own = "UNIQ_KEY\x017F00000100000000000000000000%04X\x02"
+    window = b"".join(record(own % at + "WAIT\x01true\x02" + own % 0) for at in range(300))
+    check(window)

@@ -44,7 +44,7 @@ class Stream:
     ) -> None:
         reader = spark.readStream.format("rocketmq").option("namesrv", namesrv)
         rows = reader.option("startingOffsets", "earliest").option("subscribe", source).load()
-        rows = rows.where("size(keys) > 0").drop("delay_level", "deliver_time")
+        rows = rows.where("size(keys) > 0")
         writer = rows.writeStream.format("rocketmq").option("namesrv", namesrv)
         writer = writer.option("topic", target).option("checkpointLocation", str(checkpoint))
         writer = writer.options(**{name: str(value) for name, value in options.items()})

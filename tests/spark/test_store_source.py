@@ -17,6 +17,7 @@ from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.protocol.record import decode_record
+from cometmq.spark.columns import DEFAULT_COLUMNS
 from cometmq.testing.cluster import Cluster
 
 TOPICS = ("orders", "payments")
@@ -62,6 +63,7 @@ def rows(written: tuple[Path, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 def frame(spark: Any, path: Path | str, **options: Any) -> Any:
     reader = spark.read.format("rocketmq-store").option("brokerName", "broker-a")
+    options.setdefault("columns", "all")
     return reader.options(**options).load(str(path))
 
 
@@ -147,7 +149,7 @@ def test_a_log_that_is_spread_over_directories(
         shutil.copy(path, directories[at % 2])
     spread = ", ".join([directories[1].as_uri(), str(directories[0])])
     reader = spark.read.format("rocketmq-store").option("brokerName", "broker-a")
-    reader = reader.option("commitLogPath", spread)
+    reader = reader.options(commitLogPath=spread, columns="all")
     # As Hadoop writes paths.
     chosen = reader.option("subscribe", "orders,payments").load(rest.as_uri())
     assert by_place(rows_of(chosen.toArrow())) == rows
@@ -177,6 +179,14 @@ def test_columns_that_the_schema_leaves_out_are_not_made(
     found = reader.option("subscribe", "orders").load(str(store)).toArrow()
     assert found.column_names == ["tags", "queue_offset"]
     assert found.num_rows == len([row for row in rows if row["topic"] == "orders"])
+    with pytest.raises(Exception, match="columns asks for body, but the schema for tags, queue_of"):
+        reader.options(subscribe="orders", columns="body").load(str(store)).count()
+    plain = spark.read.format("rocketmq-store").option("subscribe", "orders").load(str(store))
+    assert plain.columns == list(DEFAULT_COLUMNS)
+    few = frame(spark, store, subscribe="orders", columns="default,body_crc").toArrow()
+    assert few.column_names == [*DEFAULT_COLUMNS, "body_crc"]
+    wanted = [row for row in rows if row["topic"] == "orders"]
+    assert by_place(rows_of(few)) == [{n: row[n] for n in few.column_names} for row in wanted]
 
 
 # Damage
@@ -292,6 +302,12 @@ def test_what_does_not_fit_is_said_before_the_job(
     path = options.pop("path", str(store))
     with pytest.raises(Exception, match=text):
         frame(spark, path, **options).rdd.getNumPartitions()
+
+
+def test_load_says_which_value_does_not_fit(spark: Any, store: Path) -> None:
+    source = spark.read.format("rocketmq-store").option("minPartitions", "0")
+    with pytest.raises(Exception, match=r"must lie in 1\.\."):
+        source.load(str(store))
 
 
 def test_a_directory_that_is_no_store(spark: Any, tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.known_names import unknown_name
 from cometmq.protocol.json_dialect import decode_body
+from cometmq.spark.columns import COLUMNS
 from cometmq.spark.gaps import Gap, noted_gaps
+from cometmq.spark.jvm import reader_for
 from cometmq.spark.live_options import LiveOptions, table_of
-from cometmq.spark.schema import COLUMNS, arrow_schema
+from cometmq.spark.schema import arrow_schema
 from cometmq.store.reading.files import StoreFiles
 
 Range = tuple[int, int]
@@ -65,6 +67,10 @@ class MessageLog(Protocol):
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
         """Return a group's offsets, for the queues where it has one."""
+        ...
+
+    def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
+        """Return the first offset of each queue that was stored at this time or later."""
         ...
 
 
@@ -159,7 +165,7 @@ def read_store(
 
     At least `min_partitions` tasks read them. `columns` and `gaps` are as in `read_live`.
     """
-    reader = _reader(spark, "rocketmq-store", columns, gaps)
+    reader = _reader(spark, "rocketmq-store", columns, gaps).option("reader", reader_for(spark))
     if broker is not None:
         reader = reader.option("brokerName", broker)
     names = ",".join(sorted(topics))
@@ -168,7 +174,9 @@ def read_store(
 
 def _reader(spark: Any, source: str, columns: Collection[str] | None, gaps: Path | None) -> Any:
     reader = spark.read.format(source)
-    if columns is not None:
+    if columns is None:
+        reader = reader.option("columns", "all")
+    else:
         reader = reader.schema(schema_of(columns))
     if gaps is None:
         return reader.option("failOnDataLoss", "true")
@@ -217,6 +225,10 @@ class LiveLog:
         with self._client() as client:
             found = client.committed(group, _queues(client, topics))
         return {queue: offset for queue, offset in found.items() if offset is not None}
+
+    def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
+        with self._client() as client:
+            return client.offsets_for_timestamp(queues, time_ms)
 
     def _client(self) -> BlockingRangeReader:
         return LiveOptions(self._options | {"subscribe": "any"}, streaming=False).new_reader()
@@ -309,6 +321,11 @@ class StoreLog:
                 for queue_id, offset in table.get(f"{topic}@{group}", {}).items():
                     found[MessageQueue(topic, broker, queue_id)] = offset
         return found
+
+    def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
+        raise ConfigError(
+            f"{self.what} is read as a whole: of {time_ms} and {queues} it says nothing"
+        )
 
 
 def _offset_table(store: str) -> dict[str, dict[int, int]]:

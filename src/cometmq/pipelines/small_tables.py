@@ -34,6 +34,15 @@ def arrow_table(rows: Iterable[Sequence[Any]], schema: Any) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+def collected(frame: Any) -> Any:
+    """Return a frame with few rows as a table of the driver.
+
+    Plans that use it do not hold the plan that made it. Spark writes plans out as texts, with those
+    of all persisted frames in them, and they would grow with each frame that is made of others.
+    """
+    return frame.sparkSession.createDataFrame(frame.toArrow())
+
+
 def small_table(spark: Any, rows: Iterable[Sequence[Any]], schema: str) -> Any:
     """Return a DataFrame of rows. `schema` is written as for `arrow_schema_of`."""
     return spark.createDataFrame(arrow_table(rows, arrow_schema_of(schema)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -65,10 +65,15 @@ class Gap(msgspec.Struct, frozen=True):
 
 def noted_gaps(directory: Path) -> tuple[Gap, ...]:
     """Return all gaps of a gap log, ordered by place. Raise msgspec.DecodeError."""
-    decoder = msgspec.json.Decoder(Gap)
     # Names that begin with a dot are still being written.
     paths = sorted(path for path in directory.glob("*.json") if not path.name.startswith("."))
-    found = {decoder.decode(line) for path in paths for line in path.read_bytes().splitlines()}
+    return decoded_gaps(path.read_bytes() for path in paths)
+
+
+def decoded_gaps(files: Iterable[bytes]) -> tuple[Gap, ...]:
+    """Return the gaps of the files of a gap log, ordered by place. Raise msgspec.DecodeError."""
+    decoder = msgspec.json.Decoder(Gap)
+    found = {decoder.decode(line) for content in files for line in content.splitlines()}
     return tuple(sorted(found, key=lambda gap: (*map(str, gap.place), gap.start, gap.end)))
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Final
 
 from cometmq.model.queue import MessageQueue
+from cometmq.runtime.clock import BlockingClock
 
 # At so many offsets the sizes of messages are sampled: in one queue, and in all together.
 _PLACES_OF_ONE: Final = 8
@@ -15,6 +16,33 @@ _PLACES: Final = 64
 _ROUNDS: Final = 6
 
 Counts = dict[MessageQueue, int]
+
+
+class Least:
+    """Makes a batch wait until `min_messages` wait, but no message longer than `max_delay_ms`.
+
+    The delay counts from when the planner first saw a message waiting, so the first message after a
+    pause waits for others, too.
+    """
+
+    def __init__(self, min_messages: int | None, max_delay_ms: int, clock: BlockingClock) -> None:
+        self._min_messages = min_messages or 0
+        self._max_delay_s = max_delay_ms / 1000
+        self._clock = clock
+        self._since_s: float | None = None
+
+    def waits(self, waiting: int) -> bool:
+        """Return whether a batch of the `waiting` messages is to be put off."""
+        if waiting == 0 or waiting >= self._min_messages:
+            self._since_s = None
+            return False
+        now = self._clock.monotonic()
+        if self._since_s is None:
+            self._since_s = now
+        if now - self._since_s < self._max_delay_s:
+            return True
+        self._since_s = None
+        return False
 
 
 def shared(lags: Counts, limit: int) -> Counts:

@@ -14,15 +14,17 @@ from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
+from cometmq.spark.by_queue import EARLIEST, LATEST, offsets_option, times_option
+from cometmq.spark.columns import named_columns
 from cometmq.spark.connecting import CONNECTING, Connecting
 from cometmq.spark.options import MAX_PARTITIONS, Options, gap_log, topic_names, topic_pattern
 
 NAME: Final = "rocketmq"
-EARLIEST: Final = "earliest"
-LATEST: Final = "latest"
-# Numbers that stand for offsets of single queues, as in Spark's Kafka source.
-_EARLIEST_NUMBER: Final = -2
-_LATEST_NUMBER: Final = -1
+# Strategies for a queue that has nothing as new as where reading is to start.
+FROM_LATEST: Final = "latest"
+FAIL: Final = "error"
+_MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
+_DAY_MS: Final = 24 * 3600 * 1000
 _INT64_MAX: Final = 2**63 - 1
 
 _BOTH: Final = (
@@ -33,19 +35,43 @@ _BOTH: Final = (
     "assign",
     "startingOffsets",
     "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "minPartitions",
+    "maxMessagesPerPartition",
     "tags",
     "sqlFilter",
+    "columns",
     "decompress",
     "failOnDataLoss",
     "gapLog",
     "timeoutMs",
 )
-_BATCH: Final = ("endingOffsets", "endingTimestamp")
-_STREAM: Final = ("maxMessagesPerTrigger", "maxBytesPerTrigger", "commitGroup")
-
-# Earliest, latest, or for each queue an offset or one of these two words.
-Position = str | dict[MessageQueue, int | str]
+_BATCH: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM: Final = (
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "minMessagesPerTrigger",
+    "maxTriggerDelay",
+    "commitGroup",
+)
+KNOWN: Final = _BOTH + _BATCH + _STREAM
+# Those of the sink that are not the source's, too; here because every read needs their names, and
+# no read needs the sink.
+SINK_ONLY: Final = (
+    "topic",
+    "delivery",
+    "outbox",
+    "keepOrigin",
+    "compression",
+    "compressOverBytes",
+    "batchBytes",
+    "sendsInFlight",
+    "transactionId",
+    # Spark's own options of a stream.
+    "checkpointLocation",
+    "queryName",
+)
 
 
 class LiveOptions:
@@ -56,16 +82,24 @@ class LiveOptions:
     subscribe: topics, separated by commas; subscribePattern: a regular expression that whole topic
         names match; assign: queues, as {"topic": {"broker": [0, 1]}}. One of the three.
     startingOffsets, endingOffsets: earliest, latest, or {"topic": {"broker": {"0": 17}}} with -2
-        for earliest and -1 for latest. Streams start at latest unless told otherwise and have no
-        end.
-    startingTimestamp, endingTimestamp: instead of offsets, times of storing in ms since the epoch;
-        the ending time itself is excluded. A stream also leaves out older messages of queues that
-        appear later.
-    minPartitions: into how many tasks the reading is split at least, if there are enough messages.
+        for earliest and -1 for latest, which may also stand for all queues of a broker or topic.
+        Streams start at latest unless told otherwise and have no end.
+    startingTimestamp, endingTimestamp: instead of offsets, times of storing, ISO 8601 with a zone or
+        ms since the epoch; the ending time itself is excluded. A stream also leaves out older
+        messages of queues that appear later. startingOffsetsByTimestamp, endingOffsetsByTimestamp:
+        likewise by topic, broker or queue.
+    startingOffsetsByTimestampStrategy: what becomes of a queue that has no message of its starting
+        time or later: latest (it starts at its end, default) or error.
+    minPartitions: into how many tasks the reading is split at least, if there are enough messages;
+        maxMessagesPerPartition: how many messages a task reads at most.
     tags (`paid || open`), sqlFilter (SQL92 over the properties): what the broker is to select.
+    columns: which columns the rows have; see `cometmq.spark.columns`.
+    decompress: return bodies as they were sent (default), not as they are stored.
     maxMessagesPerTrigger, maxBytesPerTrigger: limits of a stream's batch. The first is exact. Bytes
         are estimated from samples all over the batch, because brokers do not tell sizes: a batch
         may be larger if the sizes of messages vary much.
+    minMessagesPerTrigger: a batch waits until so many messages wait, but none of them longer than
+        maxTriggerDelay (15m). Neither counts with Trigger.AvailableNow.
     commitGroup: the consumer group for which a stream commits each finished batch.
     group: the group that brokers see reading (TOOLS_CONSUMER, which every broker has).
     failOnDataLoss: fail where messages are gone (default). With false they are left out, and gapLog
@@ -74,9 +108,13 @@ class LiveOptions:
         brokers that answer, and waits while there is none.
     """
 
-    def __init__(self, given: Any, *, streaming: bool) -> None:
-        self._options = options = Options(NAME, given, _BOTH + _BATCH + _STREAM)
-        for name in _BATCH if streaming else _STREAM:
+    def __init__(self, given: Any, *, streaming: bool | None) -> None:
+        """Check the options. `load` does not know yet whether it is for a stream: it says None, and
+        both kinds are accepted.
+        """
+        self._options = options = Options(NAME, given, KNOWN)
+        wrong = {None: (), True: _BATCH, False: _STREAM}[streaming]
+        for name in wrong:
             if name in options:
                 kind = "a batch, not a stream" if streaming else "a stream, not a batch"
                 raise options.error(name, f"is for {kind}")
@@ -85,25 +123,20 @@ class LiveOptions:
         self.group = self._group("group") or TOOLS_GROUP
         self.commit_group = self._group("commitGroup")
         self._read_topics()
-        self.start = self._position("startingOffsets", LATEST if streaming else EARLIEST)
-        self.start_time_ms = self._time("startingTimestamp", "startingOffsets")
-        self.end = self._position("endingOffsets", LATEST)
-        self.end_time_ms = self._time("endingTimestamp", "endingOffsets")
-        if (self.end_time_ms or 0) < (self.start_time_ms or 0) and self.end_time_ms is not None:
-            raise options.error(
-                "endingTimestamp",
-                f"is {self.end_time_ms}, it must not be before startingTimestamp, {self.start_time_ms}",
-            )
+        self._read_positions(streaming=bool(streaming))
         self.min_partitions = options.number("minPartitions", 1, MAX_PARTITIONS) or 1
+        self.max_per_partition = options.number("maxMessagesPerPartition", 1, _INT64_MAX)
         self.max_messages = options.number("maxMessagesPerTrigger", 1, _INT64_MAX)
         self.max_bytes = options.number("maxBytesPerTrigger", 1, _INT64_MAX)
+        self._read_least()
         options.one_of("tags", "sqlFilter")
         self.tags = options.text("tags") or SUB_ALL
         self.sql = options.text("sqlFilter")
         message_selector("topic", self.tags, self.sql)
+        self.columns = named_columns(options)
         self.decompress = options.flag("decompress", True)
         self.gaps = gap_log(options)
-        timeout_ms = options.number("timeoutMs", 0, 24 * 3600 * 1000)
+        timeout_ms = options.number("timeoutMs", 0, _DAY_MS)
         self.timeout_ms = PATIENCE_MS if timeout_ms is None else timeout_ms
 
     def new_reader(self) -> BlockingRangeReader:
@@ -118,6 +151,45 @@ class LiveOptions:
         if group is not None:
             check_client_group(group)
         return group
+
+    def _read_positions(self, *, streaming: bool) -> None:
+        options = self._options
+        options.one_of("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+        options.one_of("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+        self.start = offsets_option(options, "startingOffsets", LATEST if streaming else EARLIEST)
+        self.end = offsets_option(options, "endingOffsets", LATEST)
+        self.start_times = times_option(options, "startingTimestamp", "startingOffsetsByTimestamp")
+        self.end_times = times_option(options, "endingTimestamp", "endingOffsetsByTimestamp")
+        low = None if self.start_times is None else self.start_times.of_all
+        high = None if self.end_times is None else self.end_times.of_all
+        if isinstance(low, int) and isinstance(high, int) and high < low:
+            raise options.error(
+                "endingTimestamp", f"is {high}, it must not be before startingTimestamp, {low}"
+            )
+        name = "startingOffsetsByTimestampStrategy"
+        strategy = (options.text(name) or FROM_LATEST).lower()
+        if strategy not in (FROM_LATEST, FAIL):
+            raise options.error(name, f"is {strategy!r}, it must be {FAIL} or {FROM_LATEST}")
+        if name in options and self.start_times is None:
+            raise options.error(
+                name,
+                "is for startingTimestamp and startingOffsetsByTimestamp; give one of them too",
+            )
+        self.fails_without_match = strategy == FAIL
+
+    def _read_least(self) -> None:
+        options = self._options
+        self.min_messages = options.number("minMessagesPerTrigger", 1, _INT64_MAX)
+        if "maxTriggerDelay" in options and self.min_messages is None:
+            raise options.error("maxTriggerDelay", "is for minMessagesPerTrigger; give it too")
+        delay_ms = options.duration_ms("maxTriggerDelay", _DAY_MS)
+        self.max_delay_ms = _MAX_TRIGGER_DELAY_MS if delay_ms is None else delay_ms
+        if self.max_messages is not None and (self.min_messages or 0) > self.max_messages:
+            raise options.error(
+                "minMessagesPerTrigger",
+                f"is {self.min_messages}, it must not be above maxMessagesPerTrigger, "
+                f"{self.max_messages}",
+            )
 
     def _read_topics(self) -> None:
         options = self._options
@@ -148,34 +220,6 @@ class LiveOptions:
             )
             if not self.assigned:
                 raise options.error("assign", "names no queue")
-
-    def _position(self, name: str, default: str) -> Position:
-        text = self._options.text(name) or default
-        if text.lower() in (EARLIEST, LATEST):
-            return text.lower()
-        example = f'{EARLIEST}, {LATEST} or {{"orders": {{"broker-a": {{"0": 17}}}}}}'
-        table = self._json(name, dict[str, dict[str, dict[str, int]]], example)
-        try:
-            offsets = offsets_of(table)
-        except ValueError as error:
-            raise self._options.error(name, f"has a queue id that is no number: {error}") from error
-        return {queue: self._offset(name, queue, at) for queue, at in offsets.items()}
-
-    def _offset(self, name: str, queue: MessageQueue, offset: int) -> int | str:
-        if offset == _EARLIEST_NUMBER:
-            return EARLIEST
-        if offset == _LATEST_NUMBER:
-            return LATEST
-        if offset < 0:
-            raise self._options.error(
-                name,
-                f"gives {queue} the offset {offset}; below zero only -2 (earliest) and -1 (latest)",
-            )
-        return offset
-
-    def _time(self, name: str, instead: str) -> int | None:
-        self._options.one_of(name, instead)
-        return self._options.number(name, 0, _INT64_MAX)
 
     def _json(self, name: str, kind: Any, example: str) -> Any:
         text = self._options.need(name, example)

@@ -13,10 +13,13 @@ from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.model.names import is_system_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.protocol.record_columns import read_columns
+from cometmq.spark.by_queue import EARLIEST, ByQueue
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION, Gap
-from cometmq.spark.live_options import EARLIEST, LiveOptions, Position
+from cometmq.spark.live_options import LiveOptions
+from cometmq.spark.options import MAX_PARTITIONS
 from cometmq.spark.pushdown import Bounds
-from cometmq.spark.splitting import split
+from cometmq.spark.splitting import Several, grouped, split
 
 Range = tuple[int, int]
 
@@ -95,8 +98,14 @@ def first_offsets(
     """Return the offset at which reading each queue begins by the options, or a somewhat lower
     one.
     """
-    if options.start_time_ms is not None:
-        return not_before(reader, bounds, options.start_time_ms)
+    if options.start_times is not None:
+        times = _times("startingOffsetsByTimestamp", options.start_times, bounds)
+        starts: dict[MessageQueue, int] = {}
+        for time_ms, queues in _by_time(times).items():
+            starts |= not_before(reader, queues, time_ms)
+        if options.fails_without_match:
+            _check_matches(reader, times, bounds)
+        return starts
     return _positions("startingOffsets", options.start, bounds)
 
 
@@ -106,29 +115,21 @@ def last_offsets(
     """Return the offset below which reading each queue ends by the options, or a somewhat higher
     one.
     """
-    if options.end_time_ms is not None:
-        found = not_behind(reader, bounds, options.end_time_ms)
+    if options.end_times is not None:
+        times = _times("endingOffsetsByTimestamp", options.end_times, bounds)
+        found: dict[MessageQueue, int] = {}
+        for time_ms, queues in _by_time(times).items():
+            found |= not_behind(reader, queues, time_ms)
         return {queue: min(offset, bounds[queue][1]) for queue, offset in found.items()}
     return _positions("endingOffsets", options.end, bounds)
 
 
 def _positions(
-    name: str, position: Position, bounds: Mapping[MessageQueue, Range]
+    name: str, position: ByQueue, bounds: Mapping[MessageQueue, Range]
 ) -> dict[MessageQueue, int]:
-    if isinstance(position, str):
-        at = 0 if position == EARLIEST else 1
-        return {queue: bound[at] for queue, bound in bounds.items()}
-    if unknown := position.keys() - bounds.keys():
-        raise IllegalArgumentError(
-            f"the option {name} names {listed(unknown)}, which are not among the queues to read"
-        )
-    if missing := bounds.keys() - position.keys():
-        raise IllegalArgumentError(
-            f"the option {name} says nothing of {listed(missing)}; give every queue an offset, "
-            "-2 for earliest or -1 for latest"
-        )
     offsets = {}
-    for queue, offset in position.items():
+    given = _of_each(name, position, bounds, "an offset, -2 for earliest or -1 for latest")
+    for queue, offset in given.items():
         low, high = bounds[queue]
         if isinstance(offset, str):
             offsets[queue] = low if offset == EARLIEST else high
@@ -140,6 +141,66 @@ def _positions(
             )
         offsets[queue] = offset
     return offsets
+
+
+def _of_each(
+    name: str, given: ByQueue, queues: Iterable[MessageQueue], what: str
+) -> dict[MessageQueue, int | str]:
+    """Return the value for each queue. Raise IllegalArgumentError for values of no queue, and for
+    queues without one.
+    """
+    queues = list(queues)
+    if unknown := given.unknown(queues):
+        raise IllegalArgumentError(
+            f"the option {name} names {listed(unknown)}, which are not among the queues to read"
+        )
+    values = {queue: given.of(queue) for queue in queues}
+    if missing := [queue for queue, value in values.items() if value is None]:
+        raise IllegalArgumentError(
+            f"the option {name} says nothing of {listed(missing)}; give every queue {what}"
+        )
+    return {queue: value for queue, value in values.items() if value is not None}
+
+
+def _times(name: str, given: ByQueue, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    return {queue: int(ms) for queue, ms in _of_each(name, given, queues, "a time").items()}
+
+
+def _by_time(times: Mapping[MessageQueue, int]) -> dict[int, list[MessageQueue]]:
+    groups: dict[int, list[MessageQueue]] = {}
+    for queue, time_ms in times.items():
+        groups.setdefault(time_ms, []).append(queue)
+    return groups
+
+
+def _check_matches(
+    reader: BlockingRangeReader,
+    times: Mapping[MessageQueue, int],
+    bounds: Mapping[MessageQueue, Range],
+) -> None:
+    """Raise IllegalArgumentError for queues without a message of their starting time or later.
+
+    The last message of each queue tells: offsets by time are not exact with brokers before 5.0.
+    """
+    without = []
+    for queue, time_ms in times.items():
+        low, high = bounds[queue]
+        last_ms = _last_stored_ms(reader, queue, high) if low < high else None
+        if last_ms is None or last_ms < time_ms:
+            without.append(queue)
+    if without:
+        raise IllegalArgumentError(
+            f"no message of {listed(without)} is as new as where reading is to start, and "
+            "startingOffsetsByTimestampStrategy is error; with latest they start at their ends"
+        )
+
+
+def _last_stored_ms(reader: BlockingRangeReader, queue: MessageQueue, end: int) -> int | None:
+    for chunk in reader.read(queue, end - 1, end):
+        columns = read_columns(chunk.records, 0, len(chunk.records), None)
+        if len(columns):
+            return int(columns.store_timestamps[-1])
+    return None
 
 
 def narrowed(
@@ -184,14 +245,32 @@ def not_behind(
     return {queue: offset + 1 for queue, offset in found.items()}
 
 
-def live_ranges(ranges: Mapping[MessageQueue, Range], min_partitions: int) -> list[LiveRange]:
-    """Return one range for each queue that has something to read, or several for long ranges."""
+def live_ranges(
+    ranges: Mapping[MessageQueue, Range], options: LiveOptions
+) -> list[LiveRange | Several]:
+    """Return one range for each queue that has something to read, or several for long ranges; those
+    of many queues together where each has little.
+
+    Raise IllegalArgumentError for a maxMessagesPerPartition that would make too many.
+    """
     total = sum(max(0, end - start) for start, end in ranges.values())
-    return [
+    most = options.max_per_partition
+    min_partitions = options.min_partitions
+    if most is not None:
+        count = sum(-(-max(0, end - start) // most) for start, end in ranges.values())
+        if count > MAX_PARTITIONS:
+            raise IllegalArgumentError(
+                f"the option maxMessagesPerPartition, {most}, would divide {total} messages into "
+                f"{count} tasks, and {MAX_PARTITIONS} is the limit: give it at least "
+                f"{-(-total // MAX_PARTITIONS)}, or bound what is read, a stream's batches by "
+                "maxMessagesPerTrigger"
+            )
+    parts = [
         LiveRange(queue, low, high)
         for queue, (start, end) in sorted(ranges.items())
-        for low, high in split(start, end, total, min_partitions)
+        for low, high in split(start, end, total, min_partitions, most)
     ]
+    return grouped(parts, min_partitions, most)
 
 
 def lost(queue: MessageQueue, start: int, end: int, cause: str) -> Gap:
@@ -211,7 +290,7 @@ def gone(queue: MessageQueue, start: int, bound: Range) -> Gap | None:
     return None
 
 
-def listed(queues: Iterable[MessageQueue]) -> str:
+def listed(queues: Iterable[MessageQueue | str]) -> str:
     """Name the queues, or the first ten of many."""
     names = sorted(map(str, queues))
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import LiveRange, lost
 from cometmq.spark.record_batches import RecordBatches
 from cometmq.spark.text_columns import TextColumns
+from cometmq.spark.workers import lent_reader, spare_collections
 
 # In the consume queues of these topics, times replace the hash codes of tags, so brokers cannot
 # select by tags.
@@ -62,12 +64,17 @@ class LiveReading:
         tags = options.tags if options.tags != SUB_ALL else self._pushed_tags
         if part.queue.topic in _WITHOUT_TAGS:
             tags = SUB_ALL
-        with options.new_reader() as reader:
-            for chunk in reader.read(part.queue, part.start, part.end, tags, sql=options.sql):
+        with (
+            lent_reader(options) as reader,
+            # Its pulls end before the reader serves another task.
+            closing(reader.read(part.queue, part.start, part.end, tags, sql=options.sql)) as chunks,
+        ):
+            for chunk in chunks:
                 records = chunk.records
                 columns = self._columns(records, part, chunk)
                 if len(columns):
                     yield batches.batch(records, columns)
+        spare_collections()
 
     def _columns(self, records: bytes, part: LiveRange, chunk: Chunk) -> RecordColumns:
         columns = read_columns(records, 0, len(records), None)
@@ -82,20 +89,23 @@ class LiveReading:
         if not inside.all():
             columns, offsets = columns.select(inside), offsets[inside]
         self._report(part, chunk, offsets)
-        columns = self._within_times(columns)
+        columns = self._within_times(part.queue, columns)
         if self._exact_tags is not None and len(columns):
             found = TextColumns(records, columns).values(TAGS)
             columns = columns.select(np.asarray(pc.is_in(found, self._exact_tags)))
         return columns
 
-    def _within_times(self, columns: RecordColumns) -> RecordColumns:
+    def _within_times(self, queue: MessageQueue, columns: RecordColumns) -> RecordColumns:
         """Drop rows outside the times, since offsets by time are not exact."""
         times = columns.store_timestamps
         inside = np.ones(len(times), bool)
-        if self._options.start_time_ms is not None:
-            inside &= times >= self._options.start_time_ms
-        if self._options.end_time_ms is not None:
-            inside &= times < self._options.end_time_ms
+        starts, ends = self._options.start_times, self._options.end_times
+        start_ms = None if starts is None else starts.time_of(queue)
+        end_ms = None if ends is None else ends.time_of(queue)
+        if start_ms is not None:
+            inside &= times >= start_ms
+        if end_ms is not None:
+            inside &= times < end_ms
         return columns if inside.all() else columns.select(inside)
 
     def _report(self, part: LiveRange, chunk: Chunk, offsets: Ints) -> None:

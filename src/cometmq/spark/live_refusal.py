@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from cometmq.errors import CometMQError
 from cometmq.spark.live_options import OffsetTable
+from cometmq.spark.versions import HAS_ADMISSION
+
+if TYPE_CHECKING or HAS_ADMISSION:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+else:
+
+    class SupportsTriggerAvailableNow:
+        """Stands for a class that this PySpark does not have, nor asks for."""
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -28,7 +35,11 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> NoReturn:  # noqa: N802 - Spark's name
         raise self._reason
 
-    def latestOffset(self, start: OffsetTable, limit: Any) -> NoReturn:  # noqa: ARG002, N802 - Spark's signature
+    def latestOffset(  # noqa: N802 - Spark's name
+        self,
+        start: OffsetTable | None = None,  # noqa: ARG002 - Spark's signature; before 4.2 without both
+        limit: Any = None,  # noqa: ARG002 - Spark's signature
+    ) -> NoReturn:
         raise self._reason
 
     def partitions(self, start: OffsetTable, end: OffsetTable) -> NoReturn:  # noqa: ARG002 - Spark's signature

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
 from cometmq.spark.gaps import RETENTION
-from cometmq.spark.live_options import NAME, LiveOptions
+from cometmq.spark.live_options import KNOWN, NAME, SINK_ONLY, LiveOptions
 from cometmq.spark.live_plan import (
     LiveRange,
     Range,
@@ -29,12 +29,15 @@ from cometmq.spark.live_plan import (
 )
 from cometmq.spark.live_reading import LiveReading, leave_out
 from cometmq.spark.live_refusal import RefusedStream
-from cometmq.spark.live_stream import LiveStreamReader
-from cometmq.spark.pushdown import Bounds, PushesWhereAllowed
-from cometmq.spark.schema import spark_schema, wanted_columns
+from cometmq.spark.options import Options
+from cometmq.spark.pushdown import Bounds, push_where_allowed
+from cometmq.spark.schema import source_schema, wanted_columns
 from cometmq.spark.secrets import refuse
+from cometmq.spark.splitting import parts_of
+from cometmq.spark.versions import HAS_ADMISSION, streams_refused
 
 if TYPE_CHECKING:
+    from cometmq.spark.live_stream import LiveStreamReader
     from cometmq.spark.sink_writer import SinkStreamWriter, SinkWriter
 
 # More tags than this would make every pull too long, and are not sent to the broker.
@@ -43,28 +46,37 @@ _MAX_PUSHED_TAGS: Final = 64
 
 class RocketMQSource(DataSource):
     """The source and sink `rocketmq`. See LiveOptions and SinkOptions for the options,
-    `cometmq.spark.schema` and `cometmq.spark.sink_columns` for the columns.
+    `cometmq.spark.columns` and `cometmq.spark.sink_columns` for the columns.
     """
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         # Checked here, when load is called, before the options appear in a plan that somebody sees.
+        # Whether they are for the source or the sink is not known yet.
         refuse(f"the source or sink {NAME}", options)
+        Options(NAME, options, {*KNOWN, *SINK_ONLY}, kind="source or sink")
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> Any:
-        return spark_schema()
+        # `load` asks for this, unless it has a schema; whether for a stream is not known yet.
+        LiveOptions(self.options, streaming=None)
+        return source_schema(Options(NAME, self.options, KNOWN))
 
     def reader(self, schema: Any) -> LiveReader:
-        return LiveReader(LiveOptions(self.options, streaming=False), wanted_columns(schema))
+        options = LiveOptions(self.options, streaming=False)
+        return LiveReader(options, wanted_columns(schema, options.columns))
 
     def streamReader(self, schema: Any) -> LiveStreamReader | RefusedStream:  # noqa: N802 - Spark's name
+        if not HAS_ADMISSION:
+            return RefusedStream(ConfigError(streams_refused()))
+        from cometmq.spark.live_stream import LiveStreamReader
+
         try:
             options = LiveOptions(self.options, streaming=True)
-            return LiveStreamReader(options, wanted_columns(schema))
+            return LiveStreamReader(options, wanted_columns(schema, options.columns))
         except CometMQError as error:
             return RefusedStream(error)
 
@@ -88,8 +100,7 @@ class LiveReader(DataSourceReader):
         self._options = options
         self._names = names
         self.bounds = Bounds()
-        reader: Any = self  # assigns an attribute in place of a method
-        reader.pushFilters = PushesWhereAllowed(self)
+        push_where_allowed(self)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -105,7 +116,7 @@ class LiveReader(DataSourceReader):
             bounds = reader.offsets(queues)
             starts = first_offsets(reader, options, bounds)
             ends = last_offsets(reader, options, bounds)
-            by_time = options.start_time_ms is not None or options.end_time_ms is not None
+            by_time = options.start_times is not None or options.end_times is not None
             for queue in queues:
                 if starts[queue] > ends[queue] and not by_time:
                     raise IllegalArgumentError(
@@ -117,13 +128,14 @@ class LiveReader(DataSourceReader):
                 )
             ranges = {queue: (starts[queue], ends[queue]) for queue in queues}
             options.gaps.forget(ranges)
-            parts = live_ranges(narrowed(reader, ranges, self.bounds), options.min_partitions)
+            parts = live_ranges(narrowed(reader, ranges, self.bounds), options)
         return list(parts) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if isinstance(partition, LiveRange):
-            tags = pushed_tags(self._options, self.bounds)
-            yield from LiveReading(self._options, self._names, tags).rows(partition)
+        tags = pushed_tags(self._options, self.bounds)
+        for part in parts_of(partition):
+            if isinstance(part, LiveRange):
+                yield from LiveReading(self._options, self._names, tags).rows(part)
 
     # Inside
 

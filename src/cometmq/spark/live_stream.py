@@ -25,11 +25,12 @@ from cometmq.errors import CometMQError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
-from cometmq.spark.live_admission import shared, within_bytes
+from cometmq.spark.live_admission import Least, shared, within_bytes
 from cometmq.spark.live_options import LiveOptions, OffsetTable, offsets_of, table_of
 from cometmq.spark.live_plan import LiveRange, Range, first_offsets, gone, live_ranges
 from cometmq.spark.live_queues import LiveQueues
 from cometmq.spark.live_reading import LiveReading, leave_out
+from cometmq.spark.splitting import parts_of
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +61,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = False
         self._queues = LiveQueues(options, clock)
         self._latest: Offsets = {}
+        self._patience = Least(options.min_messages, options.max_delay_ms, clock)
 
     def initialOffset(self) -> OffsetTable:  # noqa: N802 - Spark's names, here and below
         reader = self._reader()
@@ -120,6 +122,8 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None:
                 high = min(high, self._target.get(queue, 0))  # noqa: PLW2901 - the loop's own bound, narrowed
             lags[queue] = max(0, high - starts[queue])
+        if self._waits(sum(lags.values()), limit):
+            return table_of(ends)
         for queue, count in self._admitted(lags, starts, limit).items():
             ends[queue] = starts[queue] + count
         return table_of(ends)
@@ -132,11 +136,12 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # The first batch may have run before, divided into other ranges.
             self._options.gaps.forget(ranges)
             self._planned = True
-        return list(live_ranges(ranges, self._options.min_partitions))
+        return list(live_ranges(ranges, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, LiveRange), "as partitions gave it"
-        return LiveReading(self._options, self._names).rows(partition)
+        for part in parts_of(partition):
+            assert isinstance(part, LiveRange), "as partitions gave it"
+            yield from LiveReading(self._options, self._names).rows(part)
 
     def commit(self, end: OffsetTable) -> None:
         """Commit a finished batch for the consumer group, so that its lag shows how far the query
@@ -189,6 +194,12 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gap is not None:
             leave_out(self._options, queue, gap)
             offsets[queue] = bound[0]
+
+    def _waits(self, waiting: int, limit: Any) -> bool:
+        """Return whether the next batch is to wait for more messages."""
+        if self._available_now or isinstance(limit, ReadAllAvailable):
+            return False
+        return self._patience.waits(waiting)
 
     def _admitted(self, lags: Offsets, starts: Offsets, limit: Any) -> Offsets:
         """Return how many messages of each queue the next batch takes."""

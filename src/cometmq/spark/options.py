@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
+from cometmq.spark import kafka_names
 from cometmq.spark.gaps import GapLog
 from cometmq.spark.secrets import refuse
 
@@ -21,6 +22,17 @@ MAX_PARTITIONS: Final = 100_000
 # Hadoop writes paths as file:/data and file:///data.
 _URI: Final = re.compile(r"([A-Za-z][\w+.-]*:)(//[^/]*)?(/.*)?", re.DOTALL)
 _HERE: Final = ("", "//", "//localhost")
+
+_DURATION: Final = re.compile(r"(\d{1,18}) ?(ms|s|m|min|h|d|)", re.ASCII)
+_UNITS_MS: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
@@ -42,13 +54,16 @@ class Options:
         names = {name.lower(): name for name in known}
         self._given: dict[str, str] = {}
         for name, value in given.items():
-            official = names.get(name.lower())
+            official = names.get((kafka_names.ours(name) or name).lower())
             if official is None:
-                near = difflib.get_close_matches(name.lower(), names, 1)
-                meant = f"; did you mean {names[near[0]]}" if near else ""
                 raise UnknownOptionError(
-                    f"{self._what} has no option {name}{meant}. Options are "
+                    f"{self._what} has no option {name}{_meant(name, names)}. Options are "
                     f"{', '.join(sorted(names.values()))}"
+                )
+            if official in self._given:
+                raise IllegalArgumentError(
+                    f"{name} is another name of {official}, and {self._what} is given both: leave "
+                    "one out"
                 )
             self._given[official] = value
 
@@ -89,6 +104,19 @@ class Options:
         if not low <= number <= high:
             raise self.error(name, f"is {number}, it must lie in {low}..{high}")
         return number
+
+    def duration_ms(self, name: str, most_ms: int) -> int | None:
+        """Return a duration such as 500ms, 30s, 15m or 1h, in ms; a mere number is in ms."""
+        text = self.text(name)
+        if text is None:
+            return None
+        found = _DURATION.fullmatch(text.lower())
+        if found is None:
+            raise self.error(name, f"is {text!r}, it must be a duration such as 500ms, 30s or 15m")
+        duration_ms = int(found[1]) * _UNITS_MS[found[2]]
+        if duration_ms > most_ms:
+            raise self.error(name, f"is {text}, it must not be above {most_ms // 1000}s")
+        return duration_ms
 
     def need_path(self, name: str, example: str) -> str:
         return self._path(name, self.need(name, example))
@@ -142,6 +170,19 @@ class Options:
                 "as /data: mount that file system, or copy what is in it",
             )
         return str(Path(path))
+
+
+def _meant(name: str, names: Mapping[str, str]) -> str:
+    """Say which of our options (by their names in lower case) is meant by a wrong name."""
+    advice = kafka_names.instead_of(name)
+    if advice is not None:
+        return f", which is Kafka's: {advice}"
+    known = {**{other.lower(): other for other in kafka_names.ALIASES}, **names}
+    near = difflib.get_close_matches(name.lower(), known, 1)
+    if not near:
+        return ""
+    meant = names.get((kafka_names.ours(near[0]) or near[0]).lower())
+    return "" if meant is None else f"; did you mean {meant}"
 
 
 def topic_names(options: Options) -> frozenset[str]:

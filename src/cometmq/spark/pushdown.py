@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from pyspark.sql import datasource as ds
 
+from cometmq.spark.versions import HAS_FILTERS
+
 _SETS: Final = {
     "topic": "topics",
     "broker": "brokers",
@@ -69,6 +71,8 @@ def _narrowed(bounds: Bounds, found: Any) -> Bounds:
     column = ".".join(getattr(found, "attribute", ()))
     if isinstance(found, (ds.EqualTo, ds.EqualNullSafe, ds.In)):
         values = found.value if isinstance(found, ds.In) else (found.value,)
+        if isinstance(found, ds.EqualNullSafe) and found.value is None:
+            return bounds  # rows without a value are wanted, which no set names
         return _narrowed_to(bounds, column, [value for value in values if value is not None])
     if column not in _RANGES:
         return bounds
@@ -119,7 +123,13 @@ def _range(found: Any) -> tuple[int | None, int | None]:
     return None, None
 
 
-class PushesWhereAllowed:
+def push_where_allowed(reader: Any) -> None:
+    """Have Spark's filters narrow the `bounds` of this reader, if this Spark pushes filters."""
+    if HAS_FILTERS:
+        reader.pushFilters = _PushesWhereAllowed(reader)
+
+
+class _PushesWhereAllowed:
     """Stands in for a reader's `pushFilters`.
 
     While `spark.sql.python.filterPushdown.enabled` is off (the default), Spark refuses a reader
@@ -127,10 +137,12 @@ class PushesWhereAllowed:
     `__func__`, which here is that of the inherited method. So the sources work either way.
     """
 
-    __func__ = staticmethod(ds.DataSourceReader.pushFilters)
-
     def __init__(self, reader: Any) -> None:
         self._reader = reader
+
+    @property
+    def __func__(self) -> Any:
+        return ds.DataSourceReader.pushFilters
 
     def __call__(self, filters: list[Any]) -> list[Any]:
         self._reader.bounds = self._reader.bounds.within(filters)

@@ -264,6 +264,7 @@ _MAKERS: Final[dict[str, Callable[[_Records], Any]]] = {
     "commit_log_offset": lambda records: records.int64("physical_offset"),
     "msg_id": _Records.msg_id,
     "offset_msg_id": lambda records: records.offset_ids,
+    "batch_msg_id": lambda records: records.texts.batch_ids(),
     "keys": _Records.keys,
     "tags": lambda records: records.texts.values(p.TAGS),
     "body": _Records.body,

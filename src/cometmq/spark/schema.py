@@ -1,49 +1,16 @@
-"""Define the columns of a message, as both sources return them."""
+"""Give the columns of a message their types in Spark and Arrow."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as t
 
 from cometmq.errors import IllegalArgumentError
-
-# Columns in their order, with Spark's types.
-#
-# `msg_id` is the producer's unique id, or the offset id without one. `keys` is empty if no key was
-# given. `body` is decompressed unless the option `decompress` is false; `body_crc` is the checksum
-# of the stored bytes. `transaction_type` is prepared, commit or rollback, and null outside of
-# transactions. `delay_level` and `deliver_time` are null for a message without a delay. `broker` is
-# null for a store whose broker is not named.
-COLUMNS: Final = {
-    "topic": "string",
-    "broker": "string",
-    "queue_id": "int",
-    "queue_offset": "bigint",
-    "commit_log_offset": "bigint",
-    "msg_id": "string",
-    "offset_msg_id": "string",
-    "keys": "array<string>",
-    "tags": "string",
-    "body": "binary",
-    "properties": "map<string,string>",
-    "born_time": "timestamp",
-    "store_time": "timestamp",
-    "born_host": "string",
-    "store_host": "string",
-    "reconsume_times": "int",
-    "flag": "int",
-    "sys_flag": "int",
-    "body_crc": "int",
-    "transaction_type": "string",
-    "transaction_id": "string",
-    "prepared_transaction_offset": "bigint",
-    "delay_level": "int",
-    "deliver_time": "timestamp",
-}
-
+from cometmq.spark.columns import COLUMNS, DEFAULT_COLUMNS, OPTION, named_columns
+from cometmq.spark.options import Options
 
 _STRINGS: Final = pa.list_(pa.field("element", pa.string()))
 _SPARK_TYPES: Final = {
@@ -60,10 +27,14 @@ _SPARK_TYPES: Final = {
 }
 
 
-def spark_schema() -> Any:
-    """Return the schema of all columns in Spark's types."""
-    fields = [t.StructField(name, _SPARK_TYPES[kind][0]) for name, kind in COLUMNS.items()]
-    return t.StructType(fields)
+def spark_schema(names: Iterable[str] = COLUMNS) -> Any:
+    """Return the schema of these columns in Spark's types."""
+    return t.StructType([t.StructField(name, _SPARK_TYPES[COLUMNS[name]][0]) for name in names])
+
+
+def source_schema(options: Options) -> Any:
+    """Return the schema of a source that was given no schema. Raise as `named_columns`."""
+    return spark_schema(named_columns(options) or DEFAULT_COLUMNS)
 
 
 def arrow_schema(names: Sequence[str]) -> Any:
@@ -71,11 +42,12 @@ def arrow_schema(names: Sequence[str]) -> Any:
     return pa.schema([pa.field(name, _SPARK_TYPES[COLUMNS[name]][1]) for name in names])
 
 
-def wanted_columns(schema: Any) -> list[str]:
+def wanted_columns(schema: Any, named: list[str] | None) -> list[str]:
     """Return the column names of a Spark schema, all of which must be our columns with their types.
 
-    A schema given by the user (`spark.read.schema("topic string, body binary")`) may leave columns
-    out, which are then not computed at all. Raise IllegalArgumentError.
+    The schema is the user's (`spark.read.schema("topic string, body binary")`), or the one that
+    `source_schema` gave. Columns that it leaves out are not computed at all. `named` is what
+    `named_columns` gave. Raise IllegalArgumentError.
     """
     for field in schema.fields:
         kind = COLUMNS.get(field.name)
@@ -93,4 +65,10 @@ def wanted_columns(schema: Any) -> list[str]:
         raise IllegalArgumentError(
             f"the schema names no column; name one at least of {', '.join(COLUMNS)}"
         )
-    return [field.name for field in schema.fields]
+    names = [field.name for field in schema.fields]
+    if named is not None and names != named:
+        raise IllegalArgumentError(
+            f"the option {OPTION} asks for {', '.join(named)}, but the schema for "
+            f"{', '.join(names)}; give one of the two"
+        )
+    return names

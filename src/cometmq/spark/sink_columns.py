@@ -27,7 +27,7 @@ from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.names import FORBIDDEN_SEND_TOPICS, check_topic
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
-from cometmq.spark.schema import COLUMNS
+from cometmq.spark.columns import COLUMNS
 
 TAKEN: Final = {
     "body": ("binary", "string"),

@@ -12,7 +12,7 @@ from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES, check_client_group
 from cometmq.client.producing.encoding import COMPRESS_OVER_BYTES
 from cometmq.protocol.compression import CompressionType
 from cometmq.spark.connecting import CONNECTING, Connecting
-from cometmq.spark.live_options import NAME
+from cometmq.spark.live_options import NAME, SINK_ONLY
 from cometmq.spark.options import Options
 from cometmq.spark.sink_columns import check_sink_topic
 from cometmq.spark.sink_packing import Packing, QueuesOf
@@ -24,21 +24,13 @@ BATCH_BYTES: Final = 256 * 1024
 # The outbox's directory below the checkpoint, beside Spark's own.
 OUTBOX: Final = "rocketmq-sink"
 
-_BOTH: Final = (
+KNOWN: Final = (
     *CONNECTING,
     "group",
-    "topic",
-    "delivery",
-    "outbox",
-    "keepOrigin",
-    "compression",
-    "compressOverBytes",
-    "batchBytes",
-    "sendsInFlight",
     "timeoutMs",
+    *SINK_ONLY,
 )
 _JOB: Final = ("transactionId",)
-# Spark's own options of a stream.
 _STREAM: Final = ("checkpointLocation", "queryName")
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -62,7 +54,7 @@ class SinkOptions:
     """
 
     def __init__(self, given: Any, *, streaming: bool) -> None:
-        self._options = options = Options(NAME, given, _BOTH + _JOB + _STREAM, kind="sink")
+        self._options = options = Options(NAME, given, KNOWN, kind="sink")
         for name in _JOB if streaming else _STREAM:
             if name in options:
                 kind = "a batch, not a stream" if streaming else "a stream, not a batch"

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from cometmq.bulk.producer import BlockingBulkProducer
-from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.errors import ClientStateError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
 from cometmq.spark.outbox_sending import KeptPart
@@ -111,6 +111,18 @@ def keep_rows(
     return KeptPart(owner, rows, part, tuple(sorted(topics)))
 
 
+def without_route(
+    options: SinkOptions, topic: str, error: RouteNotFoundError
+) -> RouteNotFoundError:
+    """Return the error for a topic that is not there, with a way to make it."""
+    return RouteNotFoundError(
+        f"topic {topic} cannot be written to: {error}. The sink creates no topics, whatever "
+        f"autoCreateTopicEnable says; make it first: cometmq admin updateTopic -n "
+        f"'{options.connecting.namesrv}' -c DefaultCluster -t {topic}, with the name of your cluster "
+        "(mqadmin has the same command)"
+    )
+
+
 # Inside
 
 
@@ -142,7 +154,10 @@ def _foreign(outbox: Outbox, found: str, wanted: str) -> IllegalArgumentError:
 def _queues(options: SinkOptions, producer: BlockingBulkProducer) -> Any:
     @cache
     def of(topic: str) -> Sequence[MessageQueue]:
-        return patiently(lambda: producer.write_queues(topic), options.timeout_ms / 1000)
+        try:
+            return patiently(lambda: producer.write_queues(topic), options.timeout_ms / 1000)
+        except RouteNotFoundError as error:
+            raise without_route(options, topic, error) from error
 
     return of
 

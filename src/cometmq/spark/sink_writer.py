@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
@@ -21,7 +18,13 @@ from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.patience import patiently
 from cometmq.spark.sink_columns import check_columns
 from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import Kept, keep_rows, place_of_task, send_rows
+from cometmq.spark.sink_tasks import Kept, keep_rows, place_of_task, send_rows, without_route
+
+if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+    # PySpark 4.0 gives batches of Arrow to each writer of this class, those of streams too.
+    DataSourceStreamArrowWriter = DataSourceArrowWriter
 
 # The module in which a stream's commit and abort run; see `_committing`.
 _COMMIT_MODULE: Final = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -72,10 +75,7 @@ class _Writer:
             except RemotingError as error:
                 raise options.connecting.unreachable(error) from error
             except RouteNotFoundError as error:
-                raise RouteNotFoundError(
-                    f"topic {topic} cannot be written to: {error}. The sink creates no topics; make "
-                    "it first, for example with mqadmin updateTopic"
-                ) from error
+                raise without_route(options, topic, error) from error
             producer.join()
 
     def _commit(self, name: str, messages: Messages) -> None:

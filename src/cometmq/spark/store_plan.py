@@ -10,14 +10,17 @@ from typing import Any, Final
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
+from cometmq.errors import StoreCorruptError
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2
 from cometmq.protocol.record_layout import MAGIC_AT, record_struct
 from cometmq.spark.pushdown import Bounds
-from cometmq.spark.splitting import split
+from cometmq.spark.splitting import Several, grouped, split
 from cometmq.store.reading.files import LogFile, QueueFiles, map_file
 
 _HEAD: Final = record_struct("magic", "physical_offset")
 _HEAD_SIZE: Final = MAGIC_AT + _HEAD.size
+# Queues of these topics hold messages of other topics, which keep their own queue offsets.
+LMQ_PREFIX: Final = "%LMQ%"
 
 
 @dataclass
@@ -41,6 +44,12 @@ class LogRange(InputPartition):
     is_last_file: bool
 
 
+# A task keeps the units of its range in memory, some 60 bytes for each with what is computed of them.
+_MAX_UNITS: Final = 1_000_000
+# The name of one file can say that a queue has more messages than any disk.
+_MAX_MESSAGES: Final = 100_000 * _MAX_UNITS
+
+
 @dataclass
 class Nothing(InputPartition):
     """Stands for nothing to read. (Without any partition, Spark would read one without a value.)"""
@@ -51,20 +60,34 @@ class Nothing(InputPartition):
 
 def queue_ranges(
     queues: Iterable[QueueFiles], log_base: int, bounds: Bounds, min_partitions: int
-) -> list[QueueRange]:
-    """Return one range for each queue that has messages in the log, or several for long queues."""
+) -> list[QueueRange | Several]:
+    """Return one range for each queue that has messages in the log, or several for long queues;
+    those of many queues together where each has little.
+
+    Raise StoreCorruptError for a queue whose files are named as if it had more than any disk holds.
+    """
     ranges = []
+    total = 0
     for queue in queues:
-        first, end = queue.bounds(log_base)
-        low, high = max(first, bounds.min_offset), min(end, bounds.end_offset)
+        low, high = queue.bounds(log_base)
+        if not queue.topic.startswith(LMQ_PREFIX):
+            if not bounds.takes(queue.topic, None, queue.queue_id):
+                continue
+            low, high = max(low, bounds.min_offset), min(high, bounds.end_offset)
         if low < high:
             ranges.append((queue, low, high))
-    total = sum(high - low for _, low, high in ranges)
-    return [
+            total += high - low
+            if total > _MAX_MESSAGES:
+                raise StoreCorruptError(
+                    f"the files of the queue {queue.topic}:{queue.queue_id} are named as if it had "
+                    f"{high - low} messages; `cometmq store check` tells more"
+                )
+    parts = [
         QueueRange(queue, start, end)
         for queue, low, high in ranges
-        for start, end in split(low, high, total, min_partitions)
+        for start, end in split(low, high, total, min_partitions, _MAX_UNITS)
     ]
+    return grouped(parts, min_partitions)
 
 
 def log_ranges(

@@ -26,7 +26,7 @@ from cometmq.protocol.record_columns import (
 from cometmq.protocol.record_layout import HEAD, MAGIC_AT
 from cometmq.spark.gaps import DAMAGE, Gap, GapLog
 from cometmq.spark.record_batches import RecordBatches
-from cometmq.spark.store_plan import LogRange, QueueRange
+from cometmq.spark.store_plan import LMQ_PREFIX, LogRange, QueueRange
 from cometmq.store.reading.files import LogFile, StoreFiles, map_file
 from cometmq.store.reading.layout import next_magic
 from cometmq.store.reading.records import (
@@ -37,8 +37,6 @@ from cometmq.store.reading.units import is_message
 
 # Bytes of the log per batch: enough to make numpy's fixed costs negligible.
 BATCH_BYTES: Final = 4 * 1024 * 1024
-# Queues of these topics hold messages of other topics, which keep their own queue offsets.
-_LMQ_PREFIX: Final = "%LMQ%"
 
 
 class StoreReading:
@@ -200,7 +198,7 @@ class StoreReading:
             own = field(view, "queue_offset", columns.starts)
             count = len(columns)
             good = columns.ends <= file.size
-            if not part.queue.topic.startswith(_LMQ_PREFIX):
+            if not part.queue.topic.startswith(LMQ_PREFIX):
                 good &= own == queue_offsets[done : done + count]
             if not good.all():
                 count = int(np.argmin(good))

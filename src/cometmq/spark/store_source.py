@@ -13,6 +13,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from cometmq.errors import IllegalArgumentError
+from cometmq.spark.columns import named_columns
 from cometmq.spark.gaps import DAMAGE, Gap
 from cometmq.spark.options import (
     MAX_PARTITIONS,
@@ -21,10 +22,11 @@ from cometmq.spark.options import (
     topic_names,
     topic_pattern,
 )
-from cometmq.spark.pushdown import Bounds, PushesWhereAllowed
+from cometmq.spark.pushdown import Bounds, push_where_allowed
 from cometmq.spark.record_batches import RecordBatches
-from cometmq.spark.schema import spark_schema, wanted_columns
+from cometmq.spark.schema import source_schema, wanted_columns
 from cometmq.spark.secrets import refuse
+from cometmq.spark.splitting import parts_of
 from cometmq.spark.store_plan import (
     LogRange,
     Nothing,
@@ -33,6 +35,7 @@ from cometmq.spark.store_plan import (
     queue_ranges,
 )
 from cometmq.spark.store_reading import StoreReading, leave_out
+from cometmq.spark.workers import spare_collections
 from cometmq.store.reading.files import LogFile, QueueFiles, StoreFiles, kept_from_brokers
 
 NAME: Final = "rocketmq-store"
@@ -43,11 +46,16 @@ KNOWN: Final = (
     "subscribePattern",
     "minPartitions",
     "checkCrc",
+    "columns",
     "decompress",
     "brokerName",
     "failOnDataLoss",
     "gapLog",
+    "reader",
 )
+_AUTO: Final = "auto"
+_JVM: Final = "jvm"
+_READERS: Final = (_AUTO, "python", _JVM)
 # Spark turns load(["/data/a", "/data/b"]) into this option.
 _SEVERAL: Final = "paths"
 
@@ -61,10 +69,13 @@ class StoreOptions:
         names match. Without either, the rows are all records of the log, in its order.
     minPartitions: into how many tasks the reading is split at least, if there is enough to read.
     checkCrc: check the checksum of every body.
+    columns: which columns the rows have; see `cometmq.spark.columns`.
     decompress: return bodies as they were sent (default), not as they are stored.
     brokerName: the value of the column broker, which a store does not know.
     failOnDataLoss: fail where bytes are no record (default). With false they are left out, and
         gapLog must name a directory in which every gap is noted.
+    reader: `auto` (default) reads in the JVM where the session has the jar (`cometmq.spark.jvm`) and
+        the jar can, else here; `python` always reads here; `jvm` refuses to.
     """
 
     def __init__(self, given: Any) -> None:
@@ -85,9 +96,14 @@ class StoreOptions:
             self.pattern = topic_pattern(options)
         self.min_partitions = options.number("minPartitions", 1, MAX_PARTITIONS) or 1
         self.check_crc = options.flag("checkCrc", False)
+        self.columns = named_columns(options)
         self.decompress = options.flag("decompress", True)
         self.broker_name = options.text("brokerName")
         self.gaps = gap_log(options)
+        reader = options.text("reader") or _AUTO
+        if reader not in _READERS:
+            raise options.error("reader", f"is {reader!r}, it must be one of {', '.join(_READERS)}")
+        self.only_jvm = reader == _JVM
 
     @property
     def by_topic(self) -> bool:
@@ -95,7 +111,7 @@ class StoreOptions:
 
 
 class RocketMQStoreSource(DataSource):
-    """The source `rocketmq-store`. See StoreOptions for the options, `cometmq.spark.schema` for the
+    """The source `rocketmq-store`. See StoreOptions for the options, `cometmq.spark.columns` for the
     columns.
     """
 
@@ -103,16 +119,20 @@ class RocketMQStoreSource(DataSource):
         super().__init__(options)
         # Checked here, when load is called, before the options appear in a plan that somebody sees.
         refuse(f"the source {NAME}", options)
+        if _SEVERAL not in options:
+            Options(NAME, options, KNOWN)
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> Any:
-        return spark_schema()
+        StoreOptions(self.options)  # `load` asks for this, unless it has a schema
+        return source_schema(Options(NAME, self.options, KNOWN))
 
     def reader(self, schema: Any) -> StoreReader:
-        return StoreReader(StoreOptions(self.options), wanted_columns(schema))
+        options = StoreOptions(self.options)
+        return StoreReader(options, wanted_columns(schema, options.columns))
 
 
 class StoreReader(DataSourceReader):
@@ -125,8 +145,7 @@ class StoreReader(DataSourceReader):
         self._by_queue = options.by_topic
         self._topics: frozenset[str] | None = None
         self.bounds = Bounds()
-        reader: Any = self  # assigns an attribute in place of a method
-        reader.pushFilters = PushesWhereAllowed(self)
+        push_where_allowed(self)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -140,16 +159,23 @@ class StoreReader(DataSourceReader):
                 self._by_queue = files.is_clean
                 self._topics = frozenset(queue.topic for queue in queues)
             if self._by_queue:
-                queues = [q for q in queues if self.bounds.takes(q.topic, None, q.queue_id)]
                 log = files.log_files()
                 base = log[0].base if log else 2**63 - 1
                 ranges = queue_ranges(queues, base, self.bounds, options.min_partitions)
                 parts: list[InputPartition] = list(ranges)
-                return parts or [Nothing()]
-            log = files.log_files()
-            self._leave_out_missing_files(log)
-            parts = list(log_ranges(log, queues, options.min_partitions))
-            return parts or [Nothing()]
+            else:
+                log = files.log_files()
+                self._leave_out_missing_files(log)
+                parts = list(log_ranges(log, queues, options.min_partitions))
+        if options.only_jvm:
+            # The JVM's reader leaves a read to this one where there is an error to raise, so this
+            # comes behind all other errors.
+            raise IllegalArgumentError(
+                f"the option reader of the source {NAME} is jvm, and the JVM's reader does not take "
+                "this read: the session has no jar of it (python -m cometmq.spark.jvm prints its path, "
+                "for spark.jars), or the driver's log says why"
+            )
+        return parts or [Nothing()]
 
     def _leave_out_missing_files(self, log: list[LogFile]) -> None:
         """Leave out missing files between two files of the log. Retention has deleted those before
@@ -197,10 +223,12 @@ class StoreReader(DataSourceReader):
             topics=None if self._by_queue else self._topics,
         )
         with kept_from_brokers(options.path):
-            if isinstance(partition, QueueRange):
-                yield from reading.queue_range(partition)
-            elif isinstance(partition, LogRange):
-                yield from reading.log_range(partition)
+            for part in parts_of(partition):
+                if isinstance(part, QueueRange):
+                    yield from reading.queue_range(part)
+                elif isinstance(part, LogRange):
+                    yield from reading.log_range(part)
+        spare_collections()
 
 
 def _some(names: Any) -> str:

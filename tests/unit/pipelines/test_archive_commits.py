@@ -25,7 +25,7 @@ from cometmq.pipelines.archive.layout import (
     SafeRange,
     State,
 )
-from cometmq.spark.gaps import Gap, noted_gaps
+from cometmq.spark.gaps import Gap
 
 HOURS = (Hour("orders", "2026-11-20T16"), Hour("%RETRY%g", "2026-11-20T17"))
 # Steps on the file system, of which a commit has fewer.
@@ -39,6 +39,7 @@ def file(name: str, batch: int) -> DataFile:
 
 def stage(archive: Archive, names: dict[Hour, tuple[str, ...]]) -> Path:
     staged = archive.new_staging()
+    assert isinstance(staged, Path)
     for hour, files in names.items():
         directory = staged / hour.directory
         directory.mkdir(parents=True)
@@ -89,7 +90,7 @@ def marks(archive: Archive) -> None:
 def files_of(layout: Layout) -> dict[Hour, set[str]]:
     return {
         Hour.of(path): {one.name for one in path.iterdir()}
-        for path in sorted(layout.data.glob("topic=*/hour=*"))
+        for path in sorted(Path(str(layout.data)).glob("topic=*/hour=*"))
     }
 
 
@@ -106,7 +107,7 @@ def snapshot(path: Path) -> Snapshot:
             for hour, manifest in archive.manifests.items()
         }
         assert not layout.pending.exists()
-        return archive.state, found, layout.load_safe(), noted_gaps(layout.gaps)
+        return archive.state, found, layout.load_safe(), layout.load_gaps()
 
 
 def die_at(step: int, root: Path, work: Callable[[], None]) -> bool:

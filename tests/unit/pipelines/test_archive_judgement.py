@@ -6,8 +6,10 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.columns import ALL, COMPACT
 from cometmq.pipelines.archive.inventory import Inventory, take_inventory
 from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges
 from cometmq.pipelines.archive.layout import (
@@ -19,6 +21,7 @@ from cometmq.pipelines.archive.layout import (
     QueueState,
 )
 from cometmq.pipelines.archive.spans import length, runs, within, without
+from cometmq.pipelines.locations import Location
 from cometmq.spark.gaps import Gap
 
 HOUR = Hour("orders", "2026-11-20T16")
@@ -33,7 +36,7 @@ def figures(queue_id: int, first: int, last: int, checksum: int = 7) -> Figures:
 
 
 def inventory(*hours: Hour) -> Inventory:
-    paths = {hour: [Path(name) for name in "ab"] for hour in hours}
+    paths: dict[Hour, list[Location]] = {hour: [Path(name) for name in "ab"] for hour in hours}
     return Inventory([], paths, {})
 
 
@@ -45,7 +48,7 @@ def evidence(*log: tuple[Hour, Figures], away: tuple[int, ...] = ()) -> Evidence
     return Evidence(
         spans,
         frozenset(QUEUES[at] for at in away),
-        {(hour, QUEUES[one.queue_id]): one for hour, one in log},
+        {(hour, QUEUES[one.queue_id], one.form): one for hour, one in log},
         {},
     )
 
@@ -76,6 +79,21 @@ def test_what_was_proved_before_counts_with_what_is_new() -> None:
     judged = Judgement(before, [HOUR], evidence((HOUR, figures(0, 50, 99))), inventory(HOUR), found)
     assert not judged.failed
     assert judged.manifests()[0].log == (figures(0, 0, 99),)
+
+
+def test_each_form_of_files_is_held_against_its_own_figures() -> None:
+    """Checksums of different columns must not be added up."""
+    old = replace(figures(0, 0, 49), form=ALL)
+    new = replace(figures(0, 50, 99, checksum=9), form=COMPACT)
+    before = {HOUR: manifest(HOUR, old)}
+    found = [(HOUR, "a", old), (HOUR, "b", new)]
+    judged = Judgement(before, [HOUR], evidence((HOUR, new)), inventory(HOUR), found)
+    assert not judged.failed
+    assert judged.manifests()[0].log == (old, new)
+    swapped = [(HOUR, "a", replace(old, form=COMPACT)), (HOUR, "b", replace(new, form=ALL))]
+    judged = Judgement(before, [HOUR], evidence((HOUR, new)), inventory(HOUR), swapped)
+    assert judged.failed.keys() == {(HOUR, QUEUES[0])}
+    assert judged.proved(QUEUES[0]) is None
 
 
 def test_a_queue_that_does_not_fit_is_not_proved_and_others_are() -> None:
@@ -173,7 +191,7 @@ def test_an_hour_that_does_not_fit_is_not_safe_to_expire_nor_what_follows() -> N
 
 def test_the_inventory_names_what_is_missing_changed_and_strange(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    directory = layout.data_of(HOUR)
+    directory = tmp_path / "data" / HOUR.directory
     directory.mkdir(parents=True)
     for name, size in (("a", 10), ("b", 11), ("other.parquet", 5), (".a.crc", 3), ("_SUCCESS", 0)):
         (directory / name).write_bytes(b"x" * size)
@@ -182,8 +200,8 @@ def test_the_inventory_names_what_is_missing_changed_and_strange(tmp_path: Path)
         DataFile("b", 10, 1),
         DataFile("c", 10, 1, (figures(2, 5, 9),)),
     )
-    (layout.data_of(NEXT)).mkdir(parents=True)
-    (layout.data_of(NEXT) / "b00000009-0000.parquet").touch()
+    (tmp_path / "data" / NEXT.directory).mkdir(parents=True)
+    (tmp_path / "data" / NEXT.directory / "b00000009-0000.parquet").touch()
     found = take_inventory(layout, {HOUR: Manifest(*HOUR, files)})
     changed, missing = found.problems
     assert (changed.kind, changed.file, changed.detail) == (

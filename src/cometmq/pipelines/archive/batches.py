@@ -4,25 +4,27 @@ once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from cometmq.errors import CometMQError, DataLossError
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.columns import columns_of, in_form
 from cometmq.pipelines.archive.commits import Archive, Commit, batch_name
 from cometmq.pipelines.archive.figures import with_hour
 from cometmq.pipelines.archive.layout import (
-    DataFile,
-    Hour,
     Manifest,
     QueueState,
-    State,
     in_order,
 )
 from cometmq.pipelines.archive.source import Source
+from cometmq.pipelines.archive.staging import staged_files
+from cometmq.pipelines.locations import Location
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION
 from cometmq.spark.live_admission import shared
 from cometmq.spark.live_plan import Range, lost
@@ -31,6 +33,9 @@ log = structlog.get_logger(__name__)
 
 ORDER: Final = ("topic", "hour", "broker", "queue_id", "queue_offset")
 CODEC: Final = "zstd"
+# Of uncompressed columns in a row group. Readers pass over groups in which no offset is wanted, and
+# divide a file among tasks by its groups. Parquet's own 128 MiB would give most files one.
+ROW_GROUP_BYTES: Final = 16 << 20
 
 
 class Waiting(NamedTuple):
@@ -58,16 +63,28 @@ class Batches:
     """Moves the archive forward, at most `max_messages` at a time.
 
     note_loss: archive on behind messages that the log no longer has, and note them as gaps.
+    target_bytes: the size of files that a batch has at most, as far as can be foreseen.
+    min_tasks: the fewest tasks that write a batch.
     """
 
     def __init__(
-        self, spark: Any, archive: Archive, log: Source, *, max_messages: int, note_loss: bool
+        self,
+        spark: Any,
+        archive: Archive,
+        log: Source,
+        *,
+        max_messages: int,
+        note_loss: bool,
+        target_bytes: int = 128 << 20,
+        min_tasks: int = 1,
     ) -> None:
         self._spark = spark
         self._archive = archive
         self._log = log
         self._max_messages = max_messages
         self._note_loss = note_loss
+        self._target_bytes = target_bytes
+        self._min_tasks = min_tasks
         self._has_told = False
 
     def waiting(
@@ -99,11 +116,12 @@ class Batches:
         if not self._has_told:
             self._tell({queue: start for queue, (start, _) in ranges.items()})
         staged = self._archive.new_staging()
-        gaps = self._archive.new_staging()
+        gaps = self._archive.new_gap_log() if self._note_loss else None
         filled = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
         if filled:
-            frame = self._log.rows(self._spark, filled, gaps if self._note_loss else None)
-            write_files(with_hour(frame), staged)
+            form = self._archive.state.form
+            frame = self._log.rows(self._spark, filled, gaps, columns_of(form))
+            write_files(with_hour(self._in_tasks(frame, filled)), staged, form)
         commit = self._commit_of(ranges, staged, gaps)
         self._archive.commit(commit)
         self._tell({queue: end for queue, (_, end) in ranges.items()})
@@ -156,11 +174,29 @@ class Batches:
             log.warning("the group is not told what is archived", reason=str(error))
         self._has_told = True
 
-    def _commit_of(self, ranges: Mapping[MessageQueue, Range], staged: Path, gaps: Path) -> Commit:
+    def _in_tasks(self, frame: Any, ranges: Mapping[MessageQueue, Range]) -> Any:
+        """Return the rows in as few tasks as keep Spark busy, since each task writes a file of its
+        own for every hour; in more if files would become larger than those of compaction.
+
+        Tasks take whole parts of the reading, one behind the other.
+        """
+        messages = sum(end - start for start, end in ranges.values())
+        files = [file for one in self._archive.manifests.values() for file in one.files]
+        counts = [sum(one.count for one in file.queues) for file in files]
+        known = [(file.bytes, count) for file, count in zip(files, counts, strict=True) if count]
+        per_message = sum(size for size, _ in known) / sum(c for _, c in known) if known else 0.0
+        tasks = math.ceil(messages * per_message / self._target_bytes)
+        parallelism = self._spark.sparkContext.defaultParallelism
+        return frame.coalesce(max(tasks, parallelism, self._min_tasks))
+
+    def _commit_of(
+        self, ranges: Mapping[MessageQueue, Range], staged: Location, gaps: Path | None
+    ) -> Commit:
         archive = self._archive
         number = archive.state.next_batch
         manifests = []
-        for hour, files in staged_files(staged, batch_name(number), number).items():
+        found = staged_files(staged, batch_name(number), number, archive.state.form)
+        for hour, files in found.files.items():
             before = archive.manifests.get(hour, Manifest(*hour))
             manifests.append(Manifest(*hour, (*before.files, *files), before.log, before.suspect))
         queues = archive.state.by_queue()
@@ -172,27 +208,26 @@ class Batches:
                 to=end,
                 proved_to=before_it.proved_to if before_it else start,
             )
-        state = State(next_batch=number + 1, queues=in_order(queues))
-        return Commit("files", tuple(manifests), state, staged.name, None, archive.gaps_noted(gaps))
+        state = replace(archive.state, next_batch=number + 1, queues=in_order(queues))
+        return Commit(
+            "files",
+            tuple(manifests),
+            state,
+            staged.name,
+            gaps=archive.gaps_noted(gaps),
+            sources=found.sources,
+        )
 
 
-def write_files(frame: Any, directory: Path) -> None:
-    """Write a frame that has the column `hour` as files below `directory`, each file ordered by
-    queue and offset.
+def write_files(frame: Any, directory: Location, form: int) -> None:
+    """Write a frame that has the column `hour` as files of a form below `directory`, each file
+    ordered by queue and offset, in row groups of about ROW_GROUP_BYTES.
     """
+    made = [column.alias(name) for name, column in in_form(form).items()]
+    frame = frame.select(*made, "hour")
     writer = frame.sortWithinPartitions(*ORDER).write.partitionBy("topic", "hour")
-    writer.option("compression", CODEC).parquet(str(directory))
-
-
-def staged_files(staged: Path, prefix: str, number: int) -> dict[Hour, tuple[DataFile, ...]]:
-    """Rename the files that a job has written to the names that they will have in `data`, and
-    return them.
-    """
-    found: dict[Hour, list[DataFile]] = {}
-    for at, path in enumerate(sorted(staged.glob("topic=*/hour=*/part-*.parquet"))):
-        renamed = path.rename(path.with_name(f"{prefix}-{at:04d}.parquet"))
-        # Hadoop's checksum bears the file's old name, so no reader would use it.
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        file = DataFile(renamed.name, renamed.stat().st_size, number)
-        found.setdefault(Hour.of(path.parent), []).append(file)
-    return {hour: tuple(files) for hour, files in found.items()}
+    writer = writer.option("compression", CODEC).option("parquet.block.size", ROW_GROUP_BYTES)
+    # A finished task moves its files once, not twice, which matters where a move is a copy. Spark
+    # fails a job of which a task ends while it does so, and files of failed jobs stay in staging.
+    writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "2")
+    writer.parquet(str(directory))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.columns import ALL, COMPACT, FORMS
 from cometmq.pipelines.archive.figures import Place, row_checksum
 from cometmq.pipelines.archive.inventory import Problem
 from cometmq.pipelines.archive.layout import Hour, read_files
 from cometmq.pipelines.archive.spans import runs
+from cometmq.pipelines.locations import Location
 
 # Per hour and queue; of further differences only the first offset is told.
 _MOST: Final = 10_000
@@ -18,43 +19,45 @@ LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 
 def differences(
-    spark: Any, data: Path, place: Place, files: Sequence[Path], log: Any, low: int
+    spark: Any, data: Location, place: Place, files: Mapping[Location, int], log: Any, low: int
 ) -> list[Problem]:
     """Compare an hour of a queue in the archive with `log`, message by message.
 
-    log: the rows that the log has of this queue for this hour, from the offset `low` on.
+    files: their forms. log: the rows that the log has of this queue for this hour, from the offset
+        `low` on, with all columns.
     """
     from pyspark.sql import functions as F
 
     hour, queue = place
-    wanted = log.select("queue_offset", row_checksum().alias("wanted"))
-    if files:
-        rows = read_files(spark, data, files, **LENIENT)
-        mine = (F.col("broker") == queue.broker_name) & (F.col("queue_id") == queue.queue_id)
-        rows = rows.where(mine & (F.col("queue_offset") >= low)).withColumn(
-            "checksum", row_checksum()
-        )
-        found = rows.groupBy("queue_offset").agg(
-            F.count("*").alias("count"),
-            F.min("file").alias("file"),
-            F.max("file").alias("other"),
-            F.min("checksum").alias("least"),
-            F.max("checksum").alias("most"),
-        )
-    else:
-        found = spark.createDataFrame(
-            [],
-            "queue_offset bigint, count bigint, file string, other string, "
-            "least bigint, most bigint",
-        )
+    wanted = log.select(
+        "queue_offset",
+        row_checksum(ALL).alias("wanted_all"),
+        row_checksum(COMPACT).alias("wanted_compact"),
+    )
+    rows = spark.createDataFrame([], "queue_offset bigint, file string, form int, checksum bigint")
+    mine = (F.col("broker") == queue.broker_name) & (F.col("queue_id") == queue.queue_id)
+    for form in FORMS.values():
+        if own := [path for path, one in files.items() if one == form]:
+            here = read_files(spark, data, own, **LENIENT)
+            rows = rows.union(
+                here.where(mine & (F.col("queue_offset") >= low)).select(
+                    "queue_offset", "file", F.lit(form), row_checksum(form)
+                )
+            )
+    found = rows.groupBy("queue_offset").agg(
+        F.count("*").alias("count"),
+        F.min("file").alias("file"),
+        F.max("file").alias("other"),
+        F.min("checksum").alias("least"),
+        F.max("checksum").alias("most"),
+        F.max("form").alias("form"),
+    )
+    said = F.when(F.col("form") == COMPACT, F.col("wanted_compact")).otherwise(F.col("wanted_all"))
     kind = (
         F.when(F.col("count").isNull(), "messages missing")
-        .when(F.col("wanted").isNull(), "strange messages")
+        .when(F.col("wanted_all").isNull(), "strange messages")
         .when(F.col("count") > 1, "messages twice")
-        .when(
-            (F.col("least") != F.col("wanted")) | (F.col("most") != F.col("wanted")),
-            "messages differ",
-        )
+        .when((F.col("least") != said) | (F.col("most") != said), "messages differ")
     )
     joined = found.join(wanted, "queue_offset", "full_outer").withColumn("kind", kind)
     chosen = joined.where(F.col("kind").isNotNull()).select("kind", "file", "other", "queue_offset")

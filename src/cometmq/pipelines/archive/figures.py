@@ -1,6 +1,6 @@
 """Compute counts, offset spans and checksums of messages with Spark, alike for log and archive.
 
-A row's checksum covers all columns. The checksum of a set is the sum of its rows' checksums: rows
+A row's checksum covers the columns of its form. The checksum of a set is the sum of its rows' checksums: rows
 may come in any order, a row that occurs twice counts twice, and the figures of two sets add up to
 those of both.
 """
@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.columns import in_form
 from cometmq.pipelines.archive.layout import Figures, Hour
+from cometmq.spark.columns import COLUMNS
 
 # xxhash64 skips nulls, so a value could otherwise stand for its neighbour's.
 _NULLABLE: Final = (
@@ -30,6 +32,8 @@ _HOUR: Final = "yyyy-MM-dd'T'HH"
 # The file's name is None for figures of the log.
 Found = list[tuple[Hour, str | None, Figures]]
 Place = tuple[Hour, MessageQueue]
+# The last part is the form of the figures.
+Sum = tuple[Hour, MessageQueue, int]
 
 
 def with_hour(frame: Any) -> Any:
@@ -39,28 +43,27 @@ def with_hour(frame: Any) -> Any:
     return frame.withColumn("hour", F.date_format("store_time", _HOUR))
 
 
-def row_checksum() -> Any:
-    """Return a 64-bit checksum column over all columns of a message."""
+def row_checksum(form: int) -> Any:
+    """Return a 64-bit checksum column over the columns of this form, of rows that have them."""
     from pyspark.sql import functions as F
 
-    from cometmq.spark.schema import COLUMNS
-
+    made = in_form(form)
     # The entries of a map have no guaranteed order.
     values = [
-        F.sort_array(F.map_entries(name)) if kind.startswith("map") else F.col(name)
-        for name, kind in COLUMNS.items()
+        F.sort_array(F.map_entries(column)) if COLUMNS[name].startswith("map") else column
+        for name, column in made.items()
     ]
-    return F.xxhash64(*values, *(F.col(name).isNull() for name in _NULLABLE))
+    return F.xxhash64(*values, *(made[name].isNull() for name in _NULLABLE if name in made))
 
 
-def figures(frame: Any, *, by_file: bool) -> Found:
-    """Return the figures of a frame that has `hour`, by hour and queue; with `by_file`, by `file`,
-    too.
+def figures(frame: Any, form: int, *, by_file: bool) -> Found:
+    """Return the figures of messages with their `hour`, by hour and queue; with `by_file`, by
+    `file`, too.
     """
     from pyspark.sql import functions as F
 
     by = ["topic", "hour", "broker", "queue_id", *(["file"] if by_file else [])]
-    sums = frame.withColumn("checksum", row_checksum()).groupBy(*by)
+    sums = frame.withColumn("checksum", row_checksum(form)).groupBy(*by)
     # Sum the two halves apart: the sum of 64-bit numbers would overflow 64 bits.
     rows = sums.agg(
         F.count("*").alias("count"),
@@ -80,16 +83,17 @@ def figures(frame: Any, *, by_file: bool) -> Found:
                 row["first"],
                 row["last"],
                 f"{(row.high << 32) + row.low:x}",
+                form,
             ),
         )
         for row in rows
     ]
 
 
-def summed(found: Iterable[tuple[Hour, Figures]]) -> dict[Place, Figures]:
-    """Add the figures up for each hour and queue."""
-    sums: dict[Place, Figures] = {}
+def summed(found: Iterable[tuple[Hour, Figures]]) -> dict[Sum, Figures]:
+    """Add the figures up for each hour and queue; those of several forms are each a sum."""
+    sums: dict[Sum, Figures] = {}
     for hour, one in found:
-        place = hour, MessageQueue(hour.topic, one.broker, one.queue_id)
+        place = hour, MessageQueue(hour.topic, one.broker, one.queue_id), one.form
         sums[place] = sums[place].plus(one) if place in sums else one
     return sums

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from cometmq.pipelines.archive.layout import Figures, Hour, Layout, Manifest
+from cometmq.pipelines.locations import Location, on_this_machine
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,8 +37,8 @@ class Inventory(NamedTuple):
     """
 
     problems: list[Problem]
-    listed: dict[Hour, list[Path]]
-    strange: dict[Hour, list[Path]]
+    listed: dict[Hour, list[Location]]
+    strange: dict[Hour, list[Location]]
 
     @property
     def suspects(self) -> set[Hour]:
@@ -50,19 +49,14 @@ class Inventory(NamedTuple):
 def take_inventory(layout: Layout, manifests: Mapping[Hour, Manifest]) -> Inventory:
     """Look at each directory of data: at names and sizes, not into the files."""
     found = Inventory([], {}, {})
-    for hour in sorted({*manifests, *_hours(layout.data)}):
-        _look(layout.data_of(hour), manifests.get(hour, Manifest(*hour)), found)
+    there = layout.data_files()
+    for hour in sorted({*manifests, *there}):
+        sizes = dict(there.get(hour, {}))
+        _look(layout.data_of(hour), sizes, manifests.get(hour, Manifest(*hour)), found)
     return found
 
 
-def _hours(data: Path) -> Iterable[Hour]:
-    for topic in data.glob("topic=*"):
-        for directory in topic.glob("hour=*"):
-            yield Hour.of(directory)
-
-
-def _look(directory: Path, manifest: Manifest, found: Inventory) -> None:
-    sizes = _sizes(directory)
+def _look(directory: Location, sizes: dict[str, int], manifest: Manifest, found: Inventory) -> None:
     hour = manifest.key
     found.listed[hour] = [directory / f.name for f in manifest.files if f.name in sizes]
     for file in manifest.files:
@@ -89,29 +83,15 @@ def of_file(
     return of_queues or [Problem(kind, *hour, name, detail=detail)]
 
 
-def _sizes(directory: Path) -> dict[str, int]:
-    """Return the sizes of the files that readers take for data: those without a leading dot or
-    underscore.
-    """
-    if not directory.is_dir():
-        return {}
-    with os.scandir(directory) as entries:
-        return {
-            entry.name: entry.stat().st_size
-            for entry in entries
-            if entry.is_file() and not entry.name.startswith((".", "_"))
-        }
-
-
-def unreadable(paths: Iterable[Path]) -> dict[Path, str]:
+def unreadable(paths: Iterable[Location]) -> dict[Location, str]:
     """Return the Parquet files that cannot be read to their end, each with the reason."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    found = {}
+    found: dict[Location, str] = {}
     for path in paths:
         try:
-            with parquet.ParquetFile(path) as file:
+            with on_this_machine(path) as local, parquet.ParquetFile(local) as file:
                 for _ in file.iter_batches():
                     pass
         except (OSError, pa.ArrowException) as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.figures import Place, summed
+from cometmq.pipelines.archive.columns import FORMS
+from cometmq.pipelines.archive.figures import Place, Sum, summed
 from cometmq.pipelines.archive.inventory import Inventory, Problem, of_file
 from cometmq.pipelines.archive.layout import (
     Figures,
@@ -34,7 +36,7 @@ class Evidence(NamedTuple):
 
     spans: dict[MessageQueue, Span]
     away: frozenset[MessageQueue]
-    log: dict[Place, Figures]
+    log: dict[Sum, Figures]
     lost: dict[MessageQueue, list[Span]]
     gaps: tuple[Gap, ...] = ()
 
@@ -45,7 +47,7 @@ class Evidence(NamedTuple):
         is noted as gone.
         """
         counts = dict.fromkeys(self.spans, 0)
-        for (_, queue), one in self.log.items():
+        for (_, queue, _), one in self.log.items():
             counts[queue] += one.count
         left = {
             queue: span[1]
@@ -109,14 +111,16 @@ class Judgement:
 
     def _compare(self) -> dict[Place, tuple[Figures | None, Figures | None]]:
         kept = ((hour, one) for hour, manifest in self._manifests.items() for one in manifest.log)
-        new = ((hour, one) for (hour, _), one in self._evidence.log.items())
+        new = ((hour, one) for (hour, *_), one in self._evidence.log.items())
         wanted = summed([*kept, *new])
         there = summed((hour, one) for hour in self._manifests for _, one in self.of_files(hour))
-        return {
-            place: (wanted.get(place), there.get(place))
-            for place in sorted({*wanted, *there})
-            if place[1] not in self._evidence.away and wanted.get(place) != there.get(place)
+        failed = {
+            (hour, queue)
+            for hour, queue, form in {*wanted, *there}
+            if queue not in self._evidence.away
+            and wanted.get((hour, queue, form)) != there.get((hour, queue, form))
         }
+        return {place: (_of(wanted, place), _of(there, place)) for place in sorted(failed)}
 
     def _changed(self, inventory: Inventory) -> Iterable[Problem]:
         """Yield a problem for each proved file whose contents have changed."""
@@ -148,7 +152,7 @@ class Judgement:
         hour = manifest.key
         new = [
             (hour, one)
-            for (at, queue), one in self._evidence.log.items()
+            for (at, queue, _), one in self._evidence.log.items()
             if at == hour and self.proved(queue)
         ]
         log = summed([*((hour, one) for one in manifest.log), *new])
@@ -168,6 +172,12 @@ class Judgement:
             MessageQueue(hour.topic, one.broker, one.queue_id) in unproved
             for _, one in self.of_files(hour)
         )
+
+
+def _of(sums: Mapping[Sum, Figures], place: Place) -> Figures | None:
+    """Return the figures of a place, of all forms together: their checksum says nothing then."""
+    found = [sums[(*place, form)] for form in FORMS.values() if (*place, form) in sums]
+    return reduce(Figures.plus, found) if found else None
 
 
 def safe_ranges(

@@ -7,21 +7,31 @@ both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.columns import ALL, with_derived
+from cometmq.pipelines.hadoop_files import location
+from cometmq.pipelines.locations import Location, RemotePath, contents, sizes_below
+from cometmq.spark.columns import COLUMNS
+from cometmq.spark.gaps import Gap, decoded_gaps, noted_gaps
 
 T = TypeVar("T")
 
-_VERSION: Final = 1
+# Version 1 knows files of the form ALL only.
+_VERSIONS: Final = (1, 2)
 # Spark names directories so. Of the characters that topic names may have, only this one needs
 # escaping.
 _PERCENT: Final = "%"
 _ESCAPED: Final = "%25"
+# topic=…/hour=…/file
+_DATA_DEPTH: Final = 3
+# More paths in one query make planning slow, for little use: an archive is compacted.
+_MOST_PATHS: Final = 10_000
 
 
 class Hour(NamedTuple):
@@ -37,7 +47,7 @@ class Hour(NamedTuple):
         return Path(f"topic={self.topic.replace(_PERCENT, _ESCAPED)}", f"hour={self.hour}")
 
     @classmethod
-    def of(cls, directory: Path) -> Hour:
+    def of(cls, directory: PurePath | RemotePath) -> Hour:
         topic = directory.parent.name.removeprefix("topic=").replace(_ESCAPED, _PERCENT)
         return cls(topic, directory.name.removeprefix("hour="))
 
@@ -46,7 +56,7 @@ class Figures(msgspec.Struct, frozen=True, order=True):
     """The figures of some messages of a queue.
 
     checksum: the sum of the rows' 64-bit checksums, in hex digits. The checksums of two sets
-    without a common row add up to that of both.
+    without a common row add up to that of both. form: which columns it covers (`columns_of`).
     """
 
     broker: str
@@ -55,6 +65,7 @@ class Figures(msgspec.Struct, frozen=True, order=True):
     first: int
     last: int
     checksum: str
+    form: int = ALL
 
     def plus(self, other: Figures) -> Figures:
         return Figures(
@@ -64,18 +75,20 @@ class Figures(msgspec.Struct, frozen=True, order=True):
             min(self.first, other.first),
             max(self.last, other.last),
             f"{int(self.checksum, 16) + int(other.checksum, 16):x}",
+            self.form,
         )
 
 
 class DataFile(msgspec.Struct, frozen=True):
     """A file of the archive. `batch` is the number of the commit that added it; `queues` is empty
-    until the file is proved.
+    until the file is proved. `form` says which columns it has (`columns_of`).
     """
 
     name: str
     bytes: int
     batch: int
     queues: tuple[Figures, ...] = ()
+    form: int = ALL
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -118,11 +131,16 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """The archive's state. `next_batch` is the number of the next commit that adds files."""
+    """The archive's state. `next_batch` is the number of the next commit that adds files; those are
+    of `form`. Everything that is not proved yet was archived in this form. `commits` counts all
+    commits.
+    """
 
-    version: int = _VERSION
+    version: int = 1
     next_batch: int = 1
     queues: tuple[QueueState, ...] = ()
+    form: int = ALL
+    commits: int = 0
 
     def by_queue(self) -> dict[MessageQueue, QueueState]:
         return {state.queue: state for state in self.queues}
@@ -146,25 +164,34 @@ class SafeRange(msgspec.Struct, frozen=True):
     missing: int
     proved_at: str
 
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
 
 class Layout:
-    """Names the parts of the archive in the directory `path`."""
+    """Names the parts of the archive in the directory `path`.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    pending: the commit that is being carried out. commits: on remote file systems, the directory of
+    the last commits, of which the latest may be pending.
+    """
+
+    def __init__(self, path: str | Location) -> None:
+        self.path: Location = Path(path) if isinstance(path, str) else path
         self.data = self.path / "data"
         self.manifests = self.path / "_manifest"
         self.safe = self.path / "_proofs" / "safe_to_expire.jsonl"
         self.gaps = self.path / "_gaps"
         self.state = self.path / "_state.json"
         self.pending = self.path / "_pending.json"
+        self.commits = self.path / "_commits"
         self.staging = self.path / "_staging"
         self.lock = self.path / "_lock"
 
-    def data_of(self, hour: Hour) -> Path:
+    def data_of(self, hour: Hour) -> Location:
         return self.data / hour.directory
 
-    def manifest_of(self, hour: Hour) -> Path:
+    def manifest_of(self, hour: Hour) -> Location:
         return self.manifests / hour.directory.with_suffix(".json")
 
     def load_state(self) -> State:
@@ -174,9 +201,9 @@ class Layout:
         state = load(self.state, msgspec.json.Decoder(State).decode)
         if state is None:
             return State()
-        if state.version != _VERSION:
+        if state.version not in _VERSIONS:
             raise ConfigError(
-                f"{self.state} is of version {state.version}, this is for {_VERSION}; "
+                f"{self.state} is of version {state.version}, this is for {_VERSIONS[-1]} and older; "
                 "use the CometMQ that wrote the archive, or a newer one"
             )
         return state
@@ -186,25 +213,57 @@ class Layout:
         manifest.
         """
         decoder = msgspec.json.Decoder(Manifest)
-        for path in sorted(self.manifests.glob("topic=*/hour=*.json")):
-            manifest = load(path, decoder.decode)
-            if manifest is not None:
-                yield manifest
+        paths = [self.manifests / name for name in _names(self.manifests, "topic=*/hour=*.json")]
+        for path, content in zip(paths, contents(paths), strict=True):
+            yield decoded(path, content, decoder.decode)
 
     def load_safe(self) -> list[SafeRange]:
         """Return the ranges that may expire. Raise ConfigError for a file that is no such list."""
         return load(self.safe, msgspec.json.Decoder(SafeRange).decode_lines) or []
 
+    def load_gaps(self) -> tuple[Gap, ...]:
+        """Return the offsets that were gone before they could be archived. Raise
+        msgspec.DecodeError.
+        """
+        if isinstance(self.gaps, Path):
+            return noted_gaps(self.gaps)
+        return decoded_gaps(contents(self.gaps / name for name in _names(self.gaps, "*.json")))
 
-def load(path: Path, decode: Callable[[bytes], T]) -> T | None:
+    def data_files(self) -> dict[Hour, dict[str, int]]:
+        """Return the bytes of the files that readers take for data, by hour and name."""
+        found: dict[Hour, dict[str, int]] = {}
+        for name, size in sizes_below(self.data).items():
+            path = PurePath(name)
+            if path.match("topic=*/hour=*/*") and len(path.parts) == _DATA_DEPTH:
+                found.setdefault(Hour.of(path.parent), {})[path.name] = size
+        return found
+
+
+def _names(directory: Location, pattern: str) -> list[str]:
+    """Return the files below a directory whose names from there on match a pattern, in order."""
+    if isinstance(directory, Path):
+        return sorted(path.relative_to(directory).as_posix() for path in directory.glob(pattern))
+    return [name for name in sizes_below(directory) if PurePath(name).match(pattern)]
+
+
+def load(path: Location, decode: Callable[[bytes], T]) -> T | None:
     """Return what a file of the archive holds, None if there is no such file.
 
     Raise ConfigError for a file that `decode` does not take.
     """
     try:
-        return decode(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
+    return decoded(path, content, decode)
+
+
+def decoded(path: Location, content: bytes, decode: Callable[[bytes], T]) -> T:
+    """Return what a file of the archive holds. Raise ConfigError for one that `decode` does not
+    take.
+    """
+    try:
+        return decode(content)
     except msgspec.DecodeError as error:
         raise ConfigError(
             f"{path} is damaged ({error}): restore it from a copy of the archive"
@@ -220,25 +279,51 @@ def session_for(spark: Any) -> Any:
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    # Batches of a store are ranges of offsets, which its source finds by filters.
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     return session
 
 
 def archive_schema() -> Any:
-    """Return the schema of messages, with the column `hour`."""
+    """Return the schema of files: all columns of messages, and `hour`."""
     # Imported here, because other parts of this package must work without Spark.
     from cometmq.spark.schema import spark_schema
 
     return spark_schema().add("hour", "string")
 
 
-def read(spark: Any, path: str | Path) -> Any:
-    """Return all messages of an archive: the columns of docs/spark.md, and `hour`."""
-    layout = Layout(path)
-    return spark.read.schema(archive_schema()).parquet(str(layout.data))
+def layout_of(spark: Any, path: str | Location, key: str = "path") -> Layout:
+    """Return the layout of the archive at a path of this machine or a URI. Raise ConfigError."""
+    return Layout(location(spark, path, key))
 
 
-def read_files(spark: Any, base: Path, files: Sequence[Path], **options: str) -> Any:
-    """Return the messages of some files below `base`, with the file's name in the column `file`."""
+def read(spark: Any, path: str | Location) -> Any:
+    """Return all messages of an archive: the columns of docs/spark.md, and `hour`.
+
+    What files leave out is computed, if the query uses it. On remote file systems the files are
+    those that the manifests name now, because a compaction there has old and new files side by side
+    for a moment.
+    """
+    layout = layout_of(spark, path)
+    reader = spark.read.schema(archive_schema())
+    files = []
+    if isinstance(layout.path, RemotePath):
+        files = [
+            str(layout.data_of(one.key) / file.name)
+            for one in layout.load_manifests()
+            for file in one.files
+        ]
+    if 0 < len(files) <= _MOST_PATHS:
+        frame = reader.option("basePath", str(layout.data)).parquet(*files)
+    else:
+        frame = reader.parquet(str(layout.data))
+    return with_derived(frame, COLUMNS, "hour")
+
+
+def read_files(spark: Any, base: Location, files: Sequence[Location], **options: str) -> Any:
+    """Return the messages of some files below `base` as they stand there, with the file's name in
+    the column `file`. Columns that a file does not have are null.
+    """
     from pyspark.sql import functions as F
 
     reader = spark.read.schema(archive_schema()).option("basePath", str(base))

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import math
 import re
-import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
+import structlog
 
 from cometmq.errors import ConfigError
 from cometmq.model.names import group_fault, topic_fault
 from cometmq.pipelines.archive.batches import Batches, Written
+from cometmq.pipelines.archive.columns import FORMS
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
 from cometmq.pipelines.archive.layout import read, session_for
@@ -31,10 +34,15 @@ from cometmq.pipelines.archive.report import Report, report_of
 from cometmq.pipelines.archive.source import LiveSource, Source, StoreSource
 from cometmq.pipelines.configuration import Settings
 from cometmq.pipelines.context import Context
+from cometmq.pipelines.hadoop_files import location
+from cometmq.pipelines.locations import is_uri
 from cometmq.pipelines.progress import Step
 from cometmq.pipelines.report import now
+from cometmq.pipelines.stopping import signals_set
 
 __all__ = ["Config", "Report", "read", "run"]
+
+log = structlog.get_logger(__name__)
 
 _MIB: Final = 1 << 20
 # Spark would take a path with one of these characters for a pattern.
@@ -44,7 +52,8 @@ _PATTERN_SIGNS: Final = "*?[]{}\\"
 class Config(Settings, frozen=True):
     """topics: names, or topic_pattern: a regular expression that whole topic names match.
 
-    path: the archive's directory, which the driver and all workers see under this name.
+    path: the archive's directory, which the driver and all workers see under this name; or a URI of
+        a file system that Spark reaches through Hadoop, such as s3a://bucket/archive.
     mode: `once` archives what is in the log now, `stream` goes on until it is stopped.
     interval_s: of a stream: from the beginning of one batch to that of the next.
     proof_interval_s: of a stream: how often it compacts and proves; it also does so when it ends.
@@ -54,8 +63,14 @@ class Config(Settings, frozen=True):
         false they are noted and the archive goes on behind them.
     commit_group: a consumer group for which archived offsets are committed, so that its lag is the
         archive's.
+    safe_group: a consumer group for which proved offsets are committed after each proof. A broker
+        whose cleanFileWaitsForGroups names it keeps files until they are safe to expire.
     compact_files: an hour with this many small files is compacted; 0 compacts nothing.
     target_file_mb: the size of compacted files; files below half of it are small.
+    work_path: where workers note which messages are gone if `path` is a URI: on a cluster, a
+        directory that they and the driver see; without one such messages fail the run.
+    columns: of the files: `compact` leaves out what follows from other columns (keys, tags and
+        others), `all` writes every column.
     verify: `new` proves what is new; `all` reads all files again, and compares files whose log may
         have expired with their proofs.
     """
@@ -72,8 +87,11 @@ class Config(Settings, frozen=True):
     broker: str | None = None
     fail_on_data_loss: bool = True
     commit_group: str | None = None
+    safe_group: str | None = None
     compact_files: int = 8
     target_file_mb: int = 128
+    work_path: str | None = None
+    columns: Literal["compact", "all"] = "compact"
     verify: Literal["new", "all"] = "new"
 
     def __post_init__(self) -> None:
@@ -94,8 +112,15 @@ class Config(Settings, frozen=True):
                 raise ConfigError(f"{key} is {value}, give {low} or more")
         if self.compact_files == 1:
             raise ConfigError("compact_files is 1, give 2 or more, or 0 to compact nothing")
-        if self.commit_group is not None and (fault := group_fault(self.commit_group)):
-            raise ConfigError(f"commit_group: {fault}")
+        for key in ("commit_group", "safe_group"):
+            group = getattr(self, key)
+            if group is not None and (fault := group_fault(group)):
+                raise ConfigError(f"{key}: {fault}")
+        if self.safe_group is not None and self.safe_group == self.commit_group:
+            raise ConfigError(
+                f"safe_group and commit_group are both {self.safe_group!r}: give two groups, because "
+                "what is archived is safe to expire only when it is proved"
+            )
 
     def _check_topics(self) -> None:
         if bool(self.topics) == (self.topic_pattern is not None):
@@ -114,11 +139,23 @@ class Config(Settings, frozen=True):
             ) from error
 
     def _check_path(self) -> None:
-        if "://" in self.path or not self.path or set(self.path) & set(_PATTERN_SIGNS):
+        if not self.path or set(self.path) & set(_PATTERN_SIGNS):
             raise ConfigError(
                 f"path is {self.path!r}, give a directory that is mounted on the driver and all "
-                f"workers, without any of {_PATTERN_SIGNS}"
+                "workers, or a URI of a file system that Spark reaches, such as "
+                f"s3a://bucket/archive, without any of {_PATTERN_SIGNS}"
             )
+        if is_uri(self.path):
+            if self.path.lower().startswith("file:"):
+                raise ConfigError(f"path is {self.path!r}, give it without file://")
+            if not urlsplit(self.path).path.strip("/"):
+                raise ConfigError(
+                    f"path is {self.path!r}, give a directory in it, such as "
+                    f"{self.path.rstrip('/')}/archive"
+                )
+            return
+        if self.work_path is not None:
+            raise ConfigError("work_path is for a path that is a URI; leave it out")
         if not Path(self.path).is_absolute():
             raise ConfigError(
                 f"path is {self.path!r}, give it from the root on: workers have other directories"
@@ -141,8 +178,9 @@ class Config(Settings, frozen=True):
                 'mode is "stream", and a store is only read while no broker writes it: '
                 'give mode = "once"'
             )
-        if self.commit_group is not None:
-            raise ConfigError("commit_group is for a cluster; leave it out with store")
+        for key in ("commit_group", "safe_group"):
+            if getattr(self, key) is not None:
+                raise ConfigError(f"{key} is for a cluster; leave it out with store")
 
 
 def run(config: Config, context: Context, stopped: threading.Event | None = None) -> Report:
@@ -152,13 +190,18 @@ def run(config: Config, context: Context, stopped: threading.Event | None = None
     gone.
     """
     spark = session_for(context.spark)
-    with closing(_log(config, context, spark)) as log, Archive(config.path) as archive:
-        return _Run(config, context, spark, archive, log).run(stopped or threading.Event())
+    path = location(spark, config.path)
+    with (
+        closing(_log(config, context, spark)) as source,
+        _gap_logs(config, spark) as gap_logs,
+        Archive(path, gap_logs) as archive,
+    ):
+        return _Run(config, context, spark, archive, source).run(stopped or threading.Event())
 
 
 class _Run:
     def __init__(
-        self, config: Config, context: Context, spark: Any, archive: Archive, log: Source
+        self, config: Config, context: Context, spark: Any, archive: Archive, source: Source
     ) -> None:
         self._config = config
         self._progress = context.progress
@@ -168,9 +211,11 @@ class _Run:
         self._batches = Batches(
             spark,
             archive,
-            log,
+            source,
             max_messages=config.max_messages,
             note_loss=not config.fail_on_data_loss,
+            target_bytes=config.target_file_mb * _MIB,
+            min_tasks=config.min_partitions,
         )
         self._compaction = Compaction(
             spark,
@@ -178,17 +223,19 @@ class _Run:
             from_files=config.compact_files,
             target_bytes=config.target_file_mb * _MIB,
         )
-        self._proof = Proof(spark, archive, log)
+        self._proof = Proof(spark, archive, source)
+        self._source = source
         self._started = now()
         self._written = Written()
         self._compacted = Compacted()
         self._proved = Proved()
 
     def run(self, stopped: threading.Event) -> Report:
+        self._choose_form()
         if self._config.mode == "once":
             self._once()
         else:
-            with _signals_set(stopped):
+            with signals_set(stopped):
                 self._stream(stopped)
         return report_of(
             self._archive,
@@ -200,6 +247,18 @@ class _Run:
         )
 
     # Inside
+
+    def _choose_form(self) -> None:
+        """Have new files of the configured form, as soon as all that is archived is proved."""
+        form = FORMS[self._config.columns]
+        if self._archive.choose_form(form):
+            return
+        self._compact_and_prove(all_of_them=self._config.mode == "once")
+        if not self._archive.choose_form(form):
+            log.warning(
+                "the files get the columns that they had so far: not all of the archive is proved",
+                columns=self._config.columns,
+            )
 
     def _once(self) -> None:
         with self._progress.step("archive") as step:
@@ -255,6 +314,7 @@ class _Run:
                 gaps=self._proved.gaps + proved.gaps,
             )
             step.outcome = f"{proved.messages:,} messages, {len(proved.problems)} problems"
+        self._source.safe({one.queue: one.to for one in self._archive.layout.load_safe()})
 
     def _compact(self) -> None:
         due = self._compaction.due() if self._config.compact_files else []
@@ -290,25 +350,31 @@ def _log(config: Config, context: Context, spark: Any) -> Source:
         config.topic_pattern,
         config.min_partitions,
         config.commit_group,
+        config.safe_group,
     )
 
 
 @contextmanager
-def _signals_set(stopped: threading.Event) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM set the event; a second one does what it did before."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
+def _gap_logs(config: Config, spark: Any) -> Iterator[Path | None]:
+    """Yield a directory where the workers of an archive in a remote file system note gaps, if there
+    is one that they and the driver see.
+    """
+    if not is_uri(config.path):
+        yield None
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop(number: int, _frame: object) -> None:
-        stopped.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    for number in before:
-        signal.signal(number, stop)
+    if config.work_path is None and not spark.sparkContext.master.startswith("local"):
+        if not config.fail_on_data_loss:
+            raise ConfigError(
+                "fail_on_data_loss is false and path is a URI, so on a cluster give work_path: a "
+                "directory that the driver and all workers see, where they note what is gone"
+            )
+        yield None
+        return
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        directory = tempfile.TemporaryDirectory(prefix="cometmq-gaps-", dir=config.work_path)
+    except OSError as error:
+        raise ConfigError(
+            f"work_path is {config.work_path!r}, where nothing can be written: {error}"
+        ) from error
+    with directory as name:
+        yield Path(name)

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.columns import FORMS, columns_of
 from cometmq.pipelines.archive.commits import Archive, Commit
 from cometmq.pipelines.archive.differences import LENIENT, differences
-from cometmq.pipelines.archive.figures import Found, Place, figures, summed, with_hour
+from cometmq.pipelines.archive.figures import Found, Place, Sum, figures, summed, with_hour
 from cometmq.pipelines.archive.inventory import (
     Inventory,
     Problem,
@@ -31,14 +31,14 @@ from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges
 from cometmq.pipelines.archive.layout import (
     Figures,
     Hour,
-    State,
     in_order,
     read_files,
 )
 from cometmq.pipelines.archive.source import Source
 from cometmq.pipelines.archive.spans import Span, length, within, without
+from cometmq.pipelines.locations import Location
 from cometmq.pipelines.report import now
-from cometmq.spark.gaps import Gap, noted_gaps
+from cometmq.spark.gaps import Gap
 
 # So many pairs of hour and queue that do not fit are compared message by message.
 _MOST_COMPARED: Final = 8
@@ -66,11 +66,11 @@ class Proof:
         broker is away wait for the next proof, unless `all_of_them` are needed.
         """
         archive = self._archive
-        gaps = noted_gaps(archive.layout.gaps)
+        gaps = archive.layout.load_gaps()
         inventory = take_inventory(archive.layout, archive.manifests)
         evidence = self._evidence(gaps, inventory, all_of_them=all_of_them)
         hours = {h for h, one in archive.manifests.items() if everything or not one.is_proved}
-        hours |= {*suspects, *inventory.suspects, *(hour for hour, _ in evidence.log)}
+        hours |= {*suspects, *inventory.suspects, *(hour for hour, *_ in evidence.log)}
         judgement = Judgement(
             archive.manifests, hours, evidence, inventory, self._archived(hours, inventory)
         )
@@ -97,11 +97,12 @@ class Proof:
         }
         # Messages that are gone by now are noted apart, because the log had them when they were
         # archived.
-        aside = self._archive.new_staging()
-        log: dict[Place, Figures] = {}
+        aside = self._archive.new_gap_log()
+        log: dict[Sum, Figures] = {}
+        form = self._archive.state.form
         if ranges:
-            frame = with_hour(self._log.rows(self._spark, ranges, aside))
-            log = summed((hour, one) for hour, _, one in figures(frame, by_file=False))
+            frame = self._log.rows(self._spark, ranges, aside, columns_of(form))
+            log = summed((h, one) for h, _, one in figures(with_hour(frame), form, by_file=False))
         lost = {}
         gone_now = self._archive.gaps_noted(aside)
         for queue, (start, end) in spans.items():
@@ -112,7 +113,7 @@ class Proof:
                 lost[queue] = parts
         if lost:
             own = self._own_figures(lost, inventory)
-            log = summed([*((h, one) for (h, _), one in log.items()), *own])
+            log = summed([*((h, one) for (h, *_), one in log.items()), *own])
         return Evidence(spans, frozenset(queues.keys() - spans.keys()), log, lost, gaps)
 
     def _own_figures(
@@ -142,16 +143,23 @@ class Proof:
             ),
         )
         rows = read_files(self._spark, self._archive.layout.data, paths, **LENIENT).where(chosen)
-        return [(hour, one) for hour, _, one in figures(rows, by_file=False)]
+        form = self._archive.state.form
+        return [(hour, one) for hour, _, one in figures(rows, form, by_file=False)]
 
     def _archived(self, hours: Iterable[Hour], inventory: Inventory) -> Found:
         """Return the figures of every file of these hours, and of strange files."""
+        archive = self._archive
+        form_of = archive.forms(hours)
         paths = [path for hour in sorted(hours) for path in inventory.listed.get(hour, ())]
         paths += [path for there in inventory.strange.values() for path in there]
-        if not paths:
-            return []
-        rows = read_files(self._spark, self._archive.layout.data, paths, **LENIENT)
-        return figures(rows, by_file=True)
+        found: Found = []
+        for form in FORMS.values():
+            # A strange file may have any columns; its figures only tell what seems to be in it.
+            own = [path for path in paths if form_of.get(path, archive.state.form) == form]
+            if own:
+                rows = read_files(self._spark, archive.layout.data, own, **LENIENT)
+                found += figures(rows, form, by_file=True)
+        return found
 
     def _explained(self, judgement: Judgement, inventory: Inventory) -> Iterable[Problem]:
         """Yield what is wrong where the figures differ: files, or single messages."""
@@ -174,7 +182,7 @@ class Proof:
                 yield _hour_differs(place, wanted, there)
 
     def _compared(
-        self, place: Place, of: Figures | None, bound: Span, paths: Sequence[Path]
+        self, place: Place, of: Figures | None, bound: Span, paths: Sequence[Location]
     ) -> list[Problem]:
         """Compare an hour message by message, as far as the log still has the messages."""
         assert of is not None, "an hour without messages on both sides fits"
@@ -182,11 +190,13 @@ class Proof:
         low, high = max(of.first, bound[0]), min(of.last + 1, bound[1])
         if low >= high:
             return []
-        aside = self._archive.new_staging()
+        aside = self._archive.new_gap_log()
         rows = with_hour(self._log.rows(self._spark, {queue: (low, high)}, aside))
         here = rows.where(rows.hour == hour.hour)
-        data = self._archive.layout.data
-        found = differences(self._spark, data, place, paths, here, low)
+        data, form_of = self._archive.layout.data, self._archive.forms([hour])
+        found = differences(
+            self._spark, data, place, {path: form_of[path] for path in paths}, here, low
+        )
         self._archive.gaps_noted(aside)
         return found
 
@@ -197,7 +207,7 @@ class Proof:
         for queue in evidence.spans:
             if span := judgement.proved(queue):
                 queues[queue] = replace(queues[queue], proved_to=span[1])
-        state = State(next_batch=archive.state.next_batch, queues=in_order(queues))
+        state = replace(archive.state, queues=in_order(queues))
         if not changed and state == archive.state and archive.layout.safe.exists():
             return
         after = {**archive.manifests, **{one.key: one for one in changed}}

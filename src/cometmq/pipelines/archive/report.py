@@ -19,7 +19,7 @@ from cometmq.pipelines.archive.layout import Manifest
 from cometmq.pipelines.archive.proof import Proved
 from cometmq.pipelines.archive.spans import length, within
 from cometmq.pipelines.report import Figure, Section, Table
-from cometmq.spark.gaps import Gap, noted_gaps
+from cometmq.spark.gaps import Gap
 
 _MB: Final = 1_000_000
 _HOURS_SHOWN: Final = 72
@@ -180,7 +180,7 @@ def report_of(
     compacted: Compacted,
     proved: Proved,
 ) -> Report:
-    gaps = noted_gaps(archive.layout.gaps)
+    gaps = archive.layout.load_gaps()
     queues = list(_queue_lines(archive, gaps))
     manifests = list(archive.manifests.values())
     return Report(

@@ -8,24 +8,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import structlog
+
 from cometmq.bulk.range_reader import BlockingRangeReader
-from cometmq.errors import ConfigError, IllegalArgumentError, RouteNotFoundError
+from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.names import is_system_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.division import Range, Ranges, readings
 from cometmq.pipelines.known_names import some_of
 from cometmq.pipelines.message_logs import read_live, read_store
 from cometmq.pipelines.small_tables import small_table
+from cometmq.spark.columns import COLUMNS
 from cometmq.spark.live_options import LiveOptions
-from cometmq.spark.live_plan import Range
 from cometmq.spark.live_queues import LiveQueues
-from cometmq.store.reading.files import StoreFiles
+from cometmq.spark.store_plan import LMQ_PREFIX
+from cometmq.store.reading.files import StoreFiles, kept_from_brokers
+
+log = structlog.get_logger(__name__)
 
 _PLACES: Final = ("topic", "queue_id", "queue_offset")
-
-Ranges = Mapping[MessageQueue, Range]
+_NO_LOG: Final = 2**63 - 1
+# So many readings of a store make a batch at most. Each is planned by itself, and gives all offsets
+# from its lowest to its highest for each of its queues.
+_READINGS: Final = 8
 
 
 class Source(Protocol):
@@ -38,13 +47,24 @@ class Source(Protocol):
         CometMQError.
         """
 
-    def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
-        """Return the messages of these ranges. Messages that are gone are noted in the directory
-        `gaps`; if it is None they fail the job.
+    def rows(
+        self,
+        spark: Any,
+        ranges: Ranges,
+        gaps: Path | None,
+        columns: Collection[str] = tuple(COLUMNS),
+    ) -> Any:
+        """Return the messages of these ranges, with these columns. Messages that are gone are noted
+        in the directory `gaps`; if it is None they fail the job.
         """
 
     def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Note that everything below these offsets is archived. Raise CometMQError."""
+
+    def safe(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Note that everything below these offsets may expire. Raise CometMQError for the first
+        refusal; later ones are only logged, because the next proof notes it again.
+        """
 
     def close(self) -> None: ...
 
@@ -62,6 +82,7 @@ class LiveSource:
         pattern: str | None,
         min_partitions: int,
         commit_group: str | None,
+        safe_group: str | None = None,
     ) -> None:
         self._options = {**options, "minPartitions": str(min_partitions)}
         chosen = {"subscribePattern": pattern} if pattern else {"subscribe": ",".join(topics)}
@@ -77,6 +98,8 @@ class LiveSource:
         # Topics that no look-up has confirmed yet.
         self._unseen = set(topics)
         self._commit_group = commit_group
+        self._safe_group = safe_group
+        self._has_marked = False
         self._reader: BlockingRangeReader | None = None
 
     def bounds(
@@ -97,12 +120,36 @@ class LiveSource:
             )
         return found
 
-    def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
-        return read_live(spark, self._options, ranges, gaps=gaps)
+    def rows(
+        self,
+        spark: Any,
+        ranges: Ranges,
+        gaps: Path | None,
+        columns: Collection[str] = tuple(COLUMNS),
+    ) -> Any:
+        return read_live(spark, self._options, ranges, columns, gaps)
 
     def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
         if self._commit_group:
             self._client().commit(self._commit_group, offsets)
+
+    def safe(self, offsets: Mapping[MessageQueue, int]) -> None:
+        if self._safe_group is None:
+            return
+        # By broker, so that one that is away keeps no other from deleting.
+        by_broker: dict[str, dict[MessageQueue, int]] = {}
+        for queue, offset in offsets.items():
+            by_broker.setdefault(queue.broker_name, {})[queue] = offset
+        for broker, own in by_broker.items():
+            try:
+                self._client().commit(self._safe_group, own)
+            except CometMQError as error:
+                if not self._has_marked:
+                    raise
+                log.warning(
+                    "a broker is not told what may expire", broker=broker, reason=str(error)
+                )
+        self._has_marked = True
 
     def close(self) -> None:
         reader, self._reader = self._reader, None
@@ -142,7 +189,8 @@ class StoreSource:
         self._directory = directory
         self._broker = broker
         self._min_partitions = min_partitions
-        there = {queue.topic for queue in StoreFiles(directory).queues()}
+        self._files = StoreFiles(directory)
+        there = {queue.topic for queue in self._files.queues()}
         if pattern is not None:
             # As with live brokers, a pattern does not match RocketMQ's own topics.
             chosen = {t for t in there if re.fullmatch(pattern, t) and not is_system_topic(t)}
@@ -154,38 +202,90 @@ class StoreSource:
                 f"; it has those of {some_of(there)}"
             )
         self._topics = chosen
+        self._bounds: dict[MessageQueue, Range] | None = None
 
     def bounds(
         self, _known: Mapping[MessageQueue, int], /, *, all_of_them: bool
     ) -> dict[MessageQueue, Range]:
+        del all_of_them  # a store's queues are always there
+        if self._bounds is None:
+            # Nobody writes to the store, so these stay as they are.
+            self._bounds = self._bounds_by_queues() if self._knows_queues() else self._counted()
+        return self._bounds
+
+    def rows(
+        self,
+        spark: Any,
+        ranges: Ranges,
+        gaps: Path | None,
+        columns: Collection[str] = tuple(COLUMNS),
+    ) -> Any:
+        frames = [
+            self._within(spark, reading, gaps, columns) for reading in readings(ranges, _READINGS)
+        ]
+        return reduce(lambda whole, frame: whole.unionByName(frame), frames)
+
+    def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Do nothing: nobody follows a directory by a consumer group."""
+
+    def safe(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Do nothing: no broker deletes files of a store that it does not run on."""
+
+    def close(self) -> None:
+        """Do nothing: no resource is held."""
+
+    def _within(
+        self, spark: Any, ranges: Ranges, gaps: Path | None, columns: Collection[str]
+    ) -> Any:
+        """Return the messages of ranges that lie near each other, in one reading."""
         from pyspark.sql import functions as F
 
-        del all_of_them  # a store's queues are always there
+        frame = self._frame(spark, {*columns, *_PLACES}, gaps)
+        # These filters reach the source, which then reads no other queues and offsets.
+        low, end = (
+            end(bounds[at] for bounds in ranges.values()) for at, end in ((0, min), (1, max))
+        )
+        frame = frame.where(
+            F.col("topic").isin(sorted({queue.topic for queue in ranges}))
+            & F.col("queue_id").isin(sorted({queue.queue_id for queue in ranges}))
+            & (F.col("queue_offset") >= low)
+            & (F.col("queue_offset") < end)
+        )
+        wanted = small_table(
+            spark,
+            [(queue.topic, queue.queue_id, *bounds) for queue, bounds in ranges.items()],
+            "topic string, queue_id int, start bigint, end bigint",
+        )
+        joined = frame.join(F.broadcast(wanted), ["topic", "queue_id"])
+        inside = (F.col("queue_offset") >= F.col("start")) & (F.col("queue_offset") < F.col("end"))
+        return joined.where(inside).select(*(name for name in COLUMNS if name in columns))
+
+    def _knows_queues(self) -> bool:
+        """Say whether the consume queues tell what the log has: after a crash they may lack
+        messages, and queues of light topics hold messages of others.
+        """
+        borrowed = any(topic.startswith(LMQ_PREFIX) for topic in self._topics)
+        return self._files.is_clean and not borrowed
+
+    def _bounds_by_queues(self) -> dict[MessageQueue, Range]:
+        with kept_from_brokers(self._directory):
+            log = self._files.log_files()
+            base = log[0].base if log else _NO_LOG
+            return {
+                MessageQueue(queue.topic, self._broker, queue.queue_id): queue.bounds(base)
+                for queue in self._files.queues()
+                if queue.topic in self._topics
+            }
+
+    def _counted(self) -> dict[MessageQueue, Range]:
+        from pyspark.sql import functions as F
+
         frame = self._frame(self._spark, _PLACES).groupBy("topic", "queue_id")
         found = frame.agg(F.min("queue_offset"), F.max("queue_offset")).collect()
         return {
             MessageQueue(topic, self._broker, queue_id): (low, high + 1)
             for topic, queue_id, low, high in found
         }
-
-    def rows(self, spark: Any, ranges: Ranges, gaps: Path | None) -> Any:
-        from pyspark.sql import functions as F
-
-        wanted = small_table(
-            spark,
-            [(queue.topic, queue.queue_id, *bounds) for queue, bounds in ranges.items()],
-            "topic string, queue_id int, start bigint, end bigint",
-        )
-        frame = self._frame(spark, gaps=gaps)
-        joined = frame.join(F.broadcast(wanted), ["topic", "queue_id"])
-        inside = (F.col("queue_offset") >= F.col("start")) & (F.col("queue_offset") < F.col("end"))
-        return joined.where(inside).select(*frame.columns)
-
-    def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Do nothing: nobody follows a directory by a consumer group."""
-
-    def close(self) -> None:
-        """Do nothing: no resource is held."""
 
     def _frame(
         self, spark: Any, columns: Collection[str] | None = None, gaps: Path | None = None

@@ -14,9 +14,10 @@ import msgspec
 
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.layout import DataFile, Hour, Layout
+from cometmq.pipelines.archive.columns import needed_for, with_derived
+from cometmq.pipelines.archive.layout import DataFile, Hour, layout_of
 from cometmq.pipelines.message_logs import schema_of
-from cometmq.spark.gaps import Gap, noted_gaps
+from cometmq.spark.gaps import Gap
 
 
 @dataclass
@@ -38,11 +39,11 @@ class ArchiveNotes:
     known_files: list[str] | None = None
 
 
-def archive_notes(path: str, topics: Collection[str]) -> ArchiveNotes:
+def archive_notes(spark: Any, path: str, topics: Collection[str]) -> ArchiveNotes:
     """Read the notes about these topics. Raise ConfigError if the path has no archive or a damaged
     one.
     """
-    layout = Layout(path)
+    layout = layout_of(spark, path, "archive")
     if not layout.path.is_dir():
         raise ConfigError(
             f"archive is {path!r}, which is no directory here; give the path of the archive"
@@ -54,17 +55,18 @@ def archive_notes(path: str, topics: Collection[str]) -> ArchiveNotes:
         if state.topic in topics:
             notes.offsets[state.queue] = (state.first, state.to)
     try:
-        gaps = noted_gaps(layout.gaps)
+        gaps = layout.load_gaps()
     except msgspec.DecodeError as error:
         raise ConfigError(
             f"the archive's list of gaps {layout.gaps} is damaged: {error}"
         ) from error
     notes.gaps = [gap for gap in gaps if gap.topic in topics]
     notes.known_files = []
+    there = layout.data_files()
     for manifest in layout.load_manifests():
         if manifest.topic in topics:
             for file in manifest.files:
-                _note_file(notes, layout, manifest.key, file)
+                _note_file(notes, there.get(manifest.key, {}), manifest.key, file)
     return notes
 
 
@@ -74,23 +76,23 @@ def archived(spark: Any, path: str, topics: Collection[str], columns: Collection
     """
     from pyspark.sql import functions as f
 
-    data = Layout(path).data
+    data = layout_of(spark, path, "archive").data
     is_archive = data.is_dir()
-    schema = schema_of(columns) + (", hour string" if is_archive else "")
+    schema = schema_of(needed_for(columns)) + (", hour string" if is_archive else "")
     # The audit finds damaged or vanishing files by the messages that are missing.
     reader = spark.read.schema(schema).options(ignoreCorruptFiles="true", ignoreMissingFiles="true")
     frame = reader.parquet(str(data if is_archive else path))
     hour = f.col("hour") if is_archive else f.lit("")
     name = f.concat_ws("/", "topic", hour, f.col("_metadata.file_name"))
     chosen = frame.where(f.col("topic").isin(sorted(topics)))
-    return chosen.withColumn("file", name).drop("hour")
+    return with_derived(chosen.withColumn("file", name), columns, "file")
 
 
-def _note_file(notes: ArchiveNotes, layout: Layout, hour: Hour, file: DataFile) -> None:
+def _note_file(notes: ArchiveNotes, there: Collection[str], hour: Hour, file: DataFile) -> None:
     name = f"{hour.topic}/{hour.hour}/{file.name}"
     assert notes.known_files is not None
     notes.known_files.append(name)
-    if (layout.data_of(hour) / file.name).exists():
+    if file.name in there:
         return
     for part in file.queues:
         gap = Gap(hour.topic, part.broker, part.queue_id, part.first, part.last + 1, "")

@@ -191,7 +191,8 @@ class Evidence:
     def consumed_by_trace(self, events: Any, known: Any) -> Any:
         """Return the consumptions among trace events.
 
-        known: topic and msg_id of all messages, because consumers' traces do not name the topic.
+        known: topic, msg_id and is_batch of all messages and batches, because consumers' traces do
+            not name the topic.
         """
         from pyspark.sql import functions as f
 
@@ -204,16 +205,19 @@ class Evidence:
                 f.max("grp").alias("grp"),
                 f.max(f.when(after, f.col("success"))).alias("success"),
                 f.min("time_ms").alias("time_ms"),
+                f.count_if(after).cast("int").alias("times"),
             )
             .where("success is not null")
         )
         group = self._unwrapped(f.col("grp"))
         told = attempts.select(
-            "msg_id", _outcome(group, self.config.groups, f.col("success")), "time_ms"
+            "msg_id", _outcome(group, self.config.groups, f.col("success")), "time_ms", "times"
         )
-        return known.join(told.where("what is not null"), "msg_id").select(
-            "topic", "msg_id", "what", "time_ms"
-        )
+        # Consumed together, messages of a batch are several events with one id. Other events that
+        # agree are one that was traced twice.
+        found = known.join(told.where("what is not null"), "msg_id")
+        each = f.array_repeat("time_ms", f.when(f.col("is_batch"), f.col("times")).otherwise(1))
+        return found.select("topic", "msg_id", "what", f.explode(each).alias("time_ms"))
 
     def sent_by_ledger(self, frame: Any, ledger: Ledger, known: Any) -> Any:
         """Return the sends of a ledger.

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from cometmq.client.namespaces import Namespace
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.audit import batch_ids, blocks, rows
 from cometmq.pipelines.audit import evidence as ev
-from cometmq.pipelines.audit import rows
 from cometmq.pipelines.audit.archive import ArchiveNotes, archive_notes, archived
+from cometmq.pipelines.audit.blocks import Kind
 from cometmq.pipelines.audit.causes import (
     LEDGER,
     OFFSETS,
-    STRUCT,
     TRACE,
     Differences,
     Numbers,
@@ -38,12 +38,21 @@ from cometmq.pipelines.message_logs import (
     open_message_log,
 )
 from cometmq.pipelines.report import now
+from cometmq.pipelines.small_tables import collected
 
 __all__ = ["Config", "Report", "run"]
 
 _HOUR_MS: Final = 3_600_000
 _WHERE: Final = (*rows.QUEUE, "hour")
 _WHAT: Final = ("difference", "grp", "cause", "explained")
+_NO_DIFFERENCE: Final = {
+    "difference": "string",
+    "grp": "string",
+    "cause": "string",
+    "explained": "boolean",
+    "count": "bigint",
+    "example": "string",
+}
 
 
 def run(config: Config, context: Context) -> Report:
@@ -79,6 +88,7 @@ class _Audit:
         self._spark = context.spark
         self._log = log
         self._kept: list[Any] = []
+        self._has_batches = False
         with context.progress.step("cut") as step:
             self.cut_ms = context.clock.now_ms()
             self.cut = self._take_cut()
@@ -95,8 +105,8 @@ class _Audit:
                 Namespace(None if config.stores else context.cluster.namespace),
             )
             self._sources = self._open()
-            self._places = self._keep(self._read_places())
-            step.outcome = f"{self._places.count():,} places"
+            self._places, count = self._read_places()
+            step.outcome = f"{count:,} places"
         self.told = self._look()
 
     def close(self) -> None:
@@ -173,7 +183,7 @@ class _Audit:
         rows.facts(no_messages(self._spark, columns), config)  # raises for a wrong expression
         notes, archive = ArchiveNotes(), None
         if config.archive is not None:
-            notes = archive_notes(config.archive, config.topics)
+            notes = archive_notes(self._spark, config.archive, config.topics)
             names = [name for name in columns if name != "file"]
             archive = archived(self._spark, config.archive, config.topics, names)
         latest = self._log.ranges(config.topics)
@@ -183,12 +193,38 @@ class _Audit:
         }
         return _Sources(self._log.frame(whole, columns), archive, notes, *frames)
 
-    def _read_places(self) -> Any:
-        config, sources = self._config, self._sources
+    def _read_places(self) -> tuple[Any, int]:
+        """Return a row for each place, and how many there are."""
+        config, sources, spark = self._config, self._sources, self._spark
+        known = sources.notes.known_files
+        # The log goes on, so it is read once.
+        logged = self._keep(rows.facts(sources.messages, config))
+        log, archived = blocks.sums_of(logged), {}
         archive = None
         if sources.archive is not None:
             archive = rows.facts(sources.archive, config, "file")
-        return rows.places(rows.facts(sources.messages, config), archive, sources.notes.known_files)
+            archived = blocks.sums_of(archive, known)
+        kinds = blocks.kinds_of(log, archived)
+        as_logged = blocks.in_blocks(spark, logged, kinds, (Kind.BOTH, Kind.LOG))
+        places = rows.told_places(as_logged)
+        count = sum(log[b].messages for b, kind in kinds.items() if kind in (Kind.BOTH, Kind.LOG))
+        others: list[Any] = []
+        if archive is not None and Kind.ARCHIVE in kinds.values():
+            as_archived = blocks.in_blocks(spark, archive, kinds, (Kind.ARCHIVE,))
+            others.append(rows.told_places(as_archived))
+        if Kind.MIXED in kinds.values():
+            mixed_log, mixed_archive = (
+                None
+                if each is None
+                else blocks.in_blocks(spark, each, kinds, (Kind.MIXED,)).drop("kind")
+                for each in (logged, archive)
+            )
+            others.append(rows.places(mixed_log, mixed_archive, known))
+        for each in others:
+            kept = self._keep(each)
+            count += kept.count()
+            places = places.unionByName(kept)
+        return places, count
 
     def _look(self) -> Told:
         """Return what all places together tell."""
@@ -204,9 +240,11 @@ class _Audit:
                 ),
                 f.unix_millis(f.max("store_time")).alias("newest_ms"),
                 f.max(f.when(f.col("archive_count") > 0, f.col("queue_offset"))).alias("archived"),
+                f.count("batch_msg_id").alias("of_batches"),
             )
             .collect()
         }
+        self._has_batches = any(row.of_batches for row in seen.values())
         offsets = notes.offsets
         if self._config.archive is not None and notes.known_files is None:
             # The offsets of a mere directory of files reach as far as its files do.
@@ -248,30 +286,28 @@ class _Audit:
         return TRACE if self._config.trace_topic else OFFSETS
 
     def _compared(self) -> Any:
-        from pyspark.sql import functions as f
 
         config = self._config
         bounds = rows.log_bounds(self._spark, self.cut, config.groups)
         whole = rows.with_missing(self._places, bounds)
-        whole = rows.with_copies(
-            whole, config.resend_window_s, by_key=config.business_key is not None
-        )
+        whole = rows.with_copies(whole, config.resend_window_s, self._keep)
+        whole = rows.with_key_copies(whole, self._keep, by_key=config.business_key is not None)
         gaps = self._log.gaps(config.topics)
         whole = rows.with_gaps(self._spark, whole, gaps, self._sources.notes)
         whole = self._keep(whole)
         evidence = self._keep(ev.by_id(self._known_evidence(whole), config.groups))
         self.told = replace(self.told, first_sent_ms=_first_sent_ms(evidence))
-        # Offsets without a message have no id, so the join would put them all into one task.
-        known = f.col("msg_id").isNotNull()
-        joined = whole.where(known).join(evidence, ["topic", "msg_id"], "full")
-        joined = joined.unionByName(whole.where(~known), allowMissingColumns=True)
-        joined = joined.where("late is null or not late")
+        joined = _joined(whole, evidence).where("late is null or not late")
         counts = [name for name in evidence.columns if not name.endswith(("_id", "topic", "_ms"))]
         return _grouped(joined.fillna(0, counts), self.told)
 
     def _known_evidence(self, whole: Any) -> Any:
         config, evidence, told = self._config, self._evidence, self.told
-        known = whole.where("copy = 1").select("topic", "msg_id", "key")
+        known = whole.where("copy = 1")
+        members = None
+        if self._has_batches:
+            ids = known.select("topic", "msg_id", "batch_msg_id", "queue_offset")
+            members = self._keep(batch_ids.batches(ids))
         by_key = whole.where("key_copy = 1").select("topic", "msg_id", "key")
         frames = [evidence.retried(at, group) for at, group in enumerate(config.groups)]
         if config.groups or told.sent_by != OFFSETS:
@@ -284,7 +320,8 @@ class _Audit:
             if told.sent_by == TRACE:
                 frames.append(evidence.sent_by_trace(events))
             if TRACE in told.consumed_by.values():
-                frames.append(evidence.consumed_by_trace(events, known))
+                ids = batch_ids.known_ids(known, members)
+                frames.append(evidence.consumed_by_trace(events, ids))
         if sent is not None:
             frames.append(evidence.sent_by_ledger(self._sources.sent, sent, by_key))
         if consumed is not None and config.groups:
@@ -292,7 +329,7 @@ class _Audit:
         union = ev.nothing(self._spark)
         for frame in frames:
             union = union.union(frame)
-        return union
+        return union if members is None else batch_ids.dealt_out(self._keep(union), members)
 
     def _keep(self, frame: Any) -> Any:
         """Persist a frame, so that it is read only once."""
@@ -310,6 +347,23 @@ def _first_sent_ms(evidence: Any) -> dict[str, int]:
     return {row.topic: row.first for row in first.select("topic", "first").collect()}
 
 
+def _joined(whole: Any, evidence: Any) -> Any:
+    """Return all rows with the evidence of their messages, and a row for evidence of others."""
+    from pyspark.sql import functions as f
+
+    known = f.col("msg_id").isNotNull()
+    by = ["topic", "msg_id"]
+    if evidence.count() > rows.MOST_BROADCAST:
+        # Offsets without a message have no id, so the join would put them all into one task.
+        joined = whole.where(known).join(evidence, by, "full")
+        return joined.unionByName(whole.where(~known), allowMissingColumns=True)
+    evidence = collected(evidence)
+    little = f.broadcast(evidence)
+    met = whole.where(known).select(*by).join(little.select(*by), by, "left_semi").distinct()
+    others = evidence.join(f.broadcast(collected(met)), by, "left_anti")
+    return whole.join(little, by, "left").unionByName(others, allowMissingColumns=True)
+
+
 def _grouped(joined: Any, told: Told) -> Any:
     """Return the fields of Found, grouped by place and by difference."""
     from pyspark.sql import functions as f
@@ -323,25 +377,31 @@ def _grouped(joined: Any, told: Told) -> Any:
     example = f.concat_ws(
         " at ", f.coalesce("msg_id", f.lit("no message")), f.when(place != "", place)
     )
-    # Each row gives one row for its numbers and one for each of its differences.
-    nothing = f.lit(None).cast(STRUCT)
-    each = joined.select(
-        *rows.QUEUE,
-        # Python would convert a timestamp to the driver's own time zone.
-        f.floor(f.unix_millis(time) / _HOUR_MS).alias("hour"),
-        *(column.cast("bigint").alias(f"n_{name}") for name, column in counted.items()),
-        f.struct(time.alias("time"), example.alias("text")).alias("example"),
-        f.explode(f.concat(f.array(nothing), Differences(told).column())).alias("found"),
+    # Python would convert a timestamp to the driver's own time zone.
+    where = (*rows.QUEUE, f.floor(f.unix_millis(time) / _HOUR_MS).alias("hour"))
+    # Numbers and differences are summed apart: every row has numbers, and sums of mere numbers need
+    # no sorting, while few rows have differences.
+    sums = joined.groupBy(*where).agg(
+        *(f.sum(column.cast("bigint")).alias(name) for name, column in counted.items())
     )
-    is_number = f.col("found").isNull()
-    return (
+    numbered = sums.select(
+        *_WHERE,
+        *(f.lit(None).cast(kind).alias(name) for name, kind in _NO_DIFFERENCE.items()),
+        f.array(*counted).alias("numbers"),
+    )
+    each = joined.select(
+        *where,
+        f.struct(time.alias("time"), example.alias("text")).alias("example"),
+        f.explode(Differences(told).column()).alias("found"),
+    )
+    differing = (
         each.groupBy(*_WHERE, *(f.col(f"found.{name}").alias(name) for name in _WHAT))
         .agg(
             f.sum("found.count").alias("count"),
             f.min("example").getField("text").alias("example"),
-            f.array(
-                *(f.sum(f.when(is_number, f.col(f"n_{name}"))) for name in counted),
-            ).alias("numbers"),
         )
-        .select(*_WHERE, *_WHAT, "count", "example", "numbers")
+        .select(
+            *_WHERE, *_WHAT, "count", "example", f.array().cast("array<bigint>").alias("numbers")
+        )
     )
+    return numbered.union(differing)

@@ -7,6 +7,7 @@ message becomes a row, too. This module does not judge what is right or wrong.
     log_count, archive_count                  how often the log and the archive have it
     differs                                   log and archive both have it, with different content
     msg_id, key, store_time, hour, body_crc   of the message; null where neither has it
+    batch_msg_id                              of the batch that it came in, if the record has it
     origin                                    redriven, replayed, or null
     delayed, untraced                         it had a delay; its broker had tracing switched off
     prepared                                  of a committed transaction, the place of its half message;
@@ -26,8 +27,9 @@ message becomes a row, too. This module does not judge what is right or wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 from cometmq.errors import ConfigError
@@ -35,10 +37,11 @@ from cometmq.filtering.sql92 import compile_sql
 from cometmq.model import properties as p
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit.archive import ArchiveNotes
-from cometmq.pipelines.audit.settings import Config, mentioned
-from cometmq.pipelines.small_tables import small_table
+from cometmq.pipelines.audit.blocks import Kind
+from cometmq.pipelines.audit.settings import Config
+from cometmq.pipelines.small_tables import collected, small_table
+from cometmq.spark.columns import COLUMNS, columns_in
 from cometmq.spark.gaps import Gap
-from cometmq.spark.schema import COLUMNS
 
 PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
 QUEUE: Final = PLACE[:3]
@@ -50,6 +53,7 @@ _REPLAY_ID: Final = "REPLAY_ID"
 _ALWAYS: Final = (
     *PLACE,
     "msg_id",
+    "batch_msg_id",
     "properties",
     "store_time",
     "body_crc",
@@ -61,6 +65,13 @@ _ALWAYS: Final = (
 # Offsets are counted in blocks of this size, so that only incomplete blocks are compared offset by
 # offset.
 _BLOCK: Final = 1 << 16
+# The order of copies.
+_IN_ORDER: Final = ("store_time", "broker", "queue_id", "queue_offset")
+# A table of so many hashes or ids goes whole to each task.
+MOST_BROADCAST: Final = 100_000
+
+# Persists a frame until the audit ends, so that it is made only once.
+Keep = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -87,10 +98,10 @@ class Bounds:
 
 def columns_for(config: Config) -> list[str]:
     """Return the columns of messages that the audit reads."""
-    names = set(_ALWAYS) | mentioned(config.key_expression())
+    names = set(_ALWAYS) | columns_in(config.key_expression())
     names |= {"tags"} if config.subscriptions else set()
     for rule in config.rules:
-        names |= mentioned(rule.when)
+        names |= columns_in(rule.when)
     return [name for name in COLUMNS if name in names]
 
 
@@ -123,6 +134,7 @@ def facts(messages: Any, config: Config, *others: str) -> Any:
     columns = [
         *PLACE,
         "msg_id",
+        "batch_msg_id",
         "store_time",
         "body_crc",
         expression(config.key_expression(), "string", "business_key").alias("key"),
@@ -189,6 +201,22 @@ def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) 
     )
 
 
+def told_places(rows: Any) -> Any:
+    """Return the rows of `in_blocks` as `places` would: each is there once, with nothing wrong."""
+    from pyspark.sql import functions as f
+
+    kept = [name for name in rows.columns if name not in (*PLACE, "kind", "file")]
+    once, none = f.lit(1).cast("bigint"), f.lit(0).cast("bigint")
+    return rows.select(
+        *PLACE,
+        f.when(f.col("kind") == Kind.ARCHIVE, none).otherwise(once).alias("log_count"),
+        f.when(f.col("kind") == Kind.LOG, none).otherwise(once).alias("archive_count"),
+        f.lit(False).alias("differs"),
+        f.lit(False).alias("stray"),
+        *kept,
+    )
+
+
 def log_bounds(spark: Any, bounds: Bounds, groups: Sequence[str]) -> Any:
     """Return the bounds as a table with a row per queue."""
     rows = []
@@ -220,7 +248,10 @@ def with_missing(found: Any, bounds: Any) -> Any:
     )
     # Drops what an archive has from before its own beginning, or a store from before its retention.
     whole = whole.where(f.col("late") | (f.col("queue_offset") >= f.col("first")))
-    missing = _missing(whole.where("not late"), bounds).join(f.broadcast(bounds), list(QUEUE))
+    incomplete = collected(_incomplete(whole.where("not late"), bounds))
+    if incomplete.isEmpty():
+        return whole
+    missing = _missing(whole.where("not late"), incomplete).join(f.broadcast(bounds), list(QUEUE))
     return whole.unionByName(
         missing.select(
             "*",
@@ -232,11 +263,10 @@ def with_missing(found: Any, bounds: Any) -> Any:
     )
 
 
-def _missing(found: Any, bounds: Any) -> Any:
-    """Return the places within bounds that `found` lacks."""
+def _incomplete(found: Any, bounds: Any) -> Any:
+    """Return the blocks within bounds of which `found` lacks places."""
     from pyspark.sql import functions as f
 
-    block = f.expr(f"queue_offset div {_BLOCK}")
     blocks = (
         bounds.where("first < end")
         .withColumn(
@@ -249,11 +279,17 @@ def _missing(found: Any, bounds: Any) -> Any:
             f.least("end", (f.col("block") + 1) * _BLOCK).alias("block_end"),
         )
     )
-    counted = found.groupBy(*QUEUE, block.alias("block")).agg(f.count("*").alias("found"))
-    incomplete = blocks.join(counted, [*QUEUE, "block"], "left").where(
+    counted = found.groupBy(*QUEUE, _block()).agg(f.count("*").alias("found"))
+    return blocks.join(counted, [*QUEUE, "block"], "left").where(
         "coalesce(found, 0) < block_end - block_first"
     )
-    near = found.select(*PLACE, block.alias("block")).join(
+
+
+def _missing(found: Any, incomplete: Any) -> Any:
+    """Return the places of incomplete blocks that `found` lacks."""
+    from pyspark.sql import functions as f
+
+    near = found.select(*PLACE, _block()).join(
         f.broadcast(incomplete.select(*QUEUE, "block")), [*QUEUE, "block"], "left_semi"
     )
     every = incomplete.withColumn(
@@ -262,45 +298,96 @@ def _missing(found: Any, bounds: Any) -> Any:
     return every.select(*PLACE).join(near.select(*PLACE), list(PLACE), "left_anti")
 
 
-def with_copies(rows: Any, resend_window_s: float, *, by_key: bool) -> Any:
-    """Number the messages that occur several times, by their unique key and by their business
-    key.
-    """
+def with_copies(rows: Any, resend_window_s: float, keep: Keep) -> Any:
+    """Number the messages that occur several times, by their unique key."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    in_order = ("store_time", "broker", "queue_id", "queue_offset")
-    # Each row without an id or key gets a group of its own: millions in one partition would be too
-    # many.
-    alone = f.concat_ws("@", *PLACE)
-    of_id = Window.partitionBy("topic", f.coalesce("msg_id", alone))
-    by_id = of_id.orderBy(*in_order)
-    first = {
-        name: f.first(name).over(by_id)
-        for name in ("body_crc", "store_time", "prepared", "delayed")
-    }
-    later = f.col("store_time").cast("double") - first["store_time"].cast("double")
+    known = f.col("msg_id").isNotNull()
+    of_id = Window.partitionBy("topic", "msg_id")
+    by_id = of_id.orderBy(*_IN_ORDER)
+    single, several = _divided(rows, known, "msg_id", keep)
+    parts = [_copies(single, resend_window_s, f.lit(1), f.lit(1).cast("bigint"), f.col)]
+    if several is not None:
+        number, count = f.row_number().over(by_id), f.count("*").over(of_id)
+        parts.append(
+            _copies(several, resend_window_s, number, count, lambda name: f.first(name).over(by_id))
+        )
+    return reduce(lambda whole, part: whole.unionByName(part), parts)
+
+
+def _copies(
+    rows: Any, resend_window_s: float, number: Any, count: Any, first: Callable[[str], Any]
+) -> Any:
+    from pyspark.sql import functions as f
+
+    later = f.col("store_time").cast("double") - first("store_time").cast("double")
     resend = (
-        (f.col("body_crc") == first["body_crc"])
+        (f.col("body_crc") == first("body_crc"))
         & (later <= resend_window_s)
         & f.col("prepared").isNull()
         & ~f.col("delayed")
     )
     known = f.col("msg_id").isNotNull()
-    rows = rows.select(
+    return rows.select(
         "*",
-        f.when(known, f.row_number().over(by_id)).alias("copy"),
-        f.when(known, f.count("*").over(of_id)).alias("copies"),
+        f.when(known, number).alias("copy"),
+        f.when(known, count).alias("copies"),
         f.when(known, resend).alias("is_resend"),
-        f.when(known, f.col("prepared") == first["prepared"]).alias("is_commit_again"),
+        f.when(known, f.col("prepared") == first("prepared")).alias("is_commit_again"),
     )
+
+
+def with_key_copies(rows: Any, keep: Keep, *, by_key: bool) -> Any:
+    """Number the messages that occur several times by their business key.
+
+    A copy by the unique key is also one by the business key, and must not count twice.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    nothing = f.lit(None).cast("int")
     if not by_key:
-        return rows.withColumn("key_copy", f.lit(None).cast("int"))
-    # A copy by the unique key is also one by the business key, and must not count twice.
-    counts = f.col("key").isNotNull() & (f.col("copy") == 1)
-    of_key = Window.partitionBy("topic", f.when(counts, f.col("key")).otherwise(alone))
-    number = f.row_number().over(of_key.orderBy(*in_order))
-    return rows.withColumn("key_copy", f.when(counts, number))
+        return rows.withColumn("key_copy", nothing)
+    counts = f.col("key").isNotNull() & (f.coalesce("copy", f.lit(0)) == 1)
+    single, several = _divided(rows, counts, "key", keep)
+    numbered = single.withColumn("key_copy", f.when(counts, f.lit(1)))
+    if several is not None:
+        by_key_ = Window.partitionBy("topic", "key").orderBy(*_IN_ORDER)
+        numbered = numbered.unionByName(
+            several.withColumn("key_copy", f.row_number().over(by_key_))
+        )
+    return numbered
+
+
+def _divided(rows: Any, known: Any, name: str, keep: Keep) -> tuple[Any, Any | None]:
+    """Divide rows into those whose id is theirs alone or not `known`, and the others: None if there
+    are none.
+
+    Most ids occur once, and finding that out by their hashes is cheaper than bringing the rows of
+    each id together.
+    """
+    from pyspark.sql import functions as f
+
+    hashed = f.xxhash64("topic", name)
+    counted = rows.where(known).select(hashed.alias("hashed")).groupBy("hashed").count()
+    several = counted.where("count > 1").select("hashed")
+    few = collected(several.limit(MOST_BROADCAST + 1))
+    count = few.count()
+    if not count:
+        return rows, None
+    table = f.broadcast(few) if count <= MOST_BROADCAST else keep(several)
+    marked = rows.withColumn("hashed", f.when(known, hashed))
+    return (
+        marked.join(table, "hashed", "left_anti").drop("hashed"),
+        marked.join(table, "hashed", "left_semi").drop("hashed"),
+    )
+
+
+def _block() -> Any:
+    from pyspark.sql import functions as f
+
+    return f.expr(f"queue_offset div {_BLOCK}").alias("block")
 
 
 def with_gaps(spark: Any, rows: Any, log_gaps: Iterable[Gap], notes: ArchiveNotes) -> Any:

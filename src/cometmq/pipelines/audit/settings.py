@@ -219,7 +219,7 @@ class Config(Settings, frozen=True):
         key = self.business_key
         if key is None:
             return "cast(null as string)"
-        from cometmq.spark.schema import COLUMNS
+        from cometmq.spark.columns import COLUMNS
 
         if _IDENTIFIER.fullmatch(key) and key not in COLUMNS:
             return f"properties['{key}']"
@@ -251,8 +251,3 @@ def level_delays_ms(levels: str) -> list[int]:
             raise ConfigError(f"delay_levels has {text!r}; a level is written as 30s, 5m, 2h or 1d")
         delays.append(int(number) * unit)
     return delays
-
-
-def mentioned(expression: str) -> set[str]:
-    """Return the names in a Spark SQL expression, columns among them."""
-    return set(re.findall(r"[A-Za-z_]\w*", expression))

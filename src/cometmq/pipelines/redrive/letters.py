@@ -28,6 +28,8 @@ from cometmq.pipelines.resending.selection import Selection, times_ms
 NOWHERE: Final = ""
 _HOUR: Final = "yyyy-MM-dd'T'HH"
 _MOST_REASON_LETTERS: Final = 120
+# The columns that `described` reads.
+DESCRIBED_BY: Final = frozenset({"properties", "reconsume_times", "born_time", "store_time"})
 
 
 class LetterCount(msgspec.Struct, frozen=True):

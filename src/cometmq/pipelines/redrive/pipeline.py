@@ -7,7 +7,7 @@ it, decisions/0053 why it works like this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal
 
 from cometmq.bulk.range_reader import BlockingRangeReader
@@ -19,6 +19,7 @@ from cometmq.pipelines.context import Context
 from cometmq.pipelines.known_names import unknown_name
 from cometmq.pipelines.message_logs import groups_among, read_live
 from cometmq.pipelines.redrive.letters import (
+    DESCRIBED_BY,
     NOWHERE,
     Choice,
     LetterCount,
@@ -31,7 +32,7 @@ from cometmq.pipelines.redrive.letters import (
 from cometmq.pipelines.redrive.report import Report
 from cometmq.pipelines.resending.engine import Resend, Settings
 from cometmq.pipelines.resending.hashing import spans_of
-from cometmq.pipelines.resending.lanes import COLUMNS
+from cometmq.pipelines.resending.lanes import COLUMNS, MADE_OF
 from cometmq.pipelines.resending.ledger import Ledger, Progress
 from cometmq.pipelines.resending.marks import REDRIVE
 from cometmq.pipelines.resending.pacing import share_rate
@@ -43,6 +44,8 @@ __all__ = ["Config", "Report", "run"]
 # How far the clocks of two brokers may differ: a letter and its resent message may lie at different
 # brokers.
 _CLOCKS_DIFFER_MS: Final = 3600 * 1000
+# The columns of letters that counting reads, besides those that describe them.
+_COUNTED: Final = ("store_time",)
 
 
 class Config(Settings, frozen=True, kw_only=True):
@@ -97,7 +100,7 @@ class _Redrive(Resend[Config, RedrivePlan]):
         counts: list[LetterCount] = []
         timeline = Timeline(1, [])
         if any(low < end for _, low, end in letters):
-            frame = self._letters(letters)
+            frame = self._letters(letters, _COUNTED)
             self._config.check(frame)
             with self._counting() as step:
                 counts = count_letters(frame, condition(self._config, self._choice))
@@ -128,10 +131,14 @@ class _Redrive(Resend[Config, RedrivePlan]):
                 raise ConfigError(f"[cluster]: {self._connecting.namesrv}: {error}") from error
         return [(queue, low, end) for queue, (low, end) in sorted(bounds.items())]
 
-    def _letters(self, bounds: Sequence[tuple[MessageQueue, int, int]]) -> Any:
+    def _letters(
+        self, bounds: Sequence[tuple[MessageQueue, int, int]], columns: Collection[str]
+    ) -> Any:
+        """Return the letters of these offsets, described, with these columns at least."""
         cluster = self._context.cluster
         ranges = {queue: (low, end) for queue, low, end in bounds}
-        letters = read_live(self._context.spark, cluster.options(), ranges)
+        wanted = self._config.columns_with({*columns, *DESCRIBED_BY})
+        letters = read_live(self._context.spark, cluster.options(), ranges, wanted)
         return described(letters, self._choice, cluster.namespace)
 
     def _check_names(self, counts: Sequence[LetterCount]) -> None:
@@ -194,7 +201,7 @@ class _Redrive(Resend[Config, RedrivePlan]):
         chosen = {
             first: max(1, self._chosen_for(plan, topic)) for topic, (first, _) in spans.items()
         }
-        letters = self._letters(plan.letters).where(condition(config, self._choice))
+        letters = self._letters(plan.letters, MADE_OF).where(condition(config, self._choice))
         letters = to_targets(letters, plan.targets, to_group=config.to == "group")
         in_order = letters.repartitionById(len(lanes), "lane").sortWithinPartitions(
             "broker", "queue_id", "queue_offset"

@@ -8,8 +8,7 @@ use it, decisions/0052 why it works like this.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal
 
 from cometmq.errors import ConfigError
@@ -32,6 +31,7 @@ from cometmq.pipelines.replay.plan import (
 from cometmq.pipelines.replay.report import Report, Sample, samples_of
 from cometmq.pipelines.replay.rows import find, in_lanes, key_target, rows_of
 from cometmq.pipelines.resending.engine import Resend, Settings
+from cometmq.pipelines.resending.lanes import MADE_OF
 from cometmq.pipelines.resending.ledger import Ledger, Progress
 from cometmq.pipelines.resending.marks import REPLAY
 from cometmq.pipelines.resending.pacing import share_rate
@@ -44,6 +44,18 @@ __all__ = ["Config", "Report", "run"]
 # again.
 _CHUNK_S: Final = 60
 _LEAST_IN_CHUNK: Final = 1000
+# The columns of messages that counting reads, and those of samples.
+_COUNTED: Final = ("topic", "broker", "queue_id", "queue_offset", "properties", "store_time")
+_SHOWN: Final = (
+    "topic",
+    "broker",
+    "queue_id",
+    "queue_offset",
+    "store_time",
+    "tags",
+    "keys",
+    "body",
+)
 
 
 class Config(Settings, frozen=True, kw_only=True):
@@ -110,11 +122,13 @@ def parse_queue(text: str) -> Origin:
     return Origin(topic, broker, int(number))
 
 
-def check_archived(path: str, topics: Sequence[str], queues: Sequence[str]) -> None:
+def check_archived(spark: Any, path: str, topics: Sequence[str], queues: Sequence[str]) -> None:
     """Raise ConfigError for topics and queues that the archive at `path` never had."""
-    from cometmq.pipelines.archive.layout import Layout
+    from cometmq.pipelines.archive.layout import layout_of
 
-    known = {Origin(*state.queue) for state in Layout(path).load_state().queues}
+    known = {
+        Origin(*state.queue) for state in layout_of(spark, path, "archive").load_state().queues
+    }
     if not known:
         return  # a copy of the data without the archive's state
     names = {origin.topic for origin in known}
@@ -145,15 +159,17 @@ class _Replay(Resend[Config, ReplayPlan]):
 
     # What is to be sent
 
-    def _frame(self) -> Any:
-        """Return the messages of the configured topics, queues and times."""
+    def _frame(self, columns: Collection[str]) -> Any:
+        """Return the messages of the configured topics, queues and times, with these columns at
+        least.
+        """
         from pyspark.sql import functions as f
 
         config, spark = self._config, self._context.spark
         if config.archive is not None:
-            from cometmq.pipelines.archive.layout import read
+            from cometmq.pipelines.archive.layout import layout_of, read
 
-            if not Path(config.archive, "data").is_dir():
+            if not layout_of(spark, config.archive, "archive").data.is_dir():
                 raise ConfigError(
                     f"archive: {config.archive} holds no archive; name the directory that the "
                     "pipeline archive wrote to as its path"
@@ -161,7 +177,10 @@ class _Replay(Resend[Config, ReplayPlan]):
             frame = read(spark, config.archive).where(f.col("topic").isin(*config.topics))
         else:
             assert config.store is not None, "checked by the configuration"
-            frame = read_store(spark, config.store, config.topics, broker=config.broker)
+            wanted_columns = config.columns_with(columns)
+            frame = read_store(
+                spark, config.store, config.topics, wanted_columns, broker=config.broker
+            )
         if config.queues:
             wanted = f.lit(False)
             for topic, broker, queue_id in map(parse_queue, config.queues):
@@ -183,9 +202,9 @@ class _Replay(Resend[Config, ReplayPlan]):
                     "may be written to; create it, or name another one by to"
                 )
         targets = sorted(queue for queues in by_topic.values() for queue in queues)
-        frame = self._frame()
+        frame = self._frame(_COUNTED)
         if config.archive is not None:
-            check_archived(config.archive, config.topics, config.queues)
+            check_archived(self._context.spark, config.archive, config.topics, config.queues)
         config.check(frame)
         with self._counting() as step:
             found = find(frame, config.condition(), key_target(targets, config.to))
@@ -244,7 +263,7 @@ class _Replay(Resend[Config, ReplayPlan]):
     def _send_chunk(self, plan: ReplayPlan, chunk: Chunk, progress: Progress) -> None:
         spark, config = self._context.spark, self._config
         lanes = share_lanes(chunk.counts, spark.sparkContext.defaultParallelism)
-        frame = self._within_hours(self._frame(), chunk.hours).where(config.condition())
+        frame = self._within_hours(self._frame(MADE_OF), chunk.hours).where(config.condition())
         self._send(
             plan,
             progress.bases,
@@ -266,7 +285,7 @@ class _Replay(Resend[Config, ReplayPlan]):
 
     def _samples(self) -> list[Sample]:
         with self._context.progress.step("look at some of them") as step:
-            samples = samples_of(self._frame().where(self._config.condition()))
+            samples = samples_of(self._frame(_SHOWN).where(self._config.condition()))
             step.outcome = f"{len(samples)}"
         return samples
 

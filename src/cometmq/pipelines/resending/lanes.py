@@ -37,6 +37,11 @@ COLUMNS: Final = (
     "born_ms",
     "store_ms",
 )
+# The columns of messages of which these are made.
+MADE_OF: Final = frozenset(COLUMNS) - {"target", "born_ms", "store_ms"} | {
+    "born_time",
+    "store_time",
+}
 # At most so much of a lane is in memory at a time.
 _MAX_ROWS: Final = 4000
 _MAX_BYTES: Final = 16 * 1024 * 1024

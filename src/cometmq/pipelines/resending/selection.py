@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.configuration import Settings
-from cometmq.spark.schema import COLUMNS
+from cometmq.spark.columns import COLUMNS, columns_in
 
 
 class Selection(Settings, frozen=True):
@@ -39,6 +39,15 @@ class Selection(Settings, frozen=True):
             )
         if self.where is not None and not self.where.strip():
             raise ConfigError("where is empty; leave it out to choose every message")
+
+    def columns_with(self, needed: Collection[str]) -> set[str]:
+        """Return the columns that are `needed`, and those that choosing needs."""
+        found = {"store_time", *needed}
+        if self.tags:
+            found.add("tags")
+        if self.keys:
+            found.add("keys")
+        return found if self.where is None else found | columns_in(self.where)
 
     def within_times(self, frame: Any) -> Any:
         """Return the rows within the times. Sources and archives find them without reading the

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cometmq.client.tracing.codec import ContextCode, TraceContext, TraceType, decode_traces
+from cometmq.client.tracing.codec import ContextCode, TraceContext, TraceType, decode_traces, ids_of
 from cometmq.errors import ProtocolError
 from cometmq.pipelines.small_tables import arrow_schema_of, arrow_table
 
@@ -61,7 +61,7 @@ def _rows(context: TraceContext) -> Iterator[Row]:
         code = known.get(context.context_code, str(context.context_code))
     for bean in context.beans:
         # An event of a batch names all messages of the batch.
-        for msg_id in (bean.msg_id or "").split(","):
+        for msg_id in ids_of(bean):
             yield (
                 context.type.value,
                 bean.topic or None,

@@ -147,10 +147,21 @@ def _stored(messages: Any) -> Any:
     from pyspark.sql import functions as f
 
     return (
-        messages.select("msg_id", "topic", f.unix_millis("store_time").alias("stored_ms"))
+        _named(messages)
+        .select("msg_id", "topic", f.unix_millis("store_time").alias("stored_ms"))
         .groupBy("msg_id")
         .agg(*_first("topic", "stored_ms", by="stored_ms"))
     )
+
+
+def _named(messages: Any) -> Any:
+    """Return the messages under each id that a trace may have: Java's consumers take the id of the
+    batch for that of the message.
+    """
+    from pyspark.sql import functions as f
+
+    ids = f.array_compact(f.array("msg_id", "batch_msg_id"))
+    return messages.select("topic", "store_time", f.explode(ids).alias("msg_id"))
 
 
 def _store(messages: Any, produced: Any) -> Any:
@@ -229,7 +240,7 @@ def _failed(events: Any, messages: Any | None) -> Any:
     topics = (
         produced.groupBy("msg_id").agg(f.min("topic").alias("topic"))
         if messages is None
-        else messages.groupBy("msg_id").agg(f.min("topic").alias("topic"))
+        else _named(messages).groupBy("msg_id").agg(f.min("topic").alias("topic"))
     )
     consumed = _attempts(events).where("not success").join(topics, "msg_id", "left")
     if messages is not None:

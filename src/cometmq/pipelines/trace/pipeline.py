@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,6 +25,7 @@ from cometmq.model.names import TRACE_TOPIC, check_topic
 from cometmq.pipelines.audit.archive import archived
 from cometmq.pipelines.configuration import Settings, check_names
 from cometmq.pipelines.context import Context
+from cometmq.pipelines.hadoop_files import location
 from cometmq.pipelines.message_logs import MessageLog, check_topics, open_message_log
 from cometmq.pipelines.report import now
 from cometmq.pipelines.trace import measures
@@ -38,6 +38,7 @@ __all__ = ["Config", "Report", "run"]
 _MESSAGE_COLUMNS: Final = (
     "topic",
     "msg_id",
+    "batch_msg_id",
     "born_time",
     "store_time",
     "transaction_type",
@@ -145,7 +146,7 @@ def _measured(started: datetime, config: Config, context: Context, source: _Sour
 
 
 def _of_archive(archive: str, config: Config, context: Context) -> _Source:
-    if not Path(archive).is_dir():
+    if not location(context.spark, archive, "archive").is_dir():
         raise ConfigError(
             f"archive is {archive!r}, which is no directory here; give the path of one"
         )

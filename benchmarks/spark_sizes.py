@@ -1,0 +1,318 @@
+"""Measure whether Spark's work takes more memory with more messages, queues and micro-batches.
+
+    python -m benchmarks.spark_sizes messages 1000000 10000000   # stores of so many, read and archived
+    python -m benchmarks.spark_sizes queues 10000                # as many queues, of 20 messages each
+    python -m benchmarks.spark_sizes batches 1000                # micro-batches of one stream
+
+Needs the extra `spark` and a Java for it. Stores are written here, record after record of 200 bytes, as
+a broker would leave them. Each line says the time, the processor time of the JVM and its Python
+processes, and the most memory: of the JVM, what its heap holds after a collection, of the largest Python
+process and of all of them together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.spark_tables import processor_seconds, thrown_away
+from cometmq import AdminClient
+from cometmq.pipelines import archive, audit
+from cometmq.pipelines.configuration import ClusterConfig
+from cometmq.pipelines.context import Context
+from cometmq.pipelines.progress import Progress
+from cometmq.protocol.ids import pack_host
+from cometmq.protocol.record import MAGIC_BLANK, encode_record
+from cometmq.protocol.record_layout import HEAD
+from cometmq.spark.jvm import jar_path
+from cometmq.spark.session import spark_session
+from cometmq.store.reading.units import UNIT_DTYPE
+from cometmq.testing.cluster import Cluster
+
+FILE_BYTES = 1 << 28
+QUEUE_BYTES = 6_000_000
+QUEUES_OF_A_TOPIC = 1000
+# Three hours, so that an archive has directories to choose from.
+_HOURS_MS = 3 * 3600 * 1000
+_BODY = b"x" * 32
+_TAG = b"a"
+_FILES = {
+    "mappedFileSizeCommitLog": str(FILE_BYTES),
+    "mappedFileSizeConsumeQueue": str(QUEUE_BYTES),
+    "brokerIP1": "127.0.0.1",
+}
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MEGABYTE = 1 << 20
+_HEX = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint16)
+
+
+def topic_of(at: int) -> str:
+    return f"bench-{at:03d}"
+
+
+def write_store(root: Path, messages: int, queues: int) -> list[str]:
+    """Write a store of messages that went to its queues in turn; return the topics."""
+    host = pack_host("127.0.0.1", 10911)
+    key = b"0" * 32
+    template = encode_record(
+        topic=topic_of(0).encode(), body=_BODY, properties=b"UNIQ_KEY\x01" + key + b"\x02TAGS\x01" + _TAG,
+        queue_id=0, queue_offset=0, physical_offset=0, sys_flag=0, born_timestamp=0, born_host=host,
+        store_timestamp=0, store_host=host,
+    )  # fmt: skip
+    size = len(template)
+    key_at, topic_at = template.index(key), template.index(topic_of(0).encode())
+    per_file = (FILE_BYTES - HEAD.size) // size
+    now_ms = int(time.time() * 1000) - _HOURS_MS
+    (root / "commitlog").mkdir(parents=True)
+    places = np.zeros(messages, np.int64)
+    for base in range(0, messages, per_file):
+        log_offset = base // per_file * FILE_BYTES
+        with (root / "commitlog" / f"{log_offset:020d}").open("wb") as file:
+            for start in range(base, min(messages, base + per_file), 100_000):
+                end = min(messages, base + per_file, start + 100_000)
+                at = np.arange(start, end)
+                places[start:end] = log_offset + (at - base) * size
+                rows = np.tile(np.frombuffer(template, np.uint8), (end - start, 1))
+                queue = at % queues
+                times = now_ms + at * _HOURS_MS // messages
+                for place, values, kind in (
+                    (12, queue % QUEUES_OF_A_TOPIC, ">i4"), (20, at // queues, ">i8"),
+                    (28, places[start:end], ">i8"), (40, times, ">i8"), (56, times, ">i8"),
+                ):  # fmt: skip
+                    data = values.astype(kind).view(np.uint8).reshape(len(at), -1)
+                    rows[:, place : place + data.shape[1]] = data
+                digits = _HEX[at.astype(">i8").view(np.uint8)].view(np.uint8).reshape(len(at), 16)
+                rows[:, key_at + 16 : key_at + 32] = digits
+                for digit in range(3):
+                    number = queue // QUEUES_OF_A_TOPIC // 10 ** (2 - digit) % 10
+                    rows[:, topic_at + 6 + digit] = ord("0") + number
+                file.write(rows.tobytes())
+            used = file.tell()
+            file.truncate(FILE_BYTES)
+            if messages > base + per_file:
+                file.seek(used)
+                file.write(HEAD.pack(FILE_BYTES - used, MAGIC_BLANK))
+    for number in range(queues):
+        units = np.zeros(len(places[number::queues]), UNIT_DTYPE)
+        units["physical_offset"] = places[number::queues]
+        units["size"], units["tags_code"] = size, _TAG[0]
+        topic = topic_of(number // QUEUES_OF_A_TOPIC)
+        directory = root / "consumequeue" / topic / str(number % QUEUES_OF_A_TOPIC)
+        directory.mkdir(parents=True)
+        for first in range(0, len(units), QUEUE_BYTES // UNIT_DTYPE.itemsize):
+            offset = first * UNIT_DTYPE.itemsize
+            with (directory / f"{offset:020d}").open("wb") as file:
+                units[first : first + QUEUE_BYTES // UNIT_DTYPE.itemsize].tofile(file)
+                file.truncate(QUEUE_BYTES)
+    return [topic_of(at) for at in range(-(-queues // QUEUES_OF_A_TOPIC))]
+
+
+def made(directory: Path, topics: list[str], queues: int) -> None:
+    """Have a broker make topics, and leave a directory in which a store can be written for it."""
+    with (
+        Cluster(directory=directory, properties=_FILES) as cluster,
+        AdminClient(namesrv=cluster.namesrv) as admin,
+    ):
+        for topic in topics:
+            admin.topics.create(topic, read_queues=queues, write_queues=queues)
+    root = directory / "broker-a"
+    for name in ("commitlog", "consumequeue", "index"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    for name in ("checkpoint", "abort"):
+        (root / name).unlink(missing_ok=True)
+
+
+class Memory:
+    """Watches the memory of a JVM and of the Python processes below it."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+        self.jvm = spark.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no other way to it
+        self._most = [0, 0, 0]
+        self._stopped = threading.Event()
+
+    def heap(self) -> int:
+        """Return what the heap holds after a collection."""
+        gc.collect()  # what Python still names in the JVM stays there
+        runtime = self._spark._jvm.java.lang.Runtime.getRuntime()  # noqa: SLF001 - as above
+        self._spark._jvm.java.lang.System.gc()  # noqa: SLF001 - as above
+        return int(runtime.totalMemory() - runtime.freeMemory())
+
+    def processes(self) -> dict[int, int]:
+        """Return the resident bytes of the JVM and all below it."""
+        parents, pages = {}, {}
+        for path in Path("/proc").iterdir():
+            if path.name.isdecimal():
+                try:
+                    fields = (path / "stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                parents[int(path.name)], pages[int(path.name)] = int(fields[1]), int(fields[21])
+
+        def below(process: int) -> bool:
+            while process in parents and process != self.jvm:
+                process = parents[process]
+            return bool(process == self.jvm)
+
+        return {process: pages[process] * _PAGE for process in pages if below(process)}
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(0.25):
+            found = self.processes()
+            jvm = found.pop(self.jvm, 0)
+            now = (jvm, max(found.values(), default=0), sum(found.values()))
+            self._most = [max(pair) for pair in zip(self._most, now, strict=True)]
+
+    def show(self, name: str, work: Callable[[], Any], count: int) -> None:
+        self._most = [0, 0, 0]
+        self._stopped.clear()
+        watcher = threading.Thread(target=self._watch)
+        watcher.start()
+        began, used = time.perf_counter(), processor_seconds(self.jvm) + time.process_time()
+        try:
+            work()
+        finally:
+            self._stopped.set()
+            watcher.join()
+        took = time.perf_counter() - began
+        cpu = processor_seconds(self.jvm) + time.process_time() - used
+        jvm, largest, together = (value // _MEGABYTE for value in self._most)
+        print(
+            f"{name:44} {took:8.1f} s  {cpu:8.1f} s cpu  {cpu / max(1, count) * 1e6:7.1f} µs each   "
+            f"JVM {jvm:5} MB, heap {self.heap() // _MEGABYTE:4} MB; "
+            f"Python {largest:4} MB, all {together:5} MB",
+            flush=True,
+        )
+
+
+def session() -> Any:
+    config = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+    }
+    spark = spark_session("local[2]", config=config)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def readers() -> tuple[str, ...]:
+    return ("jvm", "python") if jar_path() else ("python",)
+
+
+def messages(directory: Path, counts: list[int], pipelines: bool) -> None:
+    for count in counts:
+        one_store(directory / f"{count}", count, pipelines)
+
+
+def one_store(directory: Path, count: int, pipelines: bool) -> None:
+    spark = session()
+    memory = Memory(spark)
+    root = directory / "store"
+    (topic,) = write_store(root, count, 8)
+    for reader in readers():
+        source = spark.read.format("rocketmq-store").options(reader=reader)
+        whole = source.load(str(root))
+        memory.show(f"{count:,} messages, {reader}, by log", thrown_away(whole), count)
+        rows = source.option("subscribe", topic).load(str(root))
+        memory.show(f"{count:,} messages, {reader}, by queue", thrown_away(rows), count)
+    if pipelines:
+        context = Context(spark, ClusterConfig(), Progress())
+        path = str(directory / "archive")
+        kept = archive.Config(topics=[topic], path=path, store=str(root), broker="broker-a")
+        memory.show(f"{count:,} messages, archive", lambda: archive.run(kept, context), count)
+        asked = audit.Config(topics=[topic], stores={"broker-a": str(root)}, archive=path)
+        memory.show(f"{count:,} messages, audit", lambda: audit.run(asked, context), count)
+    spark.stop()
+    shutil.rmtree(directory)
+
+
+def queues(directory: Path, count: int) -> None:
+    each = 20
+    root = directory / "broker-a"
+    topics = [topic_of(at) for at in range(-(-count // QUEUES_OF_A_TOPIC))]
+    made(directory, topics, min(count, QUEUES_OF_A_TOPIC))
+    write_store(root, count * each, count)
+    spark = session()
+    memory = Memory(spark)
+    chosen = ",".join(topics)
+    for reader in readers():
+        source = spark.read.format("rocketmq-store").options(reader=reader, subscribe=chosen)
+        rows = source.load(str(root))
+        memory.show(f"{count:,} queues, {reader}", thrown_away(rows), count * each)
+    with Cluster(directory=directory, properties=_FILES) as cluster:
+        live = (
+            spark.read.format("rocketmq").options(namesrv=cluster.namesrv, subscribe=chosen).load()
+        )
+        memory.show(f"{count:,} queues, live", thrown_away(live), count * each)
+    spark.stop()
+
+
+def batches(directory: Path, count: int) -> None:
+    each = 50
+    root = directory / "broker-a"
+    made(directory, [topic_of(0)], 4)
+    write_store(root, count * each, 4)
+    spark = session()
+    memory = Memory(spark)
+    with Cluster(directory=directory, properties=_FILES) as cluster:
+        source = spark.readStream.format("rocketmq").options(
+            namesrv=cluster.namesrv, subscribe=topic_of(0), startingOffsets="earliest",
+            maxMessagesPerTrigger=each,
+        )  # fmt: skip
+        done: list[int] = []
+
+        def take(frame: Any, at: int) -> None:
+            frame.count()
+            done.append(at)
+            if at + 1 in (20, count // 5, count // 2, count):
+                sizes = sorted(
+                    (size // _MEGABYTE for size in memory.processes().values()), reverse=True
+                )
+                print(
+                    f"after {at + 1:6,} batches: heap {memory.heap() // _MEGABYTE} MB; "
+                    f"processes {sizes} MB; checkpoint {sum(1 for _ in checkpoint.rglob('*'))} files; "
+                    f"{len(list(Path('/proc/self/fd').iterdir()))} descriptors here",
+                    flush=True,
+                )
+
+        checkpoint = directory / "checkpoint-of-stream"
+        query = (
+            source.load().writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        )  # fmt: skip
+        memory.show(f"{count:,} batches", lambda: query.start().awaitTermination(), len(done))
+    spark.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("what", choices=("messages", "queues", "batches"))
+    parser.add_argument("counts", type=int, nargs="+")
+    parser.add_argument(
+        "--pipelines", action="store_true", help="archive and audit the stores, too"
+    )
+    given = parser.parse_args()
+    print(f"Python {sys.version.split()[0]}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="cometmq-sizes-") as directory:
+        if given.what == "messages":
+            messages(Path(directory), given.counts, given.pipelines)
+        elif given.what == "queues":
+            queues(Path(directory), given.counts[0])
+        else:
+            batches(Path(directory), given.counts[0])
+
+
+if __name__ == "__main__":
+    main()

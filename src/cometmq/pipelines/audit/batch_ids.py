@@ -1,0 +1,74 @@
+"""Find the messages that evidence means which names a batch.
+
+Java brokers of 4.8 to 5.3.3 store the id of a batch with each of its messages, and Java's consumers
+take it for the message's id: in traces, in ledgers, and in what they send back (decision 148).
+Nothing says then which message of the batch is meant, so n pieces of evidence are dealt out to n of
+its messages. What says that a message was consumed goes to the first ones, and what says that it was
+not goes to the last ones. So all numbers are right, while an example may name another message of the
+batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+# How evidence begins that is dealt out from the last message on.
+_FROM_THE_LAST: Final = "^(consume failed|dead|retry waits|retry redriven|retry delayed) "
+
+
+def batches(messages: Any) -> Any:
+    """Return the ids of the messages of batches, with their place in the batch from 0 on: topic,
+    batch, place, size, own.
+
+    messages: topic, msg_id, batch_msg_id and queue_offset of each message once.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    own = messages.select("topic", f.col("msg_id").alias("batch"))
+    of_batch = Window.partitionBy("topic", "batch")
+    return (
+        messages.where("batch_msg_id is not null")
+        .select("topic", f.col("batch_msg_id").alias("batch"), "queue_offset", "msg_id")
+        # An id that a message has for itself means this message.
+        .join(own, ["topic", "batch"], "left_anti")
+        .select(
+            "topic",
+            "batch",
+            (f.row_number().over(of_batch.orderBy("queue_offset", "msg_id")) - 1).alias("place"),
+            f.count("*").over(of_batch).alias("size"),
+            f.col("msg_id").alias("own"),
+        )
+    )
+
+
+def known_ids(messages: Any, members: Any | None) -> Any:
+    """Return the ids by which clients may name the messages: topic, msg_id, is_batch."""
+    from pyspark.sql import functions as f
+
+    own = messages.select("topic", "msg_id", f.lit(False).alias("is_batch"))
+    if members is None:
+        return own
+    of_batches = members.where("place = 0").select("topic", f.col("batch").alias("msg_id"))
+    return own.unionByName(of_batches.withColumn("is_batch", f.lit(True)))
+
+
+def dealt_out(evidence: Any, members: Any) -> Any:
+    """Return the evidence with the ids of messages in place of those of batches."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    named = members.where("place = 0").select("topic", f.col("batch").alias("msg_id"), "size")
+    turn = f.row_number().over(
+        Window.partitionBy("topic", "msg_id", "what").orderBy("time_ms")
+    ) - f.lit(1)
+    first = turn % f.col("size")
+    from_the_last = f.col("what").rlike(_FROM_THE_LAST)
+    place = f.when(from_the_last, f.col("size") - 1 - first).otherwise(first)
+    meant = evidence.join(named, ["topic", "msg_id"]).withColumn("place", place)
+    dealt = meant.withColumnRenamed("msg_id", "batch").join(
+        members.select("topic", "batch", "place", "own"), ["topic", "batch", "place"]
+    )
+    others = evidence.join(named, ["topic", "msg_id"], "left_anti")
+    kept = ("topic", "msg_id", "what", "time_ms")
+    return others.select(*kept).unionByName(dealt.withColumn("msg_id", f.col("own")).select(*kept))

@@ -1,0 +1,89 @@
+"""Find the jar that reads stores inside of the JVM: the source `rocketmq-store` where a session has it.
+
+`java/` holds its sources; `scripts/store-jar` compiles them, and a wheel made afterwards ships the jar.
+Spark prefers it to the Python source of the same name, and it leaves to that one all that it does not
+read itself (decision 151).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from cometmq.spark.columns import COLUMNS, DEFAULT_COLUMNS
+
+log = structlog.get_logger(__name__)
+
+HERE: Final = Path(__file__).parent
+SOURCES: Final = HERE / "java"
+JAR: Final = HERE / "rocketmq-store.jar"
+# The entry of the jar that says which sources it was made of.
+STAMP: Final = "META-INF/cometmq-sources"
+# The one that holds `columns()`.
+COLUMNS_ENTRY: Final = "cometmq/spark/store/columns"
+# Set to "python", sessions of ours do without the jar.
+_SWITCH: Final = "COMETMQ_STORE_READER"
+
+
+def columns() -> str:
+    """Return what the jar has to know of columns: a line for each, marked if it is a default one."""
+    return "\n".join(name + " default" * (name in DEFAULT_COLUMNS) for name in COLUMNS)
+
+
+def checksum() -> str:
+    """Return a checksum of all that the jar is made of."""
+    digest = hashlib.sha256(columns().encode())
+    for path in sorted(SOURCES.rglob("*.java")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def jar_path() -> str | None:
+    """Return the path of the jar, for `spark.jars`, `--jars` or `ADD JAR`; None if this installation has
+    none that was made of its own sources, or the environment variable COMETMQ_STORE_READER is `python`.
+    """
+    if os.environ.get(_SWITCH, "").lower() == "python":
+        return None
+    try:
+        with zipfile.ZipFile(JAR) as jar:
+            stamp = jar.read(STAMP).decode()
+    except (OSError, KeyError, zipfile.BadZipFile):
+        return None
+    return str(JAR) if stamp == checksum() else None
+
+
+def reader_for(spark: Any) -> str:
+    """Return the value of the option `reader` by which a session may read stores: `python` where the
+    session has a jar that was made of other sources than this installation's, else `auto`.
+
+    Whoever names jars for a session may name one of another version, whose columns mean something else.
+    """
+    try:
+        stamp = spark._jvm.cometmq.spark.store.StoreSource.stamp()  # noqa: SLF001 - the only way there
+    except (AttributeError, TypeError):
+        return (
+            "auto"  # Spark Connect has no JVM to ask; and a package, for want of a class, no calls
+        )
+    except Exception:  # noqa: BLE001 - py4j's, which is there with PySpark only
+        stamp = None  # a jar from before they could be asked
+    if stamp == checksum():
+        return "auto"
+    log.warning(
+        "stores are read in Python: the session's jar of the store reader was made of other sources "
+        "than this installation's; `python -m cometmq.spark.jvm` prints the path of the right one"
+    )
+    return "python"
+
+
+def with_jar(jars: str | None) -> str | None:
+    """Return `spark.jars` with the jar behind what it names already; unchanged if there is none."""
+    jar = jar_path()
+    if jar is None:
+        return jars
+    named = [one for one in (jars or "").split(",") if one]
+    return ",".join(named if jar in named else [*named, jar])

@@ -1,0 +1,166 @@
+"""Tell how far each streaming query is behind its topics: a listener for Spark's driver.
+
+    lag = LagListener()
+    spark.streams.addListener(lag)
+    lag.queues("orders-archive")     # messages behind, by queue
+    lag.serve(9404)                  # for Prometheus; or lag.lines() where a page exists already
+
+Spark takes no metrics from sources in Python. What it does take is the ends of the queues
+(`reportLatestOffset`), which it reports with each batch beside the offsets that the batch reached.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.live_options import OffsetTable, offsets_of
+
+_QUEUE: Final = ("query", "topic", "broker", "queue")
+# Queries that were started anew a thousand times must not fill the memory.
+MAX_QUERIES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLag:
+    """What the last batch of a query told: offsets by queue, as JSON has them, and the time in
+    seconds since the epoch.
+    """
+
+    name: str
+    run_id: str
+    batch_id: int
+    time_s: float
+    ends: dict[MessageQueue, int]
+    latest: dict[MessageQueue, int]
+
+    @property
+    def queues(self) -> dict[MessageQueue, int]:
+        """Return how many messages each queue had that no batch has taken yet."""
+        return {
+            queue: max(0, end - self.ends.get(queue, end)) for queue, end in self.latest.items()
+        }
+
+
+class LagListener(StreamingQueryListener, Collector):
+    """Keeps the lag of each query that reads the source `rocketmq`, until the query ends.
+
+    Queries go by their names (`queryName`), or by their ids. Spark calls the methods in a thread of
+    its own; the others may be called in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lags: dict[str, QueryLag] = {}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def queries(self) -> list[QueryLag]:
+        """Return what the last batches told, of each running query."""
+        with self._lock:
+            return list(self._lags.values())
+
+    def queues(self, query: str) -> dict[MessageQueue, int]:
+        """Return how many messages a query is behind in each queue; {} if it had no batch yet."""
+        return next((lag.queues for lag in reversed(self.queries()) if lag.name == query), {})
+
+    def lines(self) -> str:
+        """Return Prometheus' lines of all queries."""
+        return generate_latest(self._registry).decode()
+
+    def serve(self, port: int, host: str = "127.0.0.1") -> tuple[Any, threading.Thread]:
+        """Serve the lines at http://host:port/metrics; return the server and its thread, as
+        prometheus_client does.
+        """
+        return start_http_server(port, host, self._registry)
+
+    # What Spark calls
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's names, here and below
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        progress = event.progress
+        ends: dict[MessageQueue, int] = {}
+        latest: dict[MessageQueue, int] = {}
+        for source in progress.sources:
+            ends |= _offsets(source.endOffset)
+            latest |= _offsets(source.latestOffset)
+        if not latest:
+            return
+        lag = QueryLag(
+            progress.name or str(progress.id),
+            str(progress.runId),
+            progress.batchId,
+            _time_s(progress.timestamp),
+            ends,
+            latest,
+        )
+        with self._lock:
+            self._lags.pop(lag.run_id, None)
+            self._lags[lag.run_id] = lag
+            while len(self._lags) > MAX_QUERIES:
+                del self._lags[next(iter(self._lags))]
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        with self._lock:
+            self._lags.pop(str(event.runId), None)
+
+    # What Prometheus calls
+
+    def describe(self) -> Iterable[Metric]:
+        return self._families()
+
+    def collect(self) -> Iterator[Metric]:
+        lag, offset, batch, time = families = self._families()
+        # One line for a name: a query that was started again may be told of before its end is, and
+        # Prometheus refuses a page that says something twice.
+        for query in {query.name: query for query in self.queries()}.values():
+            batch.add_metric([query.name], query.batch_id)
+            time.add_metric([query.name], query.time_s)
+            for queue, messages in sorted(query.queues.items()):
+                labels = [query.name, queue.topic, queue.broker_name, str(queue.queue_id)]
+                lag.add_metric(labels, messages)
+                if queue in query.ends:
+                    offset.add_metric(labels, query.ends[queue])
+        yield from families
+
+    # Inside
+
+    def _families(self) -> list[GaugeMetricFamily]:
+        def gauge(name: str, text: str, labels: Iterable[str]) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"cometmq_spark_{name}", text, labels=list(labels))
+
+        return [
+            gauge("lag_messages", "Messages of a queue that no batch has taken yet.", _QUEUE),
+            gauge("next_offset", "The offset at which the next batch reads a queue.", _QUEUE),
+            gauge("batch_id", "The number of the last batch.", _QUEUE[:1]),
+            gauge("batch_timestamp_seconds", "When the last batch began.", _QUEUE[:1]),
+        ]
+
+
+def _offsets(text: str | None) -> dict[MessageQueue, int]:
+    """Return the offsets of a source, none if it is not ours."""
+    if text is None:
+        return {}
+    try:
+        return offsets_of(msgspec.json.decode(text, type=OffsetTable))
+    except (msgspec.DecodeError, ValueError):
+        return {}
+
+
+def _time_s(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

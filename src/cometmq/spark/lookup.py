@@ -1,0 +1,52 @@
+"""Give PySpark the class of a source, or one that says why there is none.
+
+PySpark asks with `hasattr`. Were the answer False, users would read `ClassNotFoundException:
+rocketmq.DefaultSource` and not what is missing. Nothing here needs pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def default_source(name: str, load: Callable[[], Any]) -> Any:
+    """Return the class of the source `name`, which `load` imports.
+
+    If it cannot be imported, return one that raises ConfigError with the reason when it is used.
+    Raise AttributeError if PySpark is missing or older than 4.0, which knows no sources in Python.
+    """
+    try:
+        return load()
+    except ImportError as error:
+        reason = _reason(name, error)
+        try:
+            return _refused(name, reason)
+        except ImportError:
+            raise AttributeError(reason) from error
+
+
+def _reason(name: str, error: ImportError) -> str:
+    if error.name in ("pyspark", "pyarrow"):
+        return f"the Spark source {name} needs {error.name}: pip install 'cometmq[spark]'"
+    return (
+        f"the Spark source {name} cannot be imported: {error}; it needs PySpark 4.0 or newer and "
+        "pyarrow: pip install 'cometmq[spark]'"
+    )
+
+
+def _refused(name: str, reason: str) -> Any:
+    from pyspark.sql.datasource import DataSource
+
+    from cometmq.errors import ConfigError
+
+    class RefusedSource(DataSource):
+        def __init__(self, options: Any) -> None:
+            super().__init__(options)
+            raise ConfigError(reason)
+
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    return RefusedSource

@@ -1,0 +1,33 @@
+"""Tell what the installed PySpark offers to Python data sources.
+
+version  batch, store, sink      filters pushed down   streams of the source `rocketmq`
+4.0      yes                     no                    no
+4.1      yes                     yes                   no
+4.2      yes                     yes                   yes
+
+A stream needs `latestOffset(start, limit)`, which came with 4.2: before that a source is told neither
+where a restarted query was nor how much a batch may take.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark import __version__
+from pyspark.sql import datasource
+
+# The class of the filters, whose module is older than they are.
+HAS_FILTERS: Final = hasattr(datasource, "Filter")
+# PySpark names the limits of a batch beside the classes of sources.
+HAS_ADMISSION: Final = hasattr(datasource, "ReadLimit")
+
+STREAMS_SINCE: Final = "4.2"
+
+
+def streams_refused() -> str:
+    """Say why this PySpark cannot read topics as a stream, and what can be done."""
+    return (
+        f"streams of the source rocketmq need PySpark {STREAMS_SINCE} or newer, and this is "
+        f"{__version__}: take a newer one, or read batches (spark.read) with startingOffsets and "
+        "endingOffsets, which this version can"
+    )

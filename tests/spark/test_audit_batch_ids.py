@@ -1,0 +1,101 @@
+"""What names a batch is told of the messages of the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cometmq.client.namespaces import Namespace
+from cometmq.pipelines.audit import Config, batch_ids
+from cometmq.pipelines.audit.evidence import Evidence
+from cometmq.pipelines.small_tables import small_table
+
+pytestmark = pytest.mark.spark
+
+Row = tuple[str, str, str, int | None]
+
+
+def of(spark: Any, messages: list[tuple[str, str, str | None, int]]) -> Any:
+    schema = "topic string, msg_id string, batch_msg_id string, queue_offset bigint"
+    return small_table(spark, messages, schema)
+
+
+def dealt_out(spark: Any, messages: Any, told: list[Row]) -> list[Row]:
+    schema = "topic string, msg_id string, what string, time_ms bigint"
+    found = batch_ids.dealt_out(small_table(spark, told, schema), batch_ids.batches(messages))
+    return sorted((tuple(row) for row in found.collect()), key=repr)
+
+
+def test_evidence_of_a_batch_is_dealt_out_to_its_messages(spark: Any) -> None:
+    messages = of(
+        spark,
+        [
+            *(("orders", f"A{at}", "B", 10 + at) for at in range(4)),
+            ("orders", "ALONE", None, 20),
+            ("refunds", "R", "B", 0),
+        ],
+    )
+    told: list[Row] = [
+        *(("orders", "B", "consumed 0", at) for at in range(3)),
+        *(("orders", f"A{at}", "sent", None) for at in range(4)),
+        ("orders", "B", "dead 0", None),
+        ("orders", "B", "consumed 1", 1),
+        ("orders", "ALONE", "consumed 0", 9),
+        ("orders", "UNKNOWN", "consumed 0", 9),
+        ("refunds", "B", "consumed 0", 5),
+    ]
+    assert dealt_out(spark, messages, told) == sorted(
+        [
+            *(("orders", f"A{at}", "consumed 0", at) for at in range(3)),
+            *(("orders", f"A{at}", "sent", None) for at in range(4)),
+            # Not one of those that were consumed.
+            ("orders", "A3", "dead 0", None),
+            ("orders", "A0", "consumed 1", 1),
+            ("orders", "ALONE", "consumed 0", 9),
+            ("orders", "UNKNOWN", "consumed 0", 9),
+            ("refunds", "R", "consumed 0", 5),
+        ],
+        key=repr,
+    )
+    # More than the batch has messages: one was consumed twice.
+    twice: list[Row] = [("orders", "B", "consumed 0", at) for at in range(5)]
+    assert dealt_out(spark, messages, twice) == [
+        ("orders", "A0", "consumed 0", 0),
+        ("orders", "A0", "consumed 0", 4),
+        *(("orders", f"A{at}", "consumed 0", at) for at in range(1, 4)),
+    ]
+
+
+def test_messages_of_a_batch_that_are_consumed_together_are_as_many_consumptions(
+    spark: Any,
+) -> None:
+    messages = of(spark, [("orders", f"A{at}", "B", at) for at in range(3)])
+    messages = messages.union(of(spark, [("orders", "ALONE", None, 9)]))
+    schema = (
+        "kind string, msg_id string, grp string, success boolean, time_ms bigint, request_id string"
+    )
+    # The second event of ALONE is one that was traced twice.
+    told = [("SubAfter", one, "g", True, 1, "R") for one in ("B", "B", "ALONE", "ALONE")]
+    config = Config(topics=["orders"], groups=["g"])
+    log: Any = None  # neither log nor what waits is asked
+    evidence = Evidence(spark, config, log, {}, None, Namespace(None))
+    known = batch_ids.known_ids(messages, batch_ids.batches(messages))
+    found = evidence.consumed_by_trace(small_table(spark, told, schema), known).collect()
+    assert sorted(tuple(row) for row in found) == [
+        ("orders", "ALONE", "consumed 0", 1),
+        ("orders", "B", "consumed 0", 1),
+        ("orders", "B", "consumed 0", 1),
+    ]
+
+
+def test_an_id_that_a_message_has_for_itself_names_no_batch(spark: Any) -> None:
+    """A client chooses its messages' ids, and so could take the evidence of others away."""
+    messages = of(spark, [("orders", "MINE", "YOURS", 0), ("orders", "YOURS", None, 1)])
+    told: list[Row] = [("orders", "YOURS", "consumed 0", 1)]
+    assert dealt_out(spark, messages, told) == told
+    known = batch_ids.known_ids(messages, batch_ids.batches(messages)).collect()
+    assert sorted(tuple(row) for row in known) == [
+        ("orders", "MINE", False),
+        ("orders", "YOURS", False),
+    ]

@@ -1,0 +1,116 @@
+"""The listener that tells how far streams are behind."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from cometmq.model.queue import MessageQueue
+from cometmq.spark.lag import MAX_QUERIES, LagListener
+
+RUN = "00000000-0000-0000-0000-%012d"
+
+
+class Event:
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def progressed(
+    run: int, name: str | None, ends: dict[str, int], latest: dict[str, int] | None
+) -> Event:
+    def table(offsets: dict[str, int] | None) -> Any:
+        return None if offsets is None else json.dumps({"orders": {"broker-a": offsets}})
+
+    source = {
+        "description": "PythonMicroBatchStream",
+        "startOffset": None,
+        "endOffset": table(ends),
+        "latestOffset": table(latest),
+        "numInputRows": 1,
+        "inputRowsPerSecond": 1.0,
+        "processedRowsPerSecond": 1.0,
+        "metrics": {},
+    }
+    files = {**source, "endOffset": '{"logOffset": 3}', "latestOffset": '{"t": {"0": 9}}'}
+    told = {
+        "id": RUN % 0,
+        "runId": RUN % run,
+        "name": name,
+        "timestamp": "2026-11-23T11:00:00.000Z",
+        "batchId": 5,
+        "batchDuration": 1,
+        "durationMs": {},
+        "eventTime": {},
+        "stateOperators": [],
+        "sources": [source, files],
+        "sink": {"description": "x", "numOutputRows": 1, "metrics": {}},
+        "numInputRows": 1,
+        "inputRowsPerSecond": 1.0,
+        "processedRowsPerSecond": 1.0,
+        "observedMetrics": {},
+    }
+    return Event(progress=StreamingQueryProgress.fromJson(told))
+
+
+def test_lag_by_queue_as_numbers_and_as_lines() -> None:
+    lag = LagListener()
+    lag.onQueryProgress(progressed(1, "archive", {"0": 17, "1": 5}, {"0": 20, "1": 5, "2": 7}))
+    queues = [MessageQueue("orders", "broker-a", at) for at in range(3)]
+    # A queue that no batch has joined yet counts from where it will begin, which is not known.
+    assert lag.queues("archive") == dict(zip(queues, (3, 0, 0), strict=True))
+    lines = lag.lines().splitlines()
+    place = 'broker="broker-a",query="archive",queue="0",topic="orders"'
+    assert f"cometmq_spark_lag_messages{{{place}}} 3.0" in lines
+    assert f"cometmq_spark_next_offset{{{place}}} 17.0" in lines
+    assert 'cometmq_spark_batch_id{query="archive"} 5.0' in lines
+    assert 'cometmq_spark_batch_timestamp_seconds{query="archive"} 1.7954316e+09' in lines
+    assert lag.queues("another") == {}
+
+
+def test_a_query_without_a_name_goes_by_its_id_and_leaves_when_it_ends() -> None:
+    lag = LagListener()
+    lag.onQueryProgress(progressed(1, None, {"0": 1}, {"0": 2}))
+    assert [found.name for found in lag.queries()] == [RUN % 0]
+    lag.onQueryTerminated(Event(runId=RUN % 1))
+    assert lag.queries() == []
+
+
+def test_a_query_that_was_started_again_before_its_end_was_told_has_one_line() -> None:
+    lag = LagListener()
+    lag.onQueryProgress(progressed(1, "archive", {"0": 1}, {"0": 9}))
+    lag.onQueryProgress(progressed(2, "archive", {"0": 7}, {"0": 9}))
+    lines = [line for line in lag.lines().splitlines() if "lag_messages{" in line]
+    assert [line.split()[-1] for line in lines] == ["2.0"]
+    assert list(lag.queues("archive").values()) == [2]
+
+
+def test_sources_of_others_are_left_out() -> None:
+    lag = LagListener()
+    lag.onQueryProgress(progressed(1, "files", {}, None))
+    assert lag.queries() == []
+
+
+def test_queries_without_end_are_bounded() -> None:
+    lag = LagListener()
+    for run in range(MAX_QUERIES + 5):
+        lag.onQueryProgress(progressed(run, f"q{run}", {"0": 1}, {"0": 2}))
+    assert len(lag.queries()) == MAX_QUERIES
+    assert lag.queries()[-1].name == f"q{MAX_QUERIES + 4}"
+
+
+def test_prometheus_can_scrape_it() -> None:
+    lag = LagListener()
+    lag.onQueryProgress(progressed(1, "archive", {"0": 1}, {"0": 2}))
+    server, thread = lag.serve(0)
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert b"cometmq_spark_lag_messages" in answer.read()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(30)
