@@ -15,7 +15,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop console-test screenshots spark bench bench-store bench-delays bench-replication bench-processes bench-access bench-console fuzz floods audit sbom crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console fuzz floods audit sbom crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -29,6 +29,18 @@ $(READY): pyproject.toml locks/dev.txt
 # An environment of its own: PySpark is some hundred megabytes that nothing else needs.
 $(SPARK_READY): pyproject.toml locks/dev-spark.txt
 	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark '(with PySpark, 430 MB: some minutes, once)'
+	@touch $@
+
+# Other versions of PySpark, and what Spark Connect needs, each in a directory that is put in front of
+# the path of $(VENV)-spark: all else is the same.
+SPARK_VERSIONS := 4.0 4.1 connect
+SPARK_VERSIONS_READY := $(SPARK_VERSIONS:%=$(VENV)-spark-%/.ready)
+# A server of S3, and other engines that read archives: behind the path of $(VENV)-spark.
+SPARK_TABLES_READY := $(VENV)-spark-tables/.ready
+$(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY): $(VENV)-spark-%/.ready: locks/spark-%.txt $(SPARK_READY)
+	@echo "Setting up $(@D) …"
+	@rm -rf $(@D) && $(VENV)-spark/bin/uv pip install --quiet --no-deps --require-hashes \
+		--python $(VENV)-spark/bin/python --target $(@D) -r $<
 	@touch $@
 
 # atheris has 35 MB, and only a long run needs it.
@@ -51,7 +63,7 @@ compiled: $(READY)
 # Where Spark can run it ends with the pipelines, in the environment that has PySpark.
 demo: compiled ## Send 10,000 order events through a whole cluster, prove that none is lost; archive and audit them
 	@if scripts/java-for-spark && $(MAKE) -s $(SPARK_READY); then \
-		$(VENV)-spark/bin/python -m examples.demo; else $(BIN)/python -m examples.demo; fi
+		$(VENV)-spark/bin/python scripts/store-jar --optional; $(VENV)-spark/bin/python -m examples.demo; else $(BIN)/python -m examples.demo; fi
 
 test: compiled ## The unit, integration and short fuzz tests
 	@$(BIN)/python -m pytest -q $(PARALLEL) $(ARGS)
@@ -73,12 +85,18 @@ screenshots: compiled ## The pictures of the console in docs/img, of a cluster t
 	@$(BIN)/python scripts/screenshots
 
 # Two at a time, a Spark each; what is killed at random has the machine for itself.
-spark: $(SPARK_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
+spark: $(SPARK_READY) $(SPARK_TABLES_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
+	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(VENV)-spark/bin/mypy src tests/spark tests/unit/spark tests/unit/pipelines
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
+	@$(VENV)-spark/bin/python -m tests.spark.hadoop_aws
 	@$(VENV)-spark/bin/python -m tests.spark.class_archive
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 --dist loadfile $(ARGS)
 	@$(SPARK_KILLS)
+
+spark-versions: $(SPARK_VERSIONS_READY) ## Sources and sink on the older versions of PySpark, and through Spark Connect
+	@$(VENV)-spark/bin/python scripts/store-jar --optional
+	@COMETMQ_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(VENV)-spark/bin/python -m pytest -q tests/spark/test_versions.py --timeout 900 $(ARGS)
 
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)
@@ -142,4 +160,4 @@ release: $(READY) ## Check, build and tag the version of CHANGELOG; pushes and u
 	@scripts/release
 
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) $(VENV)-spark $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

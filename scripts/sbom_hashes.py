@@ -1,6 +1,7 @@
-"""Add the version of this project and the lock's hashes to an SBOM, check it, list the licences.
+"""Add the version of this project, the lock's hashes and the vendored scripts of the console to an SBOM;
+check it, list the licences.
 
-python scripts/sbom_hashes.py MADE.json locks/runtime.txt TARGET.json
+python scripts/sbom_hashes.py MADE.json locks/console.txt TARGET.json
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+VENDOR = ROOT / "src/cometmq/console/static/vendor"
 PACKAGE = re.compile(r"^([A-Za-z0-9_.-]+)==([^ ;\\]+)")
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -19,6 +21,7 @@ HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 def main() -> int:
     made, lock, target = map(Path, sys.argv[1:])
     bom = completed(json.loads(made.read_text()), lock.read_text(), version())
+    add_vendored(bom, json.loads((VENDOR / "vendored.json").read_text()))
     fault = schema_fault(json.dumps(bom))
     if fault:
         print(f"the SBOM does not fit its schema: {fault}", file=sys.stderr)
@@ -70,6 +73,44 @@ def completed(bom: dict[str, Any], lock: str, version: str) -> dict[str, Any]:
             ),
         ]
     return bom
+
+
+def add_vendored(bom: dict[str, Any], vendored: list[dict[str, Any]]) -> None:
+    """Add what lies in the wheel itself: the scripts that the console's pages load, file by file."""
+    root = bom["metadata"]["component"].get("bom-ref")
+    for one in vendored:
+        reference = f"pkg:npm/{one['name']}@{one['version']}"
+        bom["components"].append(
+            {
+                "type": "library",
+                "bom-ref": reference,
+                "purl": reference,
+                "name": one["name"],
+                "version": one["version"],
+                "licenses": [{"license": {"id": one["licence"]}}],
+                "externalReferences": [
+                    {
+                        "type": "distribution",
+                        "url": one["distribution"],
+                        "comment": "the package that the files below were taken from, unchanged",
+                        "hashes": [{"alg": "SHA-512", "content": one["sha512"]}],
+                    }
+                ],
+                "components": [
+                    {
+                        "type": "file",
+                        "name": f"cometmq/console/static/vendor/{name}",
+                        "hashes": [{"alg": "SHA-256", "content": digest}],
+                    }
+                    for name, digest in one["files"].items()
+                ],
+            }
+        )
+        dependencies = bom.setdefault("dependencies", [])
+        dependencies.append({"ref": reference})
+        for each in dependencies:
+            if root is not None and each["ref"] == root:
+                each["dependsOn"] = sorted([*each.get("dependsOn", []), reference])
 
 
 def schema_fault(text: str) -> str | None:

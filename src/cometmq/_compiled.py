@@ -22,10 +22,17 @@ PACKAGE: Final = Path(__file__).parent
 NATIVE: Final = PACKAGE / "_native"
 # All that mypyc looks at for the hot modules: what they import decides about the code it makes.
 SEEN: Final = (
-    "errors.py", "model", "runtime", "protocol", "filtering", "store", "remoting", "broker",
+    "errors.py", "model", "runtime", "protocol", "filtering", "store", "remoting", "access", "broker",
 )  # fmt: skip
 LIBRARY: Final = "cometmq__mypyc"
 HOT: Final = (
+    "access.asked",
+    "access.control",
+    "access.freshness",
+    "access.plain.accounts",
+    "access.plain.rules",
+    "access.signed",
+    "access.users.rules",
     "broker.pulls.long_polling",
     "broker.pulls.pull",
     "broker.sends.send",
@@ -36,6 +43,7 @@ HOT: Final = (
     "protocol.frame",
     "protocol.properties",
     "remoting.connection",
+    "remoting.signing",
     "store.append",
     "store.log.commit_log",
     "store.queues.consume_queue",

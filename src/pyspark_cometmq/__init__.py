@@ -1,8 +1,7 @@
 """Where PySpark finds the source `rocketmq`: it imports every installed package named `pyspark_*` and
 registers the `DefaultSource` in it.
 
-The source is imported when it is asked for. Without PySpark or pyarrow that raises an AttributeError
-that names the extra to install, so that `hasattr`, with which PySpark looks, is just False.
+The source is imported when it is asked for; `cometmq.spark.lookup` says what happens if it cannot be.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     if name != "DefaultSource":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    from cometmq.spark.lookup import default_source
+
+    def load() -> Any:
         from cometmq.spark.live_source import RocketMQSource
-    except ImportError as error:
-        raise AttributeError(
-            f"the Spark source rocketmq needs {error.name}: pip install 'cometmq[spark]'"
-        ) from error
-    return RocketMQSource
+
+        return RocketMQSource
+
+    return default_source("rocketmq", load)

@@ -7,6 +7,7 @@ role and id, start. `Member` is the process of the clients, `lost_nodes_member`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, BinaryIO, Self
 
 from tests.crash.hosts import Hosts
 from tests.crash.lost_nodes_judge import raw_log, stored_in
@@ -218,6 +219,11 @@ class Cluster:
             lambda: subprocess.run(["umount", "-l", str(path)], check=False, timeout=60)
         )
 
+    def slaves_know(self, topic: str) -> bool:
+        """Say whether the topic, which was made at the masters, has reached the tables of their slaves."""
+        tables = [self.slave_of(group).store / "config" / "topics.json" for group in GROUPS]
+        return all(path.exists() and f'"{topic}"' in path.read_text() for path in tables)
+
     def slave_of(self, group: str) -> Node:
         (node,) = (
             self.nodes[f"{group}-{number}"]
@@ -341,9 +347,9 @@ class Cluster:
         """The disk is full, but for some pages, and has room again."""
         filler = node.store / "filler"
         try:
+            spare = self.rng.choice((8, 300)) * 1024
             with filler.open("wb") as file:
-                free = os.statvfs(node.store).f_bavail * os.statvfs(node.store).f_frsize
-                os.posix_fallocate(file.fileno(), 0, free - self.rng.choice((8, 300)) * 1024)
+                eventually(lambda: _fills(file, spare), wait_s=10, pause_s=0)
             self._long()
         finally:
             filler.unlink(missing_ok=True)
@@ -454,3 +460,18 @@ class Member:
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 stream.close()
+
+
+def _fills(file: BinaryIO, spare: int) -> bool:
+    """Give a file the room that is left but for `spare` bytes; return False if the broker, which goes on
+    writing, took some of it meanwhile.
+    """
+    found = os.fstatvfs(file.fileno())
+    try:
+        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - spare)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        file.truncate(0)
+        return False
+    return True

@@ -30,6 +30,8 @@ from tests.floods.kinds import FLOODS, Flood
 from tests.floods.servers import Loop, Peak, Server, Servers, running
 
 _RAMP_S: Final = 2.0
+# The server's limits are written down once in a second.
+_TOLD_WITHIN_S: Final = 1.5
 _ATTACK_LIMIT_S: Final = 300.0
 
 
@@ -52,6 +54,8 @@ class Outcome:
     stop_s: float = 0.0
     died: bool = False
     log: dict[str, int] = field(default_factory=dict)
+    # How often each limit refused something while it was flooded.
+    limits: dict[str, int] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -115,6 +119,7 @@ def _measured(
     quiet_loop = target.loop(begin_s, time.monotonic())
     target.forget_peak()
     before = read_memory(target.pid)
+    hits_before = target.limit_hits()
     assert attack.stdin is not None
     with Peak(target.pid) as peak:
         attack.stdin.write(b"go\n")
@@ -124,6 +129,7 @@ def _measured(
         flooded = honest(servers, seconds, of_namesrv=flood.of_namesrv)
         ended_s = time.monotonic()
         told, _ = attack.communicate(timeout=_ATTACK_LIMIT_S)
+        time.sleep(_TOLD_WITHIN_S)
         died = target.process.poll() is not None
         resident_kib = 0 if died else read_memory(target.pid).peak_resident_kib
     told_of = json.loads(told or b'{"counts": {}, "remarks": {}}')
@@ -143,6 +149,11 @@ def _measured(
         servers.broker.stop() if not flood.of_namesrv else servers.namesrv.stop(),
         died,
         lines_of(target),
+        {
+            name: count - hits_before.get(name, 0)
+            for name, count in target.limit_hits().items()
+            if count > hits_before.get(name, 0)
+        },
     )
 
 

@@ -44,6 +44,7 @@ def lines(outcome: Outcome) -> str:
         f"  missing {flooded['missing']}, refused {flooded['refused']}",
         f"  {outcome['counts']}",
         *(f"  said: {remark}" for remark in list(outcome["remarks"].values())[:4]),
+        f"  limits: {outcome['limits']}",
         f"  log: {outcome['log']}",
         *(f"  {count} {stack}" for stack, count in list(loop["stacks"].items())[:4]),
     ]
@@ -62,14 +63,15 @@ def table(outcomes: list[Outcome]) -> str:
     rows = [
         (
             "| flood | p99 of sends, ms: quiet → flooded | p99 of deliveries, ms | longest work of the loop, ms"
-            " | share of a core | own memory, MiB | resident at most, MiB | what it met |"
+            " | share of a core | own memory, MiB | resident at most, MiB | what it met"
+            " | limits that it hit |"
         ),
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for outcome in outcomes:
         quiet, flooded, loop = outcome["quiet"], outcome["flooded"], outcome["loop"]
         if "failed" in flooded or "failed" in quiet:
-            rows.append(f"| {outcome['title']} | not measured | | | | | | the client failed |")
+            rows.append(f"| {outcome['title']} | not measured | | | | | | the client failed | |")
             continue
         sent, delivered = (
             ("sent", "delivered") if not quiet["routed"]["count"] else ("routed", "sent")
@@ -79,7 +81,7 @@ def table(outcomes: list[Outcome]) -> str:
             f"| {outcome['title']}{note} | {_pair(quiet, flooded, sent)} | {_pair(quiet, flooded, delivered)}"
             f" | {loop['work_max']:.0f} | {loop['cpu_share']:.0%}"
             f" | {outcome['anonymous_before_mib']} → {outcome['anonymous_peak_mib']}"
-            f" | {outcome['resident_peak_mib']} | {_met(outcome)} |"
+            f" | {outcome['resident_peak_mib']} | {_met(outcome)} | {_limits(outcome)} |"
         )
     return "\n".join([*rows, "", _machine()])
 
@@ -97,6 +99,12 @@ def _met(outcome: Outcome) -> str:
     if outcome["flooded"]["missing"]:
         met.append(f"of the client's own: {outcome['flooded']['missing']} not answered in 5 s")
     return "; ".join(met) or "nothing"
+
+
+def _limits(outcome: Outcome) -> str:
+    """Return the limits whose counters moved; figures of older runs have none."""
+    hits: dict[str, int] = outcome.get("limits", {})
+    return ", ".join(f"`{name}` {count:,}" for name, count in sorted(hits.items())) or "none"
 
 
 def _machine() -> str:

@@ -73,6 +73,14 @@ class Server:
         figures = (_p99(late), max(late), _p99(work), max(work), round(share, 2))
         return Loop(*figures, dict(stacks.most_common(5)))
 
+    def limit_hits(self) -> dict[str, int]:
+        """Return how often each limit has been hit since the start, as of a second ago at most."""
+        for line in reversed(self.beats.read_text().splitlines()):
+            with contextlib.suppress(ValueError):
+                hits: dict[str, int] = json.loads(line)["limits"]
+                return hits
+        return {}
+
     def forget_peak(self) -> None:
         """Have the kernel count the peak of resident memory anew."""
         with contextlib.suppress(OSError):

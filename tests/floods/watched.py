@@ -5,7 +5,8 @@
 A timer of the loop beats every `BEAT_S`. Each second a line of JSON goes to FILE: the time of the
 machine's monotonic clock, how late each beat was, and how much processor time the loop's thread took
 since the beat before, in ms. A beat that is late without processor time was kept waiting by the
-machine, or by another thread; one that is late with it was kept waiting by the loop's own work.
+machine, or by another thread; one that is late with it was kept waiting by the loop's own work. The
+line also has how often each limit of the server has refused something since it started.
 
 A beat that is very late has the stack of the loop's thread written down, too. Functions that are
 compiled have no frame there: COMETMQ_PURE=1 shows them.
@@ -21,14 +22,32 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import ClassVar, Final
 
+import cometmq.remoting.limit_hits as limit_hits_module
 import cometmq.runtime.loop as loop_module
 
 BEAT_S: Final = 0.005
 _LOOK_S: Final = 0.01
 _STUCK_S: Final = 0.02
 _SHOWN_FRAMES: Final = 8
+
+
+class CountedLimits(limit_hits_module.LimitHits):
+    """Counts as servers do; all of a process are found in `made`."""
+
+    made: ClassVar[list[limit_hits_module.LimitHits]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made.append(self)
+
+    @classmethod
+    def totals(cls) -> dict[str, int]:
+        totals: Counter[str] = Counter()
+        for each in cls.made:
+            totals.update(dict(each.counts))  # a copy: the loop's thread counts on
+        return totals
 
 
 class Watch:
@@ -75,7 +94,13 @@ class Watch:
                     late, self._late_ms = self._late_ms, []
                     cpu, self._cpu_ms = self._cpu_ms, []
                     stacks, self._stacks = self._stacks, Counter()
-                    line = {"at": now_s, "late": late, "cpu": cpu, "stacks": stacks}
+                    line: dict[str, object] = {
+                        "at": now_s,
+                        "late": late,
+                        "cpu": cpu,
+                        "stacks": stacks,
+                    }
+                    line["limits"] = CountedLimits.totals()
                     file.write(json.dumps(line) + "\n")
                     file.flush()
 
@@ -99,6 +124,8 @@ def main() -> None:
         return loop
 
     loop_module.new_event_loop = watched_loop
+    # Before anything else of the server is imported: it takes the class by its name.
+    limit_hits_module.LimitHits = CountedLimits  # type: ignore[misc]  # for this process only
     sys.argv = ["cometmq", *sys.argv[2:]]
     from cometmq.cli.main import main as run_command
 

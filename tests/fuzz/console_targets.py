@@ -66,6 +66,8 @@ class _NoCluster:
 class _Nobody:
     """Has no account."""
 
+    changes = 0
+
     def verify(self, name: str, password: str) -> None:
         return None
 

@@ -508,6 +508,14 @@ def test_a_trace_shows_who_sent_a_message(
         name,
         True,
     )
+    batch = producer.send_batch([Message(name, b"%d" % number) for number in range(3)])
+    ids = batch.msg_id.split(",")
+    [event] = eventually(lambda: admin.messages.trace(ids[1], trace_topic=traces))
+    assert (event.kind, event.msg_id) == (TraceType.PUB, ids[1])
+    # Each message has the id that its sender was told.
+    found = [admin.messages.by_unique_id(name, one)[0] for one in ids]
+    assert [message.body for message in found] == [b"0", b"1", b"2"]
+    assert [(m.msg_id, m.batch_msg_id) for m in found] == [(one, None) for one in ids]
 
 
 # Brokers and name servers
@@ -652,6 +660,7 @@ def test_name_servers_keep_entries_and_settings(
     assert admin.name_servers.put_entry(name, "k", "v") == [namesrv]
     assert admin.name_servers.entry(name, "k") == "v"
     assert admin.name_servers.entries(name) == {"k": "v"}
+    assert admin.name_servers.entries_by_server(name) == {namesrv: {"k": "v"}}
     assert admin.name_servers.delete_entry(name, "k") == [namesrv]
     assert admin.name_servers.entry(name, "k") is None
     assert at.broker_name in admin.name_servers.system_topics()

@@ -23,6 +23,7 @@ import yaml
 from tests.integration.admin_commands import Commands, commands, no_log_lines
 from tests.integration.client_faces import BlockingFace, Received
 from tests.integration.fixtures import prompt_face as face
+from tests.integration.raw_client import RawClient, send_ext
 from tests.integration.test_admin_client import TIMEOUT_MS, consume, make, send
 from tests.waits import WAIT_S, eventually
 
@@ -36,6 +37,7 @@ from cometmq import (
     SendResult,
     TransactionProducer,
 )
+from cometmq.errors import IllegalArgumentError
 from cometmq.testing import Cluster
 
 __all__ = ["commands", "face", "no_log_lines"]
@@ -166,6 +168,54 @@ def test_what_is_not_there_is_told_with_a_remedy(
     assert "-p true" in commands.refused(
         "printMsgByQueue", "-t", name, "-a", broker, "-i", "0", status=2
     )
+
+
+def test_messages_of_a_java_batch_are_found_by_their_ids_and_by_the_batch_s(
+    commands: Commands, admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    """All of them had the batch's id, which a Java broker stores behind the message's own."""
+    make(admin, face, name, queues=1)
+    [at] = admin.brokers.addresses()
+    own, batch = [f"{number:032X}" for number in range(3)], "B" * 32
+    with RawClient(at.address) as client:
+        for number, one in enumerate(own):
+            text = f"UNIQ_KEY\x01{one}\x02KEYS\x01all\x02UNIQ_KEY\x01{batch}\x02"
+            answer = client.ask(10, send_ext(name, properties=text), b"%d" % number)
+            assert answer.code == 0
+    got: list[MessageExt] = []
+    face.consumer(name, name, got.extend, consume_from=FIRST)
+    eventually(lambda: len(got) == 3)
+    assert [message.msg_id for message in got] == own
+    assert {message.batch_msg_id for message in got} == {batch}
+    assert [message.unique_id for message in got] == own
+
+    found = admin.messages.by_unique_id(name, batch)
+    assert [(m.msg_id, m.batch_msg_id, m.body) for m in found] == [
+        (one, batch, b"%d" % number) for number, one in enumerate(own)
+    ]
+    offset_ids = [message.offset_msg_id for message in found]
+    # The index is Java's, which has the batch's id only.
+    assert admin.messages.by_unique_id(name, own[1]) == []
+    assert "in a batch to a Java broker" in commands.refused(
+        "queryMsgByUniqueKey", "-t", name, "-i", own[2]
+    )
+    [shown] = commands.json("queryMsgById", "-t", name, "-i", offset_ids[2])
+    assert (shown["msgId"], shown["batchMsgId"], shown["body"]) == (own[2], batch, "2")
+    printed = commands.run("queryMsgById", "-t", name, "-i", batch)
+    assert printed.out.startswith(f"message {own[0]}:\n")
+    assert (
+        f"3 messages came in the batch with this id; name one by its offset id: {offset_ids[0]}"
+        in (" ".join(printed.err.split()))
+    )
+    refused = commands.refused("queryMsgById", "-t", name, "-i", batch, "-s", "true", "--yes")
+    assert f"name one by its offset id: {', '.join(offset_ids)}" in refused
+    assert len(admin.messages.by_key(name, "all")) == 3
+    with pytest.raises(
+        IllegalArgumentError, match=f"is the id of a batch .*{offset_ids[0]}, {offset_ids[1]}"
+    ):
+        admin.explain.message(batch, name)
+    [copy] = admin.explain.message(offset_ids[0], name).copies
+    assert copy.body == b"0"
 
 
 def test_a_body_that_is_no_text_is_shown_in_base64(

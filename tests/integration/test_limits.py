@@ -23,7 +23,7 @@ from tests.unit.remoting import test_server_tls
 from cometmq.broker import long_answer
 from cometmq.broker.filters import predicates
 from cometmq.broker.groups import clients, queue_locks
-from cometmq.broker.pulls import awaited_heartbeats
+from cometmq.broker.pulls import awaited_heartbeats, cold_reads
 from cometmq.broker.retries import redrive
 from cometmq.broker.sends import first_sends
 from cometmq.broker.server import Broker
@@ -644,6 +644,32 @@ async def pulls_ahead(stage: Stage) -> Answers:
     answer = await peer.ask(Code.PULL_MESSAGE, ext)
     assert answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
     return []
+
+
+async def two_cold_pulls(stage: Stage) -> Answers:
+    peer = await stage.peer()
+    assert (await peer.ask(Code.SEND_MESSAGE, send("old"), b"old")).code == 0
+    store = stage.broker.store
+    store._getter.opened(
+        store.commit_log.end
+    )  # as after a restart, which would cut the other client
+    disk = stage.cluster.node(stage.cluster.nodes.brokers[0]).disk
+    disk.cold_share = 1.0
+    frames = [peer.frame(Code.PULL_MESSAGE, pull_ext("old", queueOffset=0)) for _ in range(2)]
+    first, second = await peer.ask_all(*frames)
+    disk.cold_share = 0.0
+    assert first.code == 0
+    return [second]
+
+
+@patched(cold_reads, "MAX_COLD_PULLS", 1)
+async def many_cold_pulls(stage: Stage) -> Answers:
+    return await two_cold_pulls(stage)
+
+
+@patched(cold_reads, "MAX_COLD_PULLS_OF_CONNECTION", 1)
+async def many_cold_pulls_of_a_connection(stage: Stage) -> Answers:
+    return await two_cold_pulls(stage)
 
 
 async def filtered(stage: Stage, expression: str) -> Answers:

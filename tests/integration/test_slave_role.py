@@ -35,6 +35,7 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
+from cometmq.replication.slave import ReplicationSlave
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
@@ -737,7 +738,130 @@ def test_a_former_master_with_messages_of_its_own_serves_no_reads_as_a_slave() -
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "this slave serves no reads now: the log has diverged" in (answer.remark or "")
         assert (await commit(former, 2)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        # Readers take the ends of ranges from these.
+        place = {"topic": "t", "queueId": "0", "timestamp": "0"}
+        for code in (
+            RequestCode.GET_MAX_OFFSET,
+            RequestCode.GET_MIN_OFFSET,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        ):
+            told = await ask(former, RemotingCommand(code, ext=place))
+            assert told.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            told = await ask(cluster.slaves[0], RemotingCommand(code, ext=place))
+            assert told.code == ResponseCode.SUCCESS
         assert (await ask(cluster.slaves[0], pull(1))).code == ResponseCode.SUCCESS
+
+        # Nor when the master is away, and not even after a restart.
+        cluster.kill("broker-a-slave-1")
+        replication_of(former).follow(None)  # as when no name server knows it any more
+        assert (await ask(former, pull(1))).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        await cluster.restart("broker-a")
+        former = cluster.brokers[0]
+        answer = await ask(former, pull(1))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "the log was not compared with that of the present master yet" in (
+            answer.remark or ""
+        )
+
+    play(story)
+
+
+def test_a_slave_copies_the_tables_as_soon_as_it_reaches_its_master_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"first"))
+        await in_step(cluster)
+        master, slave = cluster.brokers[0], cluster.slaves[0]
+        cluster.cut("broker-a", "broker-a-slave-1")
+        await until(lambda: not replication_of(slave).is_connected)
+        await send(cluster, Message("made-meanwhile", b"x"))
+        await until(lambda: master.topics.get("made-meanwhile") is not None)
+        cluster.heal("broker-a", "broker-a-slave-1")
+        await until(lambda: replication_of(slave).is_connected, 60)
+        # It may be promoted at any time, and serves then the topics that it has.
+        await until(lambda: slave.topics.get("made-meanwhile") is not None, 0.5)
+
+    play(story)
+
+
+def test_a_slave_copies_the_tables_as_soon_as_it_has_a_message_of_an_unknown_topic() -> None:
+    async def story(cluster: Cluster) -> None:
+        slave = cluster.slaves[0]
+        for number in range(3):
+            topic = f"made-{number}"
+            await send(cluster, Message(topic, b"x"))
+            await until(lambda: slave.store.max_offset(topic, 0) == 1, 1)  # noqa: B023 - awaited here
+            # The next round is up to 10 s away, and the master may be lost before.
+            await until(lambda: slave.topics.get(topic) is not None, 1)  # noqa: B023 - awaited here
+
+    play(story)
+
+
+def test_a_slave_makes_the_topic_of_messages_that_came_before_its_master_was_lost() -> None:
+    async def story(cluster: Cluster) -> None:
+        slave = cluster.slaves[0]
+        await in_step(cluster)
+        held = slave.copies.tables
+        assert held is not None
+        await held._copying.acquire()
+        await send(cluster, *(Message("late", b"x") for _ in range(3)))
+        await until(
+            lambda: slave.store.commit_log.end == cluster.brokers[0].store.commit_log.end, 5
+        )
+        cluster.kill("broker-a")
+        held._copying.release()
+        await until(lambda: slave.topics.get("late") is not None, 60)
+        made = slave.topics.get("late")
+        assert made is not None
+        assert made.read_queue_nums == max(slave.store.topics()["late"]) + 1
+        # The master knows better.
+        await cluster.restart("broker-a")
+        await until(lambda: slave.topics.get("late") == cluster.brokers[0].topics.get("late"), 60)
+
+    play(story)
+
+
+def test_a_slave_whose_log_once_differed_serves_no_reads_before_it_is_compared_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"first"))
+        await in_step(cluster)
+        cluster.power_off("broker-a")  # what was not flushed yet is gone there
+        await cluster.restart("broker-a")
+        await send(cluster, Message("t", b"other"))
+        await until(lambda: cluster.slaves[0].copies.divergence is not None, 120)
+        cluster.kill("broker-a")
+        await cluster.restart("broker-a-slave-1")
+        answer = await ask(cluster.slaves[0], pull(0))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "the log was not compared with that of the present master yet" in (
+            answer.remark or ""
+        )
+
+    play(story)
+
+
+def replication_of(broker: Broker) -> ReplicationSlave:
+    slave = broker.copies.slave
+    assert slave is not None
+    return slave
+
+
+def test_a_former_master_serves_reads_once_its_log_was_compared() -> None:
+    async def story(cluster: Cluster) -> None:
+        await send(cluster, Message("t", b"first"))
+        await in_step(cluster)
+        stop_replication(cluster)
+        await promote(cluster)
+        await cluster.demote("broker-a")
+        await until_served(cluster.brokers[0])
+        # What was compared once need not be compared again to serve while the master is away.
+        cluster.kill("broker-a-slave-1")
+        await cluster.restart("broker-a")
+        assert (await ask(cluster.brokers[0], pull(0))).code == ResponseCode.SUCCESS
+
+    async def until_served(broker: Broker) -> None:
+        async with asyncio.timeout(120):
+            while (await ask(broker, pull(0))).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - in virtual time
+                await asyncio.sleep(1)
 
     play(story)
 

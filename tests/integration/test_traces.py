@@ -114,6 +114,9 @@ def test_traces_may_go_to_a_topic_of_ones_own(face: Face, name: str) -> None:
     assert (pub.group, pub.beans[0].topic) == (name, name)
     (together,) = traces.of(batch.msg_id, 1)
     assert together.beans[0].body_length == 3
+    # All ids were one key, so that no message of the batch led to its trace.
+    for one in batch.msg_id.split(","):
+        assert traces.messages_with(one)
 
 
 def test_a_poll_is_traced(face: Face, name: str) -> None:

@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
+from tests.waits import WAIT_S, until
 
-from cometmq import ConsumeResult, Message
+from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
 from cometmq.admin.client import AdminClient
-from cometmq.aio import Producer, PushConsumer
+from cometmq.aio import Producer, PushConsumer, TransactionProducer
 from cometmq.errors import AccessDeniedError, CometMQError, ServersFailedError
+from cometmq.model.subscription import ProducerData
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.header import NoHeader
+from cometmq.remoting.client import RemotingClient
+from cometmq.runtime.surroundings import current
 from cometmq.testing import Account, Cluster, run
 
 SHOP = Account("shop-service", topics={"orders": "PUB"})
@@ -90,6 +98,29 @@ def test_who_may_not_consume_does_not_start() -> None:
         await spy.close()
 
     guarded(main)
+
+
+def test_a_refused_heartbeat_is_told_once() -> None:
+    async def main(cluster: Cluster) -> None:
+        await sent(cluster, SHOP)
+        spy = Producer("spy", namesrv=cluster.namesrv, credentials=BILLING.credentials)
+        member = PushConsumer(
+            "letters", _take_all, namesrv=cluster.namesrv, credentials=BILLING.credentials
+        )
+        member.subscribe("orders")
+        with capture_logs() as lines:
+            async with spy:
+                with pytest.raises(AccessDeniedError):
+                    await member.start()
+            await member.close()
+        refused = [line for line in lines if line["event"] == "heartbeat refused"]
+        assert len(refused) == 1, refused
+
+    guarded(main)
+
+
+async def _take_all(_messages: list[Any]) -> ConsumeResult:
+    return ConsumeResult.SUCCESS
 
 
 def test_a_message_is_not_read_by_its_place_without_a_right_to_its_topic() -> None:
@@ -222,3 +253,89 @@ def test_real_servers_take_accounts_too(tmp_path: Path) -> None:
             assert len(await cluster.messages("orders", 1)) == 1
 
         cluster.run(main())
+
+
+class _Judge:
+    """Leaves each transaction open, and notes what it is asked about."""
+
+    def __init__(self, verdict: LocalTransactionState) -> None:
+        self.asked: list[bytes] = []
+        self._verdict = verdict
+
+    async def execute(self, _message: Message, _arg: Any) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOWN
+
+    async def check(self, message: MessageExt) -> LocalTransactionState:
+        self.asked.append(message.body)
+        return self._verdict
+
+
+def test_only_who_may_publish_to_a_topic_is_asked_about_its_transactions() -> None:
+    """Any account may say to be a member of any producers' group."""
+
+    async def main(cluster: Cluster) -> None:
+        honest = _Judge(LocalTransactionState.COMMIT)
+        spy = _Judge(LocalTransactionState.ROLLBACK)
+        posing = TransactionProducer(
+            "shop", listener=spy, namesrv=cluster.namesrv, credentials=ELSE.credentials
+        )
+        asking = TransactionProducer(
+            "shop", listener=honest, namesrv=cluster.namesrv, credentials=SHOP.credentials
+        )
+        transactions = cluster.brokers[0].transactions
+        async with posing, asking:
+            await posing.send(Message("letters", b"a"))
+            for number in range(4):
+                await asking.send_in_transaction(Message("orders", b"tea %d" % number))
+            await until(lambda: len(cluster.brokers[0].clients.producers("shop")) == 2)
+            await until(lambda: transactions.unresolved_count == 0, wait_s=60, pause_s=0.1)
+        assert len(honest.asked) == 4
+        assert spy.asked == []
+        assert len(await cluster.messages("orders")) == 4
+
+    guarded(
+        main,
+        properties={"transactionTimeOut": "100", "transactionCheckInterval": "150"},
+    )
+
+
+def test_the_id_of_a_connected_client_stays_that_of_its_account() -> None:
+    """Replies go to whoever is connected by the id that a request names."""
+
+    async def main(cluster: Cluster) -> None:
+        async with Producer(
+            "shop", namesrv=cluster.namesrv, credentials=SHOP.credentials, instance_name="one"
+        ) as asking:
+            await asking.send(Message("orders", b"tea"))
+            clients = cluster.brokers[0].clients
+            await until(lambda: len(clients.producers("shop")) == 1)
+            [member] = clients.producers("shop")
+            thief = RemotingClient(credentials=ELSE.credentials, network=current().network)
+            body = HeartbeatData(
+                client_id=member.client_id, producer_data_set=[ProducerData("letters")]
+            )
+            try:
+                answer = await thief.call(
+                    cluster.brokers[0].address,
+                    requests.HEART_BEAT.command(NoHeader(), body),
+                    WAIT_S,
+                )
+            finally:
+                await thief.close()
+            # All trace producers of Java on one machine have one id, so this is no failure.
+            assert answer.code == 0
+            assert clients.producer_of(member.client_id) is member
+            assert clients.producers("shop") == [member]
+            # The account itself may come over another connection.
+            own = RemotingClient(credentials=SHOP.credentials, network=current().network)
+            try:
+                answer = await own.call(
+                    cluster.brokers[0].address,
+                    requests.HEART_BEAT.command(NoHeader(), body),
+                    WAIT_S,
+                )
+                assert answer.code == 0
+            finally:
+                await own.close()
+
+    guarded(main)

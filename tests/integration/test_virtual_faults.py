@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from cometmq import Message, MessageQueue, SendResult, SendStatus
-from cometmq.aio import AdminClient, LitePullConsumer, Producer
+from cometmq import LocalTransactionState, Message, MessageExt, MessageQueue, SendResult, SendStatus
+from cometmq.aio import AdminClient, LitePullConsumer, Producer, TransactionProducer
 from cometmq.errors import CometMQError
+from cometmq.model.names import TRANS_HALF_TOPIC
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.surroundings import current
 from cometmq.testing import (
@@ -73,6 +74,12 @@ class App:
                 break
             begin = result.next_begin_offset
         return found
+
+    async def bodies_at_last(self, wanted: list[bytes]) -> None:
+        """Wait until the queue has these, in any order, and nothing else."""
+        async with asyncio.timeout(3 * MINUTE):
+            while sorted(await self.bodies()) != wanted:  # noqa: ASYNC110 - in virtual time
+                await asyncio.sleep(1)
 
 
 Story = Callable[[App], Awaitable[Any]]
@@ -343,6 +350,47 @@ def test_a_full_disk_refuses_and_takes_again_once_there_is_room() -> None:
         return sent
 
     assert play(story) < 200
+
+
+def test_what_waits_while_the_disk_is_full_comes_once_there_is_room() -> None:
+    """The transient pool takes messages while their queues have no room: they cannot be read yet, and
+    are not lost."""
+
+    class Shop:
+        asked = 0
+
+        async def execute(self, _message: Message, _arg: object) -> LocalTransactionState:
+            return LocalTransactionState.UNKNOWN
+
+        async def check(self, _message: MessageExt) -> LocalTransactionState:
+            self.asked += 1
+            return LocalTransactionState.COMMIT
+
+    async def story(app: App) -> None:
+        with app.node:
+            seller = TransactionProducer("sellers", Shop(), namesrv=app.cluster.namesrv)
+        await app.node.run_in(seller.start())
+        await app.bodies_at_last([b"first"])
+        await app.node.run_in(seller.send_in_transaction(Message(TOPIC, b"asked about meanwhile")))
+        app.cluster.fill_disk("broker-a")
+        for message in (
+            Message(TOPIC, b"by level", delay_level=2),
+            Message(TOPIC, b"by time", delay_ms=8000),
+        ):
+            await app.node.run_in(app.producer.send(message, queue=app.queue))
+        await app.node.run_in(seller.send_in_transaction(Message(TOPIC, b"in a transaction")))
+        await asyncio.sleep(MINUTE)
+        assert await app.bodies() == [b"first"]
+        app.cluster.free_disk("broker-a")
+        await app.bodies_at_last(
+            [b"asked about meanwhile", b"by level", b"by time", b"first", b"in a transaction"]
+        )
+        await app.node.run_in(seller.close())
+        # Each of the two and a copy for its check, and one more at most for the checks in vain.
+        assert app.cluster.broker("broker-a").store.max_offset(TRANS_HALF_TOPIC, 0) <= 6
+
+    pool = {"transientStorePoolEnable": "true", "transactionTimeOut": "3000"}
+    play(story, properties={**pool, "transactionCheckInterval": "5000"})
 
 
 def test_a_slow_disk_makes_sends_slow() -> None:

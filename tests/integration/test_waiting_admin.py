@@ -9,6 +9,7 @@ from tests.console.actors import Actors
 from tests.waits import eventually
 
 from cometmq import AdminClient, Message
+from cometmq.admin import waiting
 from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model.queue import MessageQueue
 
@@ -68,7 +69,9 @@ def test_a_timed_message_waits_until_it_is_recalled(
     assert waiting() == []
 
 
-def test_a_half_message_is_ended_once(admin: AdminClient, actors: Actors, name: str) -> None:
+def test_a_half_message_is_ended_once(
+    admin: AdminClient, actors: Actors, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin.topics.create(name)
     sent = actors.leave_waiting(name, name, b"x")
     broker = sent.queue.broker_name
@@ -81,6 +84,16 @@ def test_a_half_message_is_ended_once(admin: AdminClient, actors: Actors, name: 
     assert (half.topic, half.producer_group, half.checks) == (name, name, 0)
     admin.messages.end_half(half.message, commit=True)
     eventually(lambda: not halves())
+    assert admin.messages.halves(broker).is_sure
+
+    async def begin(*_: object) -> int:
+        return 0
+
+    # More transactions have ended than are read of.
+    monkeypatch.setattr(waiting.WaitingMessages, "_begin_of_ops", begin)
+    monkeypatch.setattr(waiting, "MAX_ENDED", 0)
+    assert not admin.messages.halves(broker).is_sure
+    monkeypatch.undo()
     with pytest.raises(IllegalArgumentError, match="has ended"):
         admin.messages.end_half(half.message, commit=False)
     [stored] = admin.messages.stored(name)

@@ -6,7 +6,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.interop.peers import JAVA_PROJECT, QUICK_JAVA, JavaBroker, JavaNamesrv
+from tests.interop.peers import (
+    GET_BROKER_RUNTIME_INFO,
+    JAVA_PROJECT,
+    QUICK_JAVA,
+    JavaBroker,
+    JavaNamesrv,
+    ask,
+)
 
 _SOURCE = JAVA_PROJECT / "src" / "loopback" / "loopback.c"
 # The preloaded library knows IPv4 only; Java 17 wants to be told what 4.9 takes from the JDK.
@@ -59,6 +66,14 @@ class Java4Broker(JavaBroker):
     def __init__(self, namesrv: str, **options: Any) -> None:
         super().__init__(namesrv, jvm_flags=_FLAGS, **options)
         _prepare(self.directory)
+
+    def ready(self) -> bool:
+        """Whether the broker tells its figures too.
+
+        It fails to until it has sampled them once, a second after its start (StoreStatsService asks
+        an empty list for its last entry).
+        """
+        return super().ready() and ask(self.address, GET_BROKER_RUNTIME_INFO)[0] == 0
 
     def environment(self) -> dict[str, str]:
         return {"LD_PRELOAD": _loopback_library(self.directory)}

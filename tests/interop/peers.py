@@ -63,7 +63,7 @@ BUILD_ATTEMPTS = 3
 BUILD_PAUSE_S = 10.0
 
 _UPDATE_BROKER_CONFIG = 25
-_GET_BROKER_CONFIG = 26
+GET_BROKER_RUNTIME_INFO = 28
 _GET_BROKER_CLUSTER_INFO = 106
 _GET_ROUTEINFO_BY_TOPIC = 105
 
@@ -564,7 +564,7 @@ class JavaBroker(JavaServer):
         is told, by a configuration update that changes nothing, to register now.
         """
         try:
-            ask(self.address, _GET_BROKER_CONFIG, tls=self.tls)
+            ask(self.address, GET_BROKER_RUNTIME_INFO, tls=self.tls)
         except OSError:
             self._answers_since = None
             return False

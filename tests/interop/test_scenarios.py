@@ -22,6 +22,8 @@ from tests.interop.clients import (
 from tests.interop.conftest import Namesrv, need
 from tests.waits import CLOCKS_APART_MS, eventually
 
+import cometmq
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -91,6 +93,38 @@ def test_every_way_of_sending(
     check_results(sent, received, mode)
 
 
+def test_messages_of_a_batch_of_a_java_client_at_a_java_broker_keep_their_ids(
+    java_servers: Namesrv, fresh: Callable[[str], str]
+) -> None:
+    """Every message had the id of its batch, for our clients as for Java's."""
+    topic, java = fresh("topic"), JavaClient(5)
+    need(*java.tools)
+    sent = java.produce(namesrv=java_servers, topic=topic, mode="batch", count=COUNT)
+    own = {
+        event["index"] + place: msg_id
+        for event in sent
+        for place, msg_id in enumerate(event["msgId"].split(","))
+    }
+    assert len(set(own.values())) == COUNT
+    base = {"namesrv": java_servers, "topic": topic, "expected": COUNT}
+    by_java = messages(java.run("consume", **base, group=fresh("java")))
+    by_us = messages(CometClient().run("consume", **base, group=fresh("ours")))
+    assert {index_of(one): one["msgId"] for one in by_us} == own
+    of_batch = {index_of(one): one["msgId"] for one in by_java}
+    assert len(set(of_batch.values())) == len(sent)
+    with cometmq.AdminClient(java_servers) as admin:
+        # The index of a Java broker has the id of the batch alone.
+        first = sent[0]
+        found = eventually(
+            lambda: admin.messages.by_unique_id(topic, of_batch[first["index"]]),
+            lambda found: len(found) == first["count"],
+        )
+        assert {message.msg_id for message in found} == set(first["msgId"].split(","))
+        assert {message.batch_msg_id for message in found} == {of_batch[first["index"]]}
+        [one] = admin.messages.find(first["offsetMsgId"].split(",")[0], topic)
+        assert one.msg_id == own[first["index"]]
+
+
 def check_queues(received: list[Event]) -> None:
     """The offsets of each queue run from 0 without a gap, and all four queues were used."""
     offsets: dict[int, list[int]] = {}
@@ -116,8 +150,12 @@ def check_results(sent: list[Event], received: list[Event], mode: str) -> None:
             assert message["queueId"] == event["queueId"]
             assert message["queueOffset"] == event["queueOffset"] + place
             assert message["offsetMsgId"] == offset_ids[place]
-        if mode != "batch":
-            assert by_index[event["index"]]["msgId"] == event["msgId"]
+        msg_ids = event["msgId"].split(",")
+        if len(msg_ids) == event["count"]:  # else it is the Go client, which names a batch by none
+            found = [by_index[event["index"] + place]["msgId"] for place in range(event["count"])]
+            assert found == msg_ids
+        else:
+            assert mode == "batch"
 
 
 @pytest.mark.parametrize(("expression", "wanted"), [("TagA", "A"), ("TagB || TagC", "BC")])

@@ -103,6 +103,25 @@ class Stored(NamedTuple):
         return not (self.started.is_transaction or self.outgoing.is_delayed)
 
 
+def _lasting(changes: list[MasterChanged]) -> list[MasterChanged]:
+    """Return when each change of masters began, without those that were called off.
+
+    Until somebody calls it off, the former master may take messages: a fault has started it again.
+    """
+    found: list[MasterChanged] = []
+    under_way: dict[str, MasterChanged] = {}
+    for each in changes:
+        begun = under_way.pop(each.broker, None)
+        if each.done:
+            continue
+        if begun is not None and begun.former == each.server:
+            found.remove(begun)
+            continue
+        found.append(each)
+        under_way[each.broker] = each
+    return found
+
+
 class Evidence:
     """Hold what the invariants look at.
 
@@ -121,7 +140,7 @@ class Evidence:
         self.history = history
         self.servers = {each.name: each for each in history.of(BrokerConfigured)}
         self.brokers = {each.broker: each for each in self.servers.values() if each.role != "SLAVE"}
-        self.switches = [each for each in history.of(MasterChanged) if not each.done]
+        self.switches = _lasting(history.of(MasterChanged))
         self.promoted = [each for each in history.of(MasterChanged) if each.done]
         self.images = {
             self.broker_of(server): image
@@ -311,6 +330,17 @@ class Evidence:
                 if record.is_in_queue and self.number(record.properties) not in self._doubtful:
                     queue = Queue(record.topic, broker, record.queue_id)
                     found[queue][record.queue_offset] = record
+        return found
+
+    @cached_property
+    def ends(self) -> dict[Queue, int]:
+        """Return the offset behind the last message of each queue, doubtful ones counted, too."""
+        found: dict[Queue, int] = defaultdict(int)
+        for broker, store in self.stores.items():
+            for record in store.records:
+                if record.is_in_queue:
+                    queue = Queue(record.topic, broker, record.queue_id)
+                    found[queue] = max(found[queue], record.queue_offset + 1)
         return found
 
     @cached_property

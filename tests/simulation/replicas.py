@@ -7,6 +7,7 @@ broker or the store's code: it reads files, and finds records by the first bytes
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +74,8 @@ class Replicas:
         self.masters = {broker: broker for broker in nodes.brokers}
         self._former: dict[str, Log] = {}
         self._told: dict[str, LogSeen] = {}
-        # Servers whose power went and that have not recovered since: what they have is torn.
+        # Servers that are not looked at. Their power went and they have not recovered since, so that what
+        # they have is torn; or their log is being cut just now.
         self.torn: set[str] = set()
         # Servers that an operator has stopped.
         self.down: set[str] = set()
@@ -84,6 +86,19 @@ class Replicas:
             if server in servers and len(servers) > 1:
                 return broker
         return None
+
+    @contextlib.contextmanager
+    def cutting(self, server: str) -> Iterator[None]:
+        """Do not look at a server while its log is cut. A look shortly after the cut began would show what
+        was there before, and the next one that it is gone, without anything between the two.
+        """
+        was_torn = server in self.torn
+        self.torn.add(server)
+        try:
+            yield
+        finally:
+            if not was_torn:
+                self.torn.discard(server)
 
     def runs_again(self, server: str) -> None:
         """Note that a server has started, and so has recovered."""

@@ -236,6 +236,8 @@ class Run:
         if fault.name in ("power_off", "wipe"):
             self._replicas.torn.add(node)
         stage.record(h.FaultInjected(at_s=stage.at_s, node=node, name=fault.name, args=fault.args))
+        if fault.name == "restart":
+            self._switching.restarting.add(node)
         try:
             await self._cluster.inject(fault)
         except (CometMQError, NodeKilledError) as error:
@@ -253,6 +255,9 @@ class Run:
                 self._replicas.runs_again(node)
             if broker is not None:
                 self._replicas.look(broker)
+        finally:
+            if fault.name == "restart":
+                self._switching.restarting.discard(node)
 
     async def _look_around(self, stage: Stage) -> None:
         """Look at logs and tables now and then, as long as there are workloads.
@@ -307,7 +312,7 @@ class Run:
         for name in nodes.all_brokers():
             endings.append(("mend_disk", {"node": name}))
         for name in (*nodes.name_servers, *nodes.all_brokers()):
-            if self._cluster.node(name).is_killed:
+            if self._cluster.node(name).is_killed or self._has_failed(name):
                 endings.append(("restart", {"node": name}))
         for name, args in endings:
             await self._inject_one(stage, Fault(stage.elapsed_s, name, args))
@@ -315,6 +320,12 @@ class Run:
         await asyncio.sleep(_CALM_S * 0.8)
         self._replicas.look_at_all()
         await asyncio.sleep(_CALM_S * 0.2)
+
+    def _has_failed(self, name: str) -> bool:
+        """Return whether a broker takes no messages until it is restarted, because its disk failed."""
+        if name not in self._cluster.nodes.all_brokers():
+            return False
+        return self._cluster.broker(name).store.failure is not None
 
     async def _settle(self, stage: Stage, workloads: Sequence[Workload]) -> None:
         """Have somebody consume what is left, until nothing is or the time is over.

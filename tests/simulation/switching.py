@@ -35,6 +35,8 @@ class Switching:
         self, cluster: Cluster, stage: Stage, replicas: Replicas, forgotten: Callable[[], None]
     ) -> None:
         self.away: set[str] = set()
+        # Servers that a fault is restarting. One that is killed meanwhile starts nevertheless.
+        self.restarting: set[str] = set()
         self._cluster = cluster
         self._stage = stage
         self._replicas = replicas
@@ -46,7 +48,7 @@ class Switching:
         stage, replicas = self._stage, self._replicas
         await stage.sleep_until(plan.at_s)
         former = replicas.masters[plan.broker]
-        if former in self.away or self._cluster.node(former).is_killed:
+        if self._is_taken(former):
             return  # a fault was quicker, and will start it again
         self.away.add(former)
         replicas.look(plan.broker, again=True)
@@ -59,9 +61,16 @@ class Switching:
             await self._step("restart", former, self._cluster.restart)
             replicas.runs_again(former)
             return
-        await self._promote(plan.broker, former, successor)
+        if not await self._promote(plan.broker, former, successor):
+            await self._call_off(plan.broker, former, successor)
+            return
         await asyncio.sleep(plan.returns_after_s)
         await self._return(plan, former)
+
+    def _is_taken(self, server: str) -> bool:
+        return (
+            server in self.away or server in self.restarting or self._cluster.node(server).is_killed
+        )
 
     async def _end(self, plan: SwitchPlan, former: str) -> None:
         self._replicas.down.add(former)
@@ -73,7 +82,7 @@ class Switching:
             self._replicas.torn.add(former)
             await self._step("power_off", former, self._cluster.power_off)
 
-    async def _promote(self, broker: str, former: str, successor: str) -> None:
+    async def _promote(self, broker: str, former: str, successor: str) -> bool:
         stage, replicas = self._stage, self._replicas
         replicas.look(broker)
         ends = replicas.queue_ends(successor)
@@ -83,7 +92,8 @@ class Switching:
         stage.record(changed)
         replicas.masters[broker] = successor
         self._forgotten()
-        await self._step("promote", successor, self._cluster.promote)
+        if not await self._step("promote", successor, self._cluster.promote):
+            return False
         stage.record(
             h.MasterChanged(
                 at_s=stage.at_s,
@@ -96,6 +106,25 @@ class Switching:
             )
         )
         replicas.look(broker, again=True)
+        return True
+
+    async def _call_off(self, broker: str, former: str, successor: str) -> None:
+        """Leave the former master what it was. A fault has started it again, and its successor refuses to
+        be a second master; or the successor cannot start, and the operator starts the former one.
+        """
+        self._stage.record(
+            h.MasterChanged(
+                at_s=self._stage.at_s, node=former, broker=broker, server=former, former=successor
+            )
+        )
+        self._replicas.masters[broker] = former
+        self.away.discard(former)
+        if self._cluster._virtual.is_running(former) or await self._step(
+            "restart", former, self._cluster.restart
+        ):
+            self._replicas.runs_again(former)
+        if await self._step("demote", successor, self._cluster.demote):
+            self._replicas.runs_again(successor)
 
     async def _return(self, plan: SwitchPlan, former: str) -> None:
         if plan.returns == "never":
@@ -110,7 +139,7 @@ class Switching:
 
     async def mend_slave(self, slave: str) -> None:
         """Mend a slave that refuses its master's log: stop it, cut its log, start it."""
-        if slave in self.away or self._cluster.node(slave).is_killed:
+        if self._is_taken(slave):
             return
         self.away.add(slave)
         self._replicas.down.add(slave)
@@ -129,9 +158,10 @@ class Switching:
             {"storePathRootDir": str(self._cluster.directory / former), "brokerIP1": node.host},
             source="properties",
         )
-        await self._stage.node(OPERATOR).run_in(
-            _rejoin(config, node.disk, f"{master.host}:{BROKER_PORT}")
-        )
+        with self._replicas.cutting(former):
+            await self._stage.node(OPERATOR).run_in(
+                _rejoin(config, node.disk, f"{master.host}:{BROKER_PORT}")
+            )
 
     async def _step(self, name: str, node: str, step: Step) -> bool:
         """Do one thing to a node; return whether it came to its end. Disks and faults may be against it."""

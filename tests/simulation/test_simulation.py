@@ -15,7 +15,7 @@ from tests.simulation import run as running
 from tests.simulation.evidence import Violation
 from tests.simulation.history import FaultInjected, History
 from tests.simulation.run import run
-from tests.simulation.schedule import KINDS, Schedule, draw, lives_of, read, write
+from tests.simulation.schedule import KINDS, Schedule, SwitchPlan, draw, lives_of, read, write
 from tests.simulation.shrink import Shrinker
 from tests.simulation.workloads import WORKLOADS
 
@@ -93,6 +93,32 @@ def test_a_broker_that_could_not_start_is_started_when_the_faults_are_over() -> 
     assert injected.count("restart-failed") == 1
     assert injected.count("restart") == 2
     assert running_on_it.stores["broker-a"].state == "running"
+
+
+def test_a_master_is_started_again_whose_successor_could_not_start() -> None:
+    """It stayed down for the rest of the run, and its slave was told to be late: seed 7000601."""
+    schedule = draw(1, hours=0.02)
+    switch = SwitchPlan(
+        at_s=20.0,
+        broker="broker-a",
+        how="stop",
+        after_s=1.0,
+        returns="never",
+        returns_after_s=5.0,
+    )
+    short = msgspec.structs.replace(
+        schedule,
+        promise="liveness",
+        cluster=msgspec.structs.replace(schedule.cluster, brokers=1, slaves=1),
+        faults=(Fault(20.5, "fill_disk", {"node": "broker-a-slave-1"}),),
+        switches=(switch,),
+    )
+    with command_line.quiet():
+        outcome = run(short)
+    assert outcome.failures == []
+    injected = [(each.name, each.args.get("node")) for each in outcome.history.of(FaultInjected)]
+    assert ("promote-failed", "broker-a-slave-1") in injected
+    assert ("restart", "broker-a") in injected
 
 
 def test_one_seed_gives_one_history_in_each_process() -> None:

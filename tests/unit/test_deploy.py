@@ -5,6 +5,7 @@ Whether a container, a unit or a cluster starts with them is not shown here.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from cometmq.broker.config import CONFIG_CLASSES, BrokerConfig
 from cometmq.broker.operation.settings_check import check_settings
 from cometmq.broker.server import VIP_PORT_DISTANCE
 from cometmq.cli.main import app
+from cometmq.console.config import PORT as CONSOLE_PORT
 from cometmq.model.finding import Severity
 from cometmq.namesrv.config import DEFAULT_PORT, NamesrvConfig
 from cometmq.runtime.config import parse_properties, unknown_keys
@@ -219,15 +221,24 @@ def test_the_image_runs_servers_as_a_user_without_rights() -> None:
     assert user == ("10001", "10001")
     assert f"HOME={HOME}" in final
     assert re.findall(r"^EXPOSE (.+)$", final, re.MULTILINE) == [
-        f"{DEFAULT_PORT} {BrokerConfig.listen_port} {BrokerConfig.listen_port - VIP_PORT_DISTANCE}"
+        (
+            f"{DEFAULT_PORT} {BrokerConfig.listen_port} {BrokerConfig.listen_port - VIP_PORT_DISTANCE}"
+            f" {CONSOLE_PORT}"
+        )
     ]
 
 
 def test_the_health_check_of_the_image_is_a_command() -> None:
-    (check,) = re.findall(r'CMD \["/bin/sh", "-c", "(.+)"\]', DOCKERFILE.read_text())
-    asked = [part.split()[1:] for part in check.split(" || ")]
+    """A container of the console was told to be ill, because only brokers and name servers were asked."""
+    (check,) = re.findall(r'CMD (\["/bin/sh", .+\])$', DOCKERFILE.read_text(), re.MULTILINE)
+    *servers, console = json.loads(check)[2].split(" || ")
+    asked = [part.split()[1:] for part in servers]
     assert [words[1] for words in asked] == ["broker", "namesrv"]
     assert [fault for words in asked if (fault := command_fault(words))] == []
+    python, option, code = shlex.split(console)
+    assert (python, option) == ("python", "-c")
+    compile(code, "health check", "exec")
+    assert f"http://127.0.0.1:{CONSOLE_PORT}/healthz" in code
 
 
 # The compose file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import runpy
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+VENDOR = ROOT / "src/cometmq/console/static/vendor"
 LOCKS = sorted((ROOT / "locks").glob("*.txt"))
 
 
@@ -57,6 +60,35 @@ def test_an_sbom_has_the_hashes_of_the_lock() -> None:
     assert told == set(hashes[name, version])
     assert sbom["licences"](component) == ["BSD-3-Clause"]
     assert sbom["licences"]({}) == ["unknown"]
+
+
+def test_an_sbom_lists_the_scripts_that_the_console_brings() -> None:
+    sbom: dict[str, Any] = runpy.run_path(str(ROOT / "scripts/sbom_hashes.py"))
+    vendored = json.loads((VENDOR / "vendored.json").read_text())
+    made: dict[str, Any] = {
+        "metadata": {"component": {"name": "cometmq", "bom-ref": "root"}},
+        "components": [],
+        "dependencies": [{"ref": "root"}],
+    }
+    sbom["add_vendored"](made, vendored)
+    told = {
+        Path(file["name"]).name: file["hashes"][0]["content"]
+        for component in made["components"]
+        for file in component["components"]
+    }
+    there = [path for path in VENDOR.iterdir() if path.suffix in (".js", ".css")]
+    assert told == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in there}
+    assert made["dependencies"][0]["dependsOn"] == [each["purl"] for each in made["components"]]
+    for each in vendored:
+        assert sbom["licences"](made["components"][vendored.index(each)]) == [each["licence"]]
+        text = "".join(path.read_text() for path in there)
+        assert each["version"] in text, each["name"]
+
+
+def test_the_image_has_the_console() -> None:
+    text = (ROOT / "deploy/docker/Dockerfile").read_text()
+    assert "--require-hashes -r locks/console.txt" in text
+    assert "import cometmq.console.serving" in text
 
 
 def test_an_audit_counts_what_is_not_ignored() -> None:

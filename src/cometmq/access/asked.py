@@ -47,9 +47,12 @@ class Asked:
 
     @property
     def typed_body(self) -> Any:
-        """Return the decoded body, None if the request has none. Raises ProtocolError."""
+        """Return the decoded body, or the part that has names; None if the request has no body.
+
+        Raises ProtocolError.
+        """
         if self._body is _NOT_DECODED:
-            self._body = self.row.body.decode(self.body) if self.body else None
+            self._body = self.row.body.decode_names(self.body) if self.body else None
         return self._body
 
     def is_reply(self, topic: str, identity: Callable[[], Identity]) -> bool:
@@ -73,6 +76,8 @@ class Asked:
                 body = self.typed_body if resource.in_body else None
                 for name in resource.names(header, body):
                     yield resource.kind, name
-            elif path and (name := getattr(header, path)):
-                # No path of a header has more than one step.
-                yield resource.kind, name
+            elif path:
+                # No path of a header has more than one step. A field may be left out.
+                value: str | None = getattr(header, path)
+                if value:
+                    yield resource.kind, value

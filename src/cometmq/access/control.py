@@ -61,6 +61,23 @@ class AccessControl:
             self.refusals.add(asked, error)
             raise
 
+    def sender_of(
+        self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
+    ) -> str:
+        return self.rules.sender_of(
+            Asked(request_type, request, connection.peer, connection.peer_ip)
+        )
+
+    def permits(
+        self,
+        account: str,
+        connection: Connection,
+        request_type: AnyRequestType,
+        kind: ResourceKind,
+        name: str,
+    ) -> bool:
+        return self.rules.permits(account, connection.peer_ip, request_type, kind, name)
+
     def collect(self, out: Exposition) -> Iterator[None]:
         """Write the metrics of the rules, and how many requests were refused why."""
         out.begin(metric_catalogue.ACCESS_REFUSED)

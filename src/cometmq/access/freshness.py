@@ -5,7 +5,7 @@ long as the key lives. Our clients sign two more ext fields:
 
     SignedAt    when, in ms since 1970, by the client's clock
     Nonce       16 hexadecimal digits that a signer draws when it is made, `-`, a number that grows
-                by one with each request, `-`, a seal, which `SecretKey.form_fault` checks before
+                by one with each request, `-`, a seal, which `SecretKey.fault` checks before
 
 A server remembers for each signer the highest number and which of the WINDOW numbers below it have
 come, as IPsec does. So it needs memory for each signer, not for each request, and requests may
@@ -20,7 +20,8 @@ from typing import Final
 
 from cometmq.access.config import AccessConfig
 from cometmq.protocol.command import Ext
-from cometmq.remoting.credentials import NONCE, SIGNED_AT
+from cometmq.remoting.credentials import SIGNED_AT
+from cometmq.remoting.signing import NONCE
 from cometmq.runtime.clock import Clock
 
 WINDOW: Final = 8_192

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from cometmq.access.asked import Asked
-from cometmq.protocol.request_type import ResourceKind
+from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.tasks import TaskOwner
@@ -49,6 +49,19 @@ class Rules(Protocol):
         """Check one more resource, which the handler of a request that passed `check` has found.
 
         Raises AccessRefusedError.
+        """
+
+    def sender_of(self, asked: Asked) -> str:
+        """Return the account of a request that passed `check`; "" if a white list let it pass, and it
+        proves no account.
+        """
+
+    def permits(
+        self, account: str, peer_ip: str, row: AnyRequestType, kind: ResourceKind, name: str
+    ) -> bool:
+        """Say whether an account may send the requests of a row about this resource now.
+
+        "" is who was let in without a name, by an address or because a request is for everybody.
         """
 
     def collect(self, out: Exposition) -> Iterator[None]:

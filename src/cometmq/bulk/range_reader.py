@@ -7,8 +7,8 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
+    Generator,
     Iterable,
-    Iterator,
     Mapping,
 )
 from dataclasses import KW_ONLY, dataclass
@@ -338,7 +338,7 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
         tags: str = SUB_ALL,
         *,
         sql: str | None = None,
-    ) -> Iterator[Chunk]:
+    ) -> Generator[Chunk, None, None]:
         """Yield chunks. Reads the next chunk while the caller works on the one before."""
         pulls = self._apply(self._async.pulls, queue, start, end, tags, sql=sql)
         coming = self._submit(pulls.next_chunk())

@@ -192,11 +192,14 @@ class MessageExt(Message):
     """Holds a message as a broker delivered it.
 
     `msg_id` is the producer's unique id (else the offset id). `offset_msg_id` names the broker and
-    the commit-log offset where the message lies. Timestamps are milliseconds since the epoch; hosts
-    are `ip:port`.
+    the commit-log offset where the message lies. `batch_msg_id` is the unique id of the batch that
+    brought the message, if a Java broker of 4.8 to 5.3.3 noted it, else None: such brokers store it
+    behind the message's own, and Java's consumers take it for the message's id. Timestamps are
+    milliseconds since the epoch; hosts are `ip:port`.
     """
 
     __slots__ = (
+        "batch_msg_id",
         "body_crc",
         "born_host",
         "born_timestamp_ms",
@@ -223,6 +226,7 @@ class MessageExt(Message):
         flag: int = 0,
         msg_id: str = "",
         offset_msg_id: str = "",
+        batch_msg_id: str | None = None,
         broker_name: str = "",
         queue_id: int = 0,
         queue_offset: int = 0,
@@ -240,6 +244,7 @@ class MessageExt(Message):
         super().__init__(topic, body, properties=properties, flag=flag)
         self.msg_id = msg_id
         self.offset_msg_id = offset_msg_id
+        self.batch_msg_id = batch_msg_id
         self.broker_name = broker_name
         self.queue_id = queue_id
         self.queue_offset = queue_offset

@@ -16,12 +16,12 @@ from typing import Final
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.remoting.handshakes import Door
 from cometmq.remoting.server_tls import ServerTls
 from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.slave_connection import SlaveConnection
 from cometmq.runtime.arrivals import Arrival
+from cometmq.runtime.handshakes import Door
 from cometmq.runtime.network import Listener, Network
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers

@@ -105,7 +105,8 @@ class ReplicationSlave:
         if address == self._address:
             return
         self._address = address
-        self._reason = self._said = self.divergence = None
+        # A log that was found to differ stays so until it is compared with that of the next master.
+        self._reason = self._said = None
         self._changed.set()
         if self._connection is not None:
             self._connection.close(_ANOTHER_MASTER)
@@ -138,7 +139,8 @@ class ReplicationSlave:
                 reason = f"an error of this broker: {error!r}"
             if address == self._address:
                 self._say(address, reason)
-            pause_s = _RETRY_S if self.divergence is None else _DIVERGED_RETRY_S
+            found = self.divergence is not None and reason == str(self.divergence)
+            pause_s = _DIVERGED_RETRY_S if found else _RETRY_S
             try:
                 await asyncio.wait_for(self._changed.wait(), pause_s)
             except TimeoutError:

@@ -27,17 +27,21 @@ class Printed(NamedTuple):
 
 
 class MqAdmin:
-    """`mqadmin` of one release line (4 or 5), with the keys of `credentials` in its tools.yml. A
-    context manager.
+    """`mqadmin` of one release line (4 or 5), with the keys of `credentials` in its tools.yml; with
+    `tls` it talks TLS, and trusts any certificate. A context manager.
     """
 
-    def __init__(self, line: int, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, line: int, credentials: Credentials | None = None, *, tls: bool = False
+    ) -> None:
         assert line in (4, 5), line
         self.line = line
         self.home = Path(tempfile.mkdtemp(prefix="mqadmin-"))
         self._errors = (self.home / "stderr").open("w+b")
         flags = [*QUICK_JAVA, "-Xmx256m"]
         flags.append(f"-Duser.home={self.home}")
+        if tls:
+            flags.append("-Dtls.enable=true")
         flags.append("-Dcom.rocketmq.remoting.client.connect.timeout=60000")
         _write_logback(self.home)
         if credentials is not None:

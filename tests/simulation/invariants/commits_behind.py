@@ -51,7 +51,7 @@ def _judge(evidence: Evidence, group: GroupConfigured, seen: OffsetSeen) -> Iter
     if group.is_broadcasting or seen.offset is None or first is None:
         return
     contents = evidence.contents.get(seen.queue, {})
-    end = max(contents, default=seen.offset) + 1
+    end = evidence.ends.get(seen.queue, seen.offset)
     forgets = evidence.may_forget(seen.queue.broker)
     if seen.offset > end and not evidence.injected(seen.queue.broker, forgets):
         what = f"{group.group} committed {seen.offset} of {seen.queue}, which ends at {end}"

@@ -9,7 +9,8 @@
   running broker, which builds its index behind, what was acknowledged INDEXED_S seconds ago.
 
 Leniencies, and why: of a killed broker that was not started again, queues and index are what recovery
-has yet to mend. Damage on purpose (`flip_bit`) is judged by what is delivered. With
+has yet to mend. So is the log of a former master that lost its power and stays away: which of the unsynced
+pages a disk has is chance. Damage on purpose (`flip_bit`) is judged by what is delivered. With
 transientStorePoolEnable units of a running broker may be ahead of the page cache. Units of what was
 retired stay until their file goes. After the disk refused to write, the index may lack what it could not
 take (Java: the running flag "write index error").
@@ -63,9 +64,11 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
 
 def _slave(evidence: Evidence, server: str, store: Store) -> Iterator[Violation]:
     """Judge a slave's log and queues. Its index is built behind, and nobody knows from when on."""
-    for gap in store.gaps:
+    image = evidence.copies[server]
+    is_torn = image.state == "dead" and evidence.injected_at(server, POWER_LOSS)
+    for gap in store.gaps if not is_torn else ():
         yield _violation(server, f"bytes {gap.start} to {gap.end} of the log are no record")
-    if evidence.copies[server].state != "dead":
+    if image.state != "dead":
         for what in (*_units(store, evidence.servers[server], None), *_dispatched(store)):
             yield _violation(server, what)
 

@@ -49,8 +49,9 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
 def _sends(evidence: Evidence) -> Iterator[Violation]:
     queues: dict[Queue, list[Stored]] = defaultdict(list)
     for stored in evidence.stored:
-        # What was lost has given its offset free.
-        if stored.is_plain and stored.record is not None:
+        # What was lost has given its offset free; a flipped bit in a queue may have done that, too.
+        is_doubtful = evidence.may_be_damaged(stored.broker, stored.acknowledged.at_s)
+        if stored.is_plain and stored.record is not None and not is_doubtful:
             queues[stored.acknowledged.queue].append(stored)
     for queue, all_stored in queues.items():
         first: Stored | None = None

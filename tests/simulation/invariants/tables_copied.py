@@ -6,7 +6,8 @@ copies tables every 10 s), and goes on with them when it is promoted.
 - The first file of a promoted slave has no lower offsets than its last one before.
 
 Leniencies, and why: near a fault the slave may not reach its master; each fault ends within LASTS_S. Whoever
-resets offsets turns them back, so such groups are left out.
+resets offsets turns them back, so such groups are left out. A slave whose log differs from its master's copies
+nothing: whether it may differ is judged by "a slave's log is its master's".
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 from tests.simulation.evidence import POWER_LOSS, WIPE, Evidence, Violation
 from tests.simulation.history import MasterChanged, TableSeen
+from tests.simulation.invariants.slaves_follow import differs
 
 NAME: Final = "tables are copied"
 # The master is asked every 10 s. Its answer counts when the slave's disk has the log up to it, with
@@ -48,6 +50,12 @@ def _copied(
         return
     since_s = earlier[-1].at_s - LASTS_S
     if any(since_s <= fault.at_s <= table.at_s for fault in evidence.faults):
+        return
+    if any(
+        differs(look)
+        for look in evidence.looks.get(table.server, ())
+        if since_s <= look.at_s <= table.at_s
+    ):
         return
     yield from _lower(reset, earlier[-1], table, f"{table.server} lacks what its master had")
 

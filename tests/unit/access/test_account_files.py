@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cometmq.access.plain.account_file import MAX_FILE_BYTES, read_accounts
+from cometmq.access.plain.account_file import MAX_FILE_BYTES, load_yaml, read_accounts
 from cometmq.access.plain.accounts import DENY, PUB, SUB
 from cometmq.errors import ConfigError
 
@@ -97,7 +97,8 @@ def test_an_empty_file_has_no_account(data: bytes) -> None:
         (account("  topicPerms: [a]"), "not of the form name=PUB"),
         (account("  topicPerms: [{a: PUB}]"), "f, line 4: topicPerms is neither"),
         (account("  whiteRemoteAddress: 1.2.3"), "no address of a white list"),
-        (account("  admin: 2020-01-01"), "admin is neither a text nor a number"),
+        (account("  admin: [yes]"), "admin is neither a text nor a number"),
+        (account("  admin: y"), "f, line 4: admin is 'y'; write true or false"),
         (account("  admin: !!python/object:os.system {}"), "f, line 4"),
         (b"globalWhiteRemoteAddresses:\n- 1.2.3\n", "line 2: '1.2.3' is no address"),
         (b"dataVersion: [{counter: x}]\n", "counter of dataVersion is no number"),
@@ -130,6 +131,34 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
     lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
     with pytest.raises(ConfigError, match="anchors and aliases"):
         read_accounts("\n".join(lines).encode(), "f")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "01234567",
+        "0x1234ab",
+        "1_000_000",
+        "1234567.0",
+        "1e300000",
+        "2026-01-01",
+        "12:30:45",
+        "+1234567",
+    ],
+)
+def test_a_key_is_what_the_file_has_whatever_yaml_takes_it_for(key: str) -> None:
+    """Of 01234567 this made the octal number 342391, and a date was refused; Java takes the text."""
+    text = f"accounts:\n- accessKey: {key}\n  secretKey: {key}\n  admin: yes\n"
+    plain, account = read_accounts(text.encode(), "f").accounts[key]
+    assert (plain.secret_key, account.is_admin) == (key, True)
+    # A request that changes another account leaves this one as it is.
+    [loaded] = load_yaml(text)["accounts"]
+    assert loaded == {"accessKey": key, "secretKey": key, "admin": True}
+
+
+@pytest.mark.parametrize("word", ["yes", "True", "ON", "'true'", "1"])
+def test_what_yaml_takes_for_true_makes_an_administrator(word: str) -> None:
+    assert read_accounts(account(f"  admin: {word}"), "f").accounts["somebody"][1].is_admin
 
 
 def test_the_first_of_two_accounts_counts() -> None:

@@ -91,6 +91,15 @@ def asked_of(
     return Asked(row, decoder.decode(frame, row.code), f"{ip}:4711", ip)
 
 
+def test_a_field_that_is_left_out_names_nothing() -> None:
+    """The compiled form took only texts: a producer that left its
+    group was told of a TypeError."""
+    for group, named in ((None, []), ("billing", ["billing"])):
+        header = h.UnregisterClientRequestHeader(client_id="c", consumer_group=group)
+        asked = asked_for(requests.UNREGISTER_CLIENT, header)
+        assert [name for _, name in asked.resources()] == named
+
+
 def send(topic: str, **options: Any) -> Asked:
     header = h.SendMessageRequestHeaderV2(
         producer_group="shop",
@@ -268,6 +277,23 @@ async def test_white_addresses_need_no_signature(rules: PlainRules) -> None:
         rules.check(send("denied", account="whitelisted", secret="something-else"))
 
 
+async def test_what_an_account_may_do_is_known_without_a_request_of_its_own(
+    rules: PlainRules,
+) -> None:
+    def may(account: str, topic: str, ip: str = "10.1.1.1") -> bool:
+        return rules.permits(account, ip, requests.END_TRANSACTION, ResourceKind.TOPIC, topic)
+
+    assert may("RocketMQ", "write")
+    assert not may("RocketMQ", "read")
+    assert may("administrator", "denied")
+    assert not may("nobody-here", "write")
+    assert not may("whitelisted", "denied")
+    assert may("whitelisted", "denied", ip="10.7.7.7")
+    # Whoever a white list lets in has no name that can be believed.
+    assert rules.sender_of(send("denied", account="RocketMQ", ip="10.9.1.1")) == ""
+    assert rules.sender_of(send("write")) == "RocketMQ"
+
+
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
 async def test_who_is_not_known_is_refused(
     rules: PlainRules, serialize_type: SerializeType
@@ -414,6 +440,25 @@ async def test_files_beneath_conf_acl_count_and_change(rules: PlainRules, tmp_pa
     with pytest.raises(AccessRefusedError, match="No acl config for team-account"):
         rules.check(send("x", account="team-account", secret="0123456789abc"))
     rules.check(send("both"))
+
+
+async def test_a_file_that_others_may_read_or_change_is_told_of(
+    rules: PlainRules, tmp_path: Path
+) -> None:
+    path = tmp_path / "conf" / "plain_acl.yml"
+
+    async def told(mode: int) -> tuple[str, ...]:
+        path.chmod(mode)
+        await rules._look()
+        return rules.table.warnings
+
+    assert await told(0o640) == ()
+    [warning] = await told(0o644)
+    assert "every user of this machine may read it (mode 644): chmod 640" in warning
+    [warning] = await told(0o660)
+    assert "its group may change it" in warning
+    # A server starts with it all the same.
+    assert len(rules.table.accounts) == 4
 
 
 async def test_a_file_that_vanishes_for_a_moment_stays_in_force(

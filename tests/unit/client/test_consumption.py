@@ -29,6 +29,7 @@ class Bench:
         *,
         broadcasting: bool = False,
         consume_timeout_s: float = 900.0,
+        local_retry_s: float = 0.01,
     ) -> None:
         self.offsets = RemoteOffsetStore(fake.instance, "g")
         self.process_queue = ProcessQueue(QUEUE)
@@ -36,6 +37,7 @@ class Bench:
         self.broken = False
         self.report: ConsumeReport | None = None
         self.hold: asyncio.Event | None = None
+        self.holds_back: asyncio.Event | None = None  # sending back waits for it
         self.drops = False  # the queue goes to another member while the listener runs
         self.heard: list[list[int]] = []
         self.sent_back: list[int] = []
@@ -47,7 +49,7 @@ class Bench:
             None if broadcasting else self._send_back,
             concurrency=2,
             batch_max_size=batch_max_size,
-            local_retry_s=0.01,
+            local_retry_s=local_retry_s,
             consume_timeout_s=consume_timeout_s,
         )
 
@@ -69,6 +71,8 @@ class Bench:
         return ConsumeResult.RECONSUME_LATER if later else ConsumeResult.SUCCESS
 
     async def _send_back(self, message: MessageExt, level: int) -> None:
+        if self.holds_back is not None:
+            await self.holds_back.wait()
         if self.broken:
             raise RemoteError("not now", code=1)
         self.sent_back.append(message.queue_offset)
@@ -153,6 +157,24 @@ async def test_a_dropped_queues_local_retry_ends(fake: FakeInstance) -> None:
     await asyncio.sleep(0.05)
     assert len(bench.heard) <= heard + 1
     await bench.consumption.close(1)
+
+
+async def test_what_waits_to_be_retried_here_is_left_to_others_at_the_close(
+    fake: FakeInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(fake, local_retry_s=0.1)
+    bench.bad, bench.broken = {5, 6}, True
+    bench.pulled(5)
+    await until(lambda: bench.heard == [[5]] and not bench.consumption._sending_back)
+    bench.broken, bench.holds_back = False, asyncio.Event()
+    bench.pulled(6)
+    await until(lambda: bool(bench.consumption._sending_back))
+    closing = asyncio.create_task(bench.consumption.close(5))
+    await asyncio.sleep(0.2)  # twice as long as until the retry
+    bench.holds_back.set()
+    await closing
+    assert bench.heard == [[5], [6]]
+    assert "task failed" not in caplog.text
 
 
 async def test_close_hands_back_what_was_refused(fake: FakeInstance) -> None:

@@ -92,6 +92,25 @@ async def test_a_topic_no_longer_subscribed_is_given_up(fake: FakeInstance) -> N
     assert held.queues == set()
 
 
+async def test_a_queue_that_is_lost_while_another_is_given_up_ends_no_round(
+    fake: FakeInstance,
+) -> None:
+    """Its lock may be lost, or its offset reset, while the round waits for the commit of another."""
+
+    class Losing(Held):
+        async def give_up(self, queue: MessageQueue) -> None:
+            await super().give_up(queue)
+            self.queues.discard(MessageQueue("t", "b", 3))
+
+    held = Losing()
+    rounds = await rebalancer(fake, held, {"t": None})
+    members(fake, ME)
+    await rounds.round()
+    members(fake, ME, "zzz")
+    assert await rounds.round()
+    assert held.queues == {MessageQueue("t", "a", i) for i in range(4)}
+
+
 async def test_a_broker_that_forgot_us_takes_no_queue_away(fake: FakeInstance) -> None:
     held = Held()
     fake.instance.add_consumer(Member())

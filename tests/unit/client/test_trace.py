@@ -31,6 +31,7 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import LocalTransactionState, SendResult, SendStatus
 from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.compression import decompress
 from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SystemClock
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
@@ -157,6 +158,14 @@ def test_a_malformed_record_is_named(line: str) -> None:
 def test_the_keys_are_ids_and_keys() -> None:
     assert PUB.keys == {"ID1", "k1", "k2"}
     assert BEFORE.keys == {"ID1", "ID2", "k1"}
+
+
+def test_each_message_of_a_batch_is_found_by_its_id() -> None:
+    """The ids of a batch were one key, which nobody looks for."""
+    bean = TraceBean("ID1,ID2", "t", None, None, "OFF1,OFF2", "h:1")
+    context = TraceContext(TraceType.PUB, [bean], 1700000000000, "R", "g")
+    assert context.keys == {"ID1", "ID2"}
+    assert encode_trace(context).split("\x01")[5] == "ID1,ID2"
 
 
 # Hooks
@@ -321,6 +330,23 @@ async def test_large_events_are_cut_to_the_limits_of_a_message(
         3,
         1,
     ]
+
+
+async def test_a_batch_of_too_many_messages_is_traced_all_the_same(
+    fake: FakeInstance, dispatcher: TraceDispatcher
+) -> None:
+    """Its ids take more room than a message has for keys, and the trace was lost."""
+    ids = ",".join(f"{number:032X}" for number in range(2000))
+    bean = TraceBean(ids, "t", None, None, "OFF", "h:1")
+    dispatcher.append(TraceContext(TraceType.PUB, [bean], 1700000000000, "R", "g"))
+    await dispatcher.flush()
+    [command] = fake.remoting.sent(SEND)
+    body = decompress(bytes(command.body), int(command.ext["f"]), max_length=1 << 20, limit="x")
+    [traced] = decode_traces(body.decode())
+    assert traced.beans[0].msg_id == ids
+    keys = decode_properties(command.ext["i"])["KEYS"].split()
+    assert 900 < len(keys) < 1000
+    assert set(keys) <= set(ids.split(","))
 
 
 async def test_what_finds_no_room_is_dropped_and_counted(dispatcher: TraceDispatcher) -> None:

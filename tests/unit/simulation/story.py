@@ -264,9 +264,13 @@ class Story:
     def end(self, *, live: bool = False) -> None:
         self.record(RunEnded, live=live)
 
-    def judged(self, state: Any = "running") -> list[Violation]:
+    def judged(
+        self, state: Any = "running", others: Mapping[str, MadeStore] | None = None
+    ) -> list[Violation]:
+        """Return what the checker finds; `others` are the stores of further brokers."""
         history = History(self.events)
         # What is judged has been written to a file and read.
         again = History.from_lines(history.lines())
         assert again.events == history.events
-        return check(again, {BROKER: self.store.image(state)})
+        images = {name: store.image(state) for name, store in (others or {}).items()}
+        return check(again, {BROKER: self.store.image(state), **images})

@@ -11,6 +11,7 @@ from tests.simulation import checker
 from tests.simulation.checker import check
 from tests.simulation.evidence import StoreImage, Violation
 from tests.simulation.history import (
+    BrokerConfigured,
     Comparison,
     Consumed,
     Filter,
@@ -33,6 +34,7 @@ from tests.unit.simulation.story import (
     LEVELS_MS,
     QUEUE,
     TOPIC,
+    MadeStore,
     Story,
     sent_properties,
 )
@@ -546,6 +548,25 @@ def test_a_transaction_is_given_up_after_its_last_check(checks: str, is_blamed: 
     story.store.add(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", TRANSACTION_CHECK_TIMES=checks)
     story.end(live=True)
     assert names(story.judged()) == ({"transactions one way"} if is_blamed else set())
+
+
+@pytest.mark.parametrize("given_up_at", [BROKER, "broker-b"])
+def test_a_transaction_that_is_committed_is_given_up_at_another_broker_only(
+    given_up_at: str,
+) -> None:
+    """The producer gave up waiting for broker-b and sent to the other one."""
+    story, other = Story(), MadeStore()
+    story.record(BrokerConfigured, broker="broker-b", flush="SYNC_FLUSH", delay_levels_ms=LEVELS_MS)
+    half = story.start(0, is_transaction=True)
+    other.add(half, topic=HALF)
+    story.acknowledge(0, 0, story.store.add(half, topic=HALF))
+    story.record(TransactionDecided, send=0, decision="commit")
+    story.store.add(half)
+    stores = {BROKER: story.store, "broker-b": other}
+    stores[given_up_at].add(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", TRANSACTION_CHECK_TIMES="15")
+    story.end(live=True)
+    found = names(story.judged(others={"broker-b": other}))
+    assert ("transactions one way" in found) == (given_up_at == BROKER)
 
 
 def test_a_rolled_back_transaction_is_delivered_to_nobody() -> None:

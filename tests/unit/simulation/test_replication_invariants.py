@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,8 +19,11 @@ from tests.simulation.history import (
     QueueSeen,
     TableSeen,
 )
-from tests.simulation.replicas import Log
+from tests.simulation.replicas import Log, Replicas
+from tests.simulation.workloads.stage import Stage
 from tests.unit.simulation.story import BROKER, GROUP, LEVELS_MS, QUEUE, TOPIC, MadeStore, Story
+
+from cometmq.testing import Cluster
 
 SLAVE = f"{BROKER}-slave-1"
 # The address in the offset message ids of a story.
@@ -147,6 +151,42 @@ def test_a_slave_may_differ_from_a_master_that_lost_its_end_but_takes_no_more(re
 
 
 @pytest.mark.parametrize(
+    ("end", "is_paused", "is_kept"), [(380, True, True), (420, True, False), (380, False, False)]
+)
+def test_a_paused_slave_may_take_late_what_its_master_sent_before_it_lost_it(
+    end: int, is_paused: bool, is_kept: bool
+) -> None:
+    """Its socket has that when it goes on: seed 7003033."""
+    story = Pair()
+    if is_paused:
+        story.fault("pause", SLAVE)
+    story.look(400, server=BROKER, master=None, same_as_master=None)
+    story.fault("wipe")
+    story.look(300, 100)
+    if is_paused:
+        story.fault("resume", SLAVE)
+    story.look(end, 100, kept=300, former_end=300)
+    assert names(story.judge()) == (set() if is_kept else {FOLLOWS})
+
+
+@pytest.mark.parametrize(("is_called_off", "is_kept"), [(True, True), (False, False)])
+def test_a_switch_that_was_called_off_leaves_the_master_what_it_was(
+    is_called_off: bool, is_kept: bool
+) -> None:
+    """A fault had started the former master again, which took messages meanwhile: seed 7003397."""
+    story = Pair("ASYNC_MASTER", "10.0.0.2")
+    changed = {"broker": BROKER, "server": SLAVE, "former": BROKER}
+    story.record(MasterChanged, **changed)
+    # What is compared meanwhile is compared with the successor.
+    story.look(300, 100, server=BROKER, master=SLAVE)
+    story.send(0)
+    if is_called_off:
+        story.record(MasterChanged, broker=BROKER, server=BROKER, former=SLAVE)
+    story.look(300)
+    assert (names(story.judge(MadeStore().image())) == set()) == is_kept
+
+
+@pytest.mark.parametrize(
     ("fault", "is_kept"),
     [("power_off", True), ("wipe", True), ("mend_store", True), ("kill", False), (None, False)],
 )
@@ -170,6 +210,21 @@ def test_in_a_live_run_a_slave_catches_up(end: int, is_up: bool, is_kept: bool) 
     assert names(story.judge(live=True)) == (set() if is_kept else {FOLLOWS})
 
 
+@pytest.mark.parametrize(("reason", "is_kept"), [("power_off", True), ("kill", False)])
+def test_a_slave_whose_master_lost_what_it_has_need_not_catch_up(
+    reason: str, is_kept: bool
+) -> None:
+    """It refuses until somebody mends it, also in a live run, whose SYNC_FLUSH masters may lose power
+    before a message that a slave has is on their own disk.
+    """
+    story = Pair()
+    story.fault(reason)
+    story.look(900, server=BROKER, master=None, same_as_master=None)
+    story.now_s += 60
+    story.look(500, 450)
+    assert names(story.judge(live=True)) == (set() if is_kept else {FOLLOWS})
+
+
 def test_logs_are_compared_from_where_both_begin() -> None:
     one = Log({0: b"abcd", 10: b"efgh"}, 0, 14)
     assert one.differs(one) == 14
@@ -179,6 +234,32 @@ def test_logs_are_compared_from_where_both_begin() -> None:
     # A file that ends too early, though more follows.
     assert one.differs(Log({0: b"ab", 10: b"efgh"}, 0, 14)) == 2
     assert one.differs(Log({}, 0, 0)) == 0
+
+
+def test_a_log_is_not_looked_at_while_it_is_cut(tmp_path: Path) -> None:
+    """A look in the first ms of a cut had the log from before it: seed 7100164."""
+
+    async def main() -> None:
+        stage = Stage(cluster, History(), tmp_path)
+        replicas = Replicas(cluster, stage)
+
+        def looked_at() -> list[str]:
+            stage.history.events.clear()
+            replicas.look("broker-a", again=True)
+            return [each.server for each in stage.history.of(LogSeen)]
+
+        assert looked_at() == ["broker-a", "broker-a-slave-1"]
+        with replicas.cutting("broker-a-slave-1"):
+            assert looked_at() == ["broker-a"]
+        assert looked_at() == ["broker-a", "broker-a-slave-1"]
+        # What lost its power stays torn until it runs again.
+        replicas.torn.add("broker-a")
+        with replicas.cutting("broker-a"):
+            pass
+        assert looked_at() == ["broker-a-slave-1"]
+
+    with Cluster(clock="virtual", slaves=1) as cluster:
+        cluster.run(main())
 
 
 # -- writes --
@@ -221,6 +302,18 @@ def test_near_a_fault_a_slave_may_lack_offsets() -> None:
     story.table(BROKER, orders=7)
     story.table(SLAVE, 50, orders=6)
     assert story.judge() == []
+
+
+@pytest.mark.parametrize(("same_until", "is_kept"), [(300, False), (250, True)])
+def test_a_slave_whose_log_differs_copies_no_offsets(same_until: int, is_kept: bool) -> None:
+    """It refuses its master until somebody mends it: seed 7101399."""
+    story = Pair()
+    story.fault("power_off")
+    story.now_s += 200
+    story.table(BROKER, orders=7)
+    story.look(300, same_until)
+    story.table(SLAVE, 50, orders=6)
+    assert names(story.judge()) == (set() if is_kept else {"tables are copied"})
 
 
 @pytest.mark.parametrize(
@@ -308,3 +401,45 @@ def test_the_queues_of_a_slave_agree_with_its_log() -> None:
     story.store.add(made)
     slave.add(made, has_unit=False)
     assert names(story.judge(slave.image())) == {"files agree"}
+
+
+@pytest.mark.parametrize(
+    ("state", "fault", "is_kept"),
+    [("dead", "power_off", True), ("dead", "kill", False), ("closed", "power_off", False)],
+)
+def test_the_log_of_a_former_master_that_lost_its_power_may_have_a_hole(
+    state: Any, fault: str, is_kept: bool
+) -> None:
+    """Nothing has recovered it, since it stays away: seed 7102017."""
+    story, slave = Pair("ASYNC_MASTER"), MadeStore()
+    positions = []
+    for number in range(3):
+        made = story.start(number)
+        story.store.add(made, offset=number)
+        positions.append(slave.add(made, offset=number))
+    story.fault(fault, SLAVE)
+    image = slave.image()
+    log = next(name for name in image.files if "commitlog" in name)
+    torn = bytearray(image.files[log])
+    torn[positions[1] + 5] ^= 1  # the magic number of a record that another follows
+    found = names(
+        story.judge(
+            msgspec.structs.replace(image, files={**image.files, log: bytes(torn)}, state=state)
+        )
+    )
+    assert found == (set() if is_kept else {"files agree"})
+
+
+@pytest.mark.parametrize(("path", "is_kept"), [("consumequeue", True), (None, False)])
+def test_a_queue_of_a_slave_that_a_flipped_bit_emptied_gives_its_offsets_again(
+    path: str | None, is_kept: bool
+) -> None:
+    """Recovery takes the unit of a record beyond the log's end for one that was cut: seed 7001997."""
+    story = Pair("ASYNC_MASTER", ID_HOST)
+    story.send(0)
+    if path is not None:
+        story.fault("flip_bit", SLAVE, path=path, offset=1)
+    story.now_s += 10
+    later = story.start(1)
+    story.acknowledge(1, 0, story.store.add(later, offset=0))
+    assert ("order" not in names(story.judge())) == is_kept

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import gc
 import os
 import signal
 import socket
@@ -165,6 +167,39 @@ def test_nothing_of_a_killed_node_runs() -> None:
         assert not waiting.done()
 
     run(main())
+
+
+def test_a_killed_node_leaves_no_clean_up_to_the_end_of_its_world(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that was killed in its start told on stderr of a clean-up that needed the loop."""
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: ignored.append(told.exc_value))
+
+    async def starts() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            async with contextlib.AsyncExitStack() as closing:
+                closing.push_async_callback(needs_the_loop)
+                closing.push_async_callback(asyncio.sleep, 0)
+
+    async def needs_the_loop() -> None:
+        asyncio.current_task()
+        await asyncio.sleep(1)
+
+    async def works() -> None:
+        await starts()
+
+    async def main() -> None:
+        node = World.current().node("broker-a")
+        asyncio.get_running_loop().call_later(5, node.kill)
+        with pytest.raises(NodeKilledError):
+            await node.run_in(works())
+
+    run(main())
+    gc.collect()
+    assert ignored == []
 
 
 def test_who_awaits_work_of_a_killed_node_is_told() -> None:

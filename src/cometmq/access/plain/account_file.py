@@ -12,13 +12,14 @@
         groupPerms: [groupA=DENY]
     dataVersion: [{timestamp: 1700000000000, counter: 1}]
 
-Other keys are skipped, as Java does. Every fault names the line.
+Other keys are skipped, as Java does. Every fault names the line. A value is the text that the file
+has, as for Java 5: `0123456` and `2026-01-01` are keys like any other, no octal number and no date.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import yaml
 
@@ -34,15 +35,23 @@ _MOST_NESTED: Final = 8
 MAX_ACCOUNTS: Final = 10_000
 MAX_ENTRIES: Final = 10_000
 
+_NULL: Final = "tag:yaml.org,2002:null"
 # libyaml parses ten times as fast; both loaders make plain values only.
-_LOADER: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_SCALARS: Final = {
-    "tag:yaml.org,2002:str",
-    "tag:yaml.org,2002:int",
-    "tag:yaml.org,2002:float",
-    "tag:yaml.org,2002:bool",
-    "tag:yaml.org,2002:null",
-}
+_SAFE_LOADER: Final[type[Any]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SAFE_LOADER):  # type: ignore[misc]  # PyYAML has no types
+    """Takes every plain value as a text, but for null."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag == "tag:yaml.org,2002:null"]
+        for first, resolvers in _SAFE_LOADER.yaml_implicit_resolvers.items()
+    }
+
+
+# As YAML has them; what else is written is refused, as by Java 5.
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
 _OPENING: Final = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSING: Final = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
@@ -86,14 +95,21 @@ def read_accounts(data: bytes, path: str) -> AccountFile:
 
 
 def load_yaml(text: str) -> Any:
-    """Return the values of a text that `read_accounts` accepts."""
-    return yaml.load(text, Loader=_LOADER)  # noqa: S506 - the safe loader, by libyaml where it is
+    """Return the values of a text that `read_accounts` accepts: texts, None, lists and mappings.
+
+    Only `admin` of an account is a truth value, as it is written.
+    """
+    values = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, by libyaml where it is
+    for account in (values or {}).get("accounts") or []:
+        if account.get("admin") is not None:
+            account["admin"] = account["admin"].lower() in _TRUE
+    return values
 
 
 def _read(text: str) -> AccountFile:
     try:
         _check_shape(text)
-        root = yaml.compose(text, Loader=_LOADER)
+        root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The text around the mark may hold a secret, so only the parser's own words are told.
@@ -120,7 +136,7 @@ def _read(text: str) -> AccountFile:
 def _check_shape(text: str) -> None:
     """Refuse what grows when it is loaded, before anything is built of it."""
     depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise _FaultError(
                 event.start_mark.line + 1, "anchors and aliases are not read; write the value again"
@@ -143,12 +159,16 @@ def _account(node: yaml.Node) -> tuple[PlainAccount, Account]:
     for key in ("accessKey", "secretKey"):
         if _text(entries.get(key), key) is None:
             raise _FaultError(line, f"an account has no {key}")
-    admin = _text(entries.get("admin"), "admin") or "false"
+    admin = (_text(entries.get("admin"), "admin") or "false").lower()
+    if admin not in _TRUE + _FALSE:
+        raise _FaultError(
+            entries["admin"].start_mark.line + 1, f"admin is {admin!r:.40}; write true or false"
+        )
     plain = PlainAccount(
         access_key=_text(entries["accessKey"], "accessKey") or "",
         secret_key=_text(entries["secretKey"], "secretKey") or "",
         white_remote_address=_text(entries.get("whiteRemoteAddress"), "whiteRemoteAddress") or "",
-        admin=admin.lower() in ("true", "yes", "on", "1"),
+        admin=admin in _TRUE,
         default_topic_perm=_text(entries.get("defaultTopicPerm"), "defaultTopicPerm"),
         default_group_perm=_text(entries.get("defaultGroupPerm"), "defaultGroupPerm"),
         topic_perms=_texts(entries.get("topicPerms"), "topicPerms"),
@@ -209,23 +229,9 @@ def _texts(node: yaml.Node | None, key: str) -> tuple[str, ...]:
 
 
 def _text(node: yaml.Node | None, key: str) -> str | None:
-    """Return a value as Java turns it into a text: numbers as numbers are written, null as None."""
+    """Return a value as the file has it, null as None."""
     if node is None:
         return None
-    if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
+    if not isinstance(node, yaml.ScalarNode):
         raise _FaultError(node.start_mark.line + 1, f"{key} is neither a text nor a number")
-    kind = node.tag.rpartition(":")[2]
-    if kind == "null":
-        return None
-    if kind == "int":
-        return _whole_number(node, key)
-    return str(node.value)
-
-
-def _whole_number(node: yaml.ScalarNode, key: str) -> str:
-    try:
-        return str(yaml.constructor.SafeConstructor().construct_yaml_int(node))
-    except ValueError:
-        raise _FaultError(
-            node.start_mark.line + 1, f"{key} is no number that can be read"
-        ) from None
+    return None if node.tag == _NULL else str(node.value)

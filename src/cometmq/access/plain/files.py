@@ -177,6 +177,8 @@ class AccountFiles:
             table.versions[path] = content.version
             if content.white:
                 table.white.append(content.white)
+            if warning := self._exposure(path):
+                warnings.append(warning)
             warnings += [f"{path} has the account {key} twice" for key in content.repeated]
             for key, (plain, account) in content.accounts.items():
                 if key in table.accounts:
@@ -188,6 +190,23 @@ class AccountFiles:
                     table.accounts[key], table.plain[key] = account, plain
                     table.file_of[key] = path
         return Table(**{**table.__dict__, "warnings": tuple(warnings[:20])})
+
+    def _exposure(self, path: Path) -> str:
+        """Say who else may read or write the secret keys of a file, "" if nobody may."""
+        try:
+            mode = self._files.permissions(path) or 0
+        except OSError:
+            return ""
+        what = " and ".join(
+            verb for verb, bits in (("read", 0o004), ("change", 0o022)) if mode & bits
+        )
+        if not what:
+            return ""
+        who = "every user of this machine" if mode & 0o006 else "its group"
+        return (
+            f"{path} has secret keys, and {who} may {what} it (mode {mode & 0o777:o}): chmod 640, or "
+            "600, and give it to the user of this server"
+        )
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types

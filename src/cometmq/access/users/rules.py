@@ -116,6 +116,7 @@ class UserRules:
         self.store.on_change.append(self._changed)
         self._changes = 0
         self._accounts: dict[str, _Account] = {}
+        self.most_verdicts = MAX_VERDICTS
         self._verdicts: dict[tuple[str, str, str, tuple[Action, ...], str], Verdict] = {}
 
     # -- the server's side --
@@ -195,9 +196,10 @@ class UserRules:
             is_named = True
             if asked.is_reply(resource, self._identity) or _is_routed_for_all(row, resource):
                 continue
-            self._check(name, account, asked, kind, resource)
+            self._check(name, account, row, asked.peer_ip, kind, resource)
         if not is_named and (row.right in _ADMINISTRATION or _is_of_cluster(row)):
-            self._check(name, account, asked, ResourceKind.CLUSTER, self._identity().cluster)
+            cluster = self._identity().cluster
+            self._check(name, account, row, asked.peer_ip, ResourceKind.CLUSTER, cluster)
 
     def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
         if not self._authorizes or asked.row.code in self._user_codes or not asked.row.actions:
@@ -207,7 +209,32 @@ class UserRules:
         if account is None:
             raise _refused(f"User:{user:.80} is not found.", "unknown")
         if not account.is_super:
-            self._check(user, account, asked, kind, name)
+            self._check(user, account, asked.row, asked.peer_ip, kind, name)
+
+    def sender_of(self, asked: Asked) -> str:
+        code = asked.row.code
+        if code in self._open_codes or (code in self._unsigned_codes and not asked.row.actions):
+            try:
+                return self._sender(asked)[0]
+            except AccessRefusedError:
+                return ""  # whoever it says to be
+        return asked.ext.get(ACCESS_KEY, "")
+
+    def permits(
+        self, account: str, peer_ip: str, row: AnyRequestType, kind: ResourceKind, name: str
+    ) -> bool:
+        if not account:
+            return row.code in self._open_codes
+        known = self._account(account)
+        if known is None or known.is_disabled:
+            return False
+        if known.is_super or not self._authorizes or row.code in self._user_codes:
+            return True
+        try:
+            self._check(account, known, row, peer_ip, kind, name)
+        except AccessRefusedError:
+            return False
+        return True
 
     def _sender(self, asked: Asked) -> tuple[str, _Account]:
         """Return who has signed the request (Java: DefaultAuthenticationHandler)."""
@@ -219,10 +246,10 @@ class UserRules:
             raise _refused(f"User:{name:.80} is not found.", "unknown")
         if account.is_disabled:
             raise _refused(f"User:{name} is disabled.", "unknown")
-        if not account.key.signed(asked.ext, asked.body):
-            raise _refused(f"check signature failed. (User:{name})", "signature")
-        if fault := account.key.form_fault(asked.row.code, asked.ext, asked.body):
-            raise _refused(f"check signature failed. (User:{name}): {fault}", "signature")
+        wrong = account.key.fault(asked.row.code, asked.ext, asked.body)
+        if wrong is not None:
+            why = f": {wrong}" if wrong else ""
+            raise _refused(f"check signature failed. (User:{name}){why}", "signature")
         if fault := self._freshness.fault(name, asked.ext):
             raise _refused(f"not fresh: {fault} (User:{name})", "stale", name)
         return name, account
@@ -239,11 +266,16 @@ class UserRules:
         return account
 
     def _check(
-        self, user: str, account: _Account, asked: Asked, kind: ResourceKind, name: str
+        self,
+        user: str,
+        account: _Account,
+        row: AnyRequestType,
+        ip: str,
+        kind: ResourceKind,
+        name: str,
     ) -> None:
-        kind_name, name, actions = _what(asked, kind, name)
-        ip = asked.peer_ip
-        if name in names.WAITING_TOPICS and asked.row.right is Right.SUB:
+        kind_name, name, actions = _what(row, kind, name)
+        if name in names.WAITING_TOPICS and row.right is Right.SUB:
             # What waits in these is everybody's: Topic:* means the topics of users.
             named = account.policies.decide(kind_name, name, actions, ip, by_name=True)
             _refuse_unless(named, user, kind_name, name, ip)
@@ -253,7 +285,7 @@ class UserRules:
         if verdict is None:
             verdict = account.policies.decide(kind_name, name, actions, ip)
             if len(name) <= MAX_RESOURCE_LENGTH:  # a request may name anything
-                if len(self._verdicts) >= MAX_VERDICTS:
+                if len(self._verdicts) >= self.most_verdicts:
                     # Making one anew takes microseconds.
                     self._verdicts.clear()
                 self._verdicts[key] = verdict
@@ -294,14 +326,16 @@ def _is_of_cluster(row: AnyRequestType) -> bool:
     return any(resource.kind is ResourceKind.CLUSTER for resource in row.resources)
 
 
-def _what(asked: Asked, kind: ResourceKind, name: str) -> tuple[str, str, tuple[Action, ...]]:
+def _what(
+    row: AnyRequestType, kind: ResourceKind, name: str
+) -> tuple[str, str, tuple[Action, ...]]:
     """Return what a policy calls the resource, and what the request does with it.
 
     A group's retry topic stands for the group: who consumes in the group may read and fill it. Java
     looks at the group that a send claims to come from instead, so that who may consume in one group
     could send to the retry topics of all.
     """
-    actions = asked.row.actions
+    actions = row.actions
     if kind is not ResourceKind.CLUSTER and name.startswith(names.RETRY_PREFIX):
         actions = tuple(
             dict.fromkeys(Action.SUB if action is Action.PUB else action for action in actions)

@@ -24,8 +24,8 @@ from cometmq.store.files.disk import (
     Disk,
     DiskUsage,
     locked_error,
-    named_errors,
 )
+from cometmq.store.files.errors import named_errors
 from cometmq.testing.virtual import copies
 from cometmq.testing.virtual.disk_faults import OPERATIONS, DiskFaults
 from cometmq.testing.virtual.file_system import Directory, File, FileSystem, refuse
@@ -70,6 +70,8 @@ class VirtualDisk(Disk):
     ) -> None:
         self.randomness = Randomness(0) if randomness is None else randomness
         self.capacity_bytes = capacity_bytes
+        # How probable it is that old messages are not in the page cache; without it no draw is made.
+        self.cold_share = 0.0
         # By how many seconds each piece of work of the node's workers is slowed.
         self.slow_s = 0.0
         self._now_ms: Callable[[], int] = (lambda: 0) if clock is None else clock.now_ms
@@ -279,6 +281,14 @@ class VirtualDisk(Disk):
 
     def warm(self, mapping: mmap.mmap, start: int, end: int) -> None:
         """Pages in memory need no hint."""
+
+    def is_cached(self, mapping: mmap.mmap, start: int, end: int) -> bool:
+        # What the kernel says of the memory that stands in for a file must not decide anything.
+        return not self.cold_share or self.randomness.random() >= self.cold_share
+
+    def bring_in(self, path: Path, mapping: mmap.mmap, start: int, end: int) -> None:
+        with named_errors(path):
+            self.faults.strike("read_into", path)
 
     def write_at(self, path: Path, start: int, data: memoryview) -> None:
         with named_errors(path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections.abc import Coroutine
+import inspect
+from collections.abc import Coroutine, Iterator
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# A clean-up with more awaits than that is let go, and says so on stderr.
+_CLOSED_AT_MOST: Final = 100
 # What `with node:` has to come back to, the innermost last. It belongs to the task that entered.
 _OUTER: Final[ContextVar[tuple[tuple[Node | None, Surroundings], ...]]] = ContextVar(
     "cometmq.outer_nodes", default=()
@@ -147,9 +150,7 @@ class Node:
         for handle in handles:
             handle.cancel()
         for task in tasks:
-            # A `finally` that awaits, or that needs the loop, fails here.
-            with contextlib.suppress(BaseException):
-                task.get_coro().close()
+            close_coroutine(task.get_coro())
         self._remains = ([], [])
 
     def skew_clock(self, ms: int) -> None:
@@ -174,3 +175,26 @@ class Node:
 
     def _killed(self) -> NodeKilledError:
         return NodeKilledError(f"{self.name} was killed; restart it, or await nothing of it")
+
+
+def close_coroutine(outermost: Any) -> None:
+    """End a coroutine that is suspended, and those that it awaits, whatever their `finally` do.
+
+    A `finally` that awaits goes on from there when it is closed once more, and one that needs the
+    loop fails. A coroutine of which nobody keeps hold tells so on stderr.
+    """
+    kept = list(_awaited(outermost))
+    for each in kept:
+        for _ in range(_CLOSED_AT_MOST):
+            if inspect.getcoroutinestate(each) == inspect.CORO_CLOSED:
+                break
+            kept += _awaited(each)
+            with contextlib.suppress(BaseException):
+                each.close()
+
+
+def _awaited(outermost: Any) -> Iterator[Coroutine[Any, Any, Any]]:
+    """Give a coroutine and those that it waits for, the outermost first."""
+    while inspect.iscoroutine(outermost):
+        yield outermost
+        outermost = outermost.cr_await

@@ -11,7 +11,7 @@ from cometmq.testing.faults import MAIN
 from cometmq.testing.virtual.errors import LeftBehindError
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
 from cometmq.testing.virtual.network import VirtualNetwork
-from cometmq.testing.virtual.node import Node
+from cometmq.testing.virtual.node import Node, close_coroutine
 from cometmq.testing.virtual.origins import innermost_of_users
 
 T = TypeVar("T")
@@ -160,6 +160,7 @@ class World:
         finally:
             for task in loop.tasks():
                 task.forget()
+                close_coroutine(task.get_coro())
             for node in self.processes:
                 node.bury()
             loop.close()

@@ -12,7 +12,6 @@ import pytest
 from cometmq.access.asked import Asked
 from cometmq.access.config import AccessConfig
 from cometmq.access.rules import Identity
-from cometmq.access.users import rules as rules_module
 from cometmq.access.users.rules import UserRules
 from cometmq.access.users.store import UserStore
 from cometmq.errors import AccessRefusedError, CometMQError, ConfigError
@@ -24,7 +23,7 @@ from cometmq.protocol.bodies import HeartbeatData, TopicConfigList
 from cometmq.protocol.command import RemotingCommand, RequestDecoder, encode_command
 from cometmq.protocol.frame import FrameDecoder
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.request_type import AnyRequestType
+from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.credentials import Credentials, Signer
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.files import SYSTEM_FILES
@@ -216,6 +215,35 @@ async def test_white_lists_open_what_both_have(make: Make) -> None:
     assert not is_taken(both, pull())
 
 
+async def test_what_a_user_may_do_is_known_without_a_request_of_his_own(make: Make) -> None:
+    rules = await make("Topic:orders Pub")
+
+    def may(user: str, topic: str) -> bool:
+        row = requests.END_TRANSACTION
+        return rules.permits(user, "10.0.0.1", row, ResourceKind.TOPIC, topic)
+
+    assert may("amy", "orders")
+    assert not may("amy", "letters")
+    assert may(ADMIN.access_key, "letters")
+    assert not may("bob", "orders")
+    assert rules.sender_of(send()) == "amy"
+
+
+async def test_who_needed_no_signature_for_a_heartbeat_was_told_half_messages(make: Make) -> None:
+    """Who proves no account may do what everybody may, and no more."""
+    white = {"authentication_whitelist": "310", "authorization_whitelist": "310"}
+    rules = await make("Topic:orders Pub", **white)
+    assert rules.sender_of(send(credentials=None)) == ""
+    assert rules.sender_of(send(credentials=Credentials("amy", "no-key-of-hers"))) == ""
+    assert rules.sender_of(send()) == "amy"
+
+    def anybody_may(row: AnyRequestType) -> bool:
+        return rules.permits("", "10.0.0.1", row, ResourceKind.TOPIC, "orders")
+
+    assert anybody_may(requests.SEND_MESSAGE_V2)
+    assert not anybody_may(requests.END_TRANSACTION)
+
+
 async def test_verdicts_of_names_that_nothing_has_are_not_remembered(make: Make) -> None:
     rules = await make("Topic:* Pub")
     assert is_taken(rules, send("a" * 300))
@@ -227,16 +255,14 @@ async def test_verdicts_of_names_that_nothing_has_are_not_remembered(make: Make)
     assert len(str(raised.value)) < 1_000
 
 
-async def test_a_verdict_is_remembered_until_something_changes(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_verdict_is_remembered_until_something_changes(make: Make) -> None:
     rules = await make("Topic:orders Pub")
     assert is_taken(rules, send())
     assert len(rules._verdicts) == 1
     await rules.store.change(lambda book: book.delete_acl("User:amy", None, None))
     assert not rules._verdicts
     assert not is_taken(rules, send())
-    monkeypatch.setattr(rules_module, "MAX_VERDICTS", 10)
+    rules.most_verdicts = 10
     for number in range(100):
         is_taken(rules, send(f"t{number}"))
     assert len(rules._verdicts) <= 10
