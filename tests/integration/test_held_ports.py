@@ -36,6 +36,19 @@ def test_a_port_is_held_with_its_neighbours_until_it_is_let_go() -> None:
 
 
 @linux_only
+def test_two_holders_never_share_a_port() -> None:
+    with HeldPort() as one, pytest.raises(OSError, match="in use"):
+        HeldPort((-2,), port=one.port + 2)
+
+
+@linux_only
+def test_a_port_in_use_at_another_address_is_not_held() -> None:
+    """A server of Java listens at all addresses, so it could not use such a port."""
+    with socket.create_server(("127.0.0.2", 0)) as other, pytest.raises(OSError, match="in use"):
+        HeldPort(port=other.getsockname()[1])
+
+
+@linux_only
 def test_a_stopped_server_of_a_cluster_keeps_its_port() -> None:
     with Cluster(brokers=2) as cluster:
         address = cluster.brokers[1].address

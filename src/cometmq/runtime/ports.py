@@ -13,7 +13,9 @@ import sys
 from types import TracebackType
 from typing import Final, Self
 
-_LOOPBACK: Final = "127.0.0.1"
+# All addresses of the machine: Java's servers listen on all of them, so a port that a download has on
+# another address than the loopback one is no use to them.
+_ALL: Final = "0.0.0.0"  # noqa: S104 - nothing listens here
 _ATTEMPTS: Final = 100
 # Linux lets a server take an address that another socket is bound to, as long as both set
 # SO_REUSEADDR and only the server listens. On other systems a chosen port is not held.
@@ -21,25 +23,27 @@ _HOLDS: Final = sys.platform == "linux"
 
 
 class HeldPort:
-    """Holds a free `port`, and the ports at the distances `neighbours` from it, until `close`.
+    """Holds a free port, and the ports at the distances `neighbours` from it, until `close`.
 
     Connections to a held port are refused while no server listens. A server in this or another
     process takes the port as any other if it sets SO_REUSEADDR, as asyncio, Java and Redis do by
-    themselves. Raises OSError when no such ports are found.
+    themselves. With `port` holds that one instead of any free port. Raises OSError when no such
+    ports are found, or when `port` or a neighbour of it is taken or held.
     """
 
-    def __init__(self, neighbours: tuple[int, ...] = ()) -> None:
+    def __init__(self, neighbours: tuple[int, ...] = (), *, port: int = 0) -> None:
         self._sockets: list[socket.socket] = []
         self.port = 0
-        for attempt in range(_ATTEMPTS):
+        attempts = 1 if port else _ATTEMPTS
+        for attempt in range(attempts):
             try:
-                self.port = self._hold(0)
+                self.port = self._hold(port)
                 for distance in neighbours:
                     self._hold(self.port + distance)
             except (OSError, OverflowError) as error:
                 self.close()
                 taken = isinstance(error, OverflowError) or error.errno == errno.EADDRINUSE
-                if not taken or attempt == _ATTEMPTS - 1:
+                if not taken or attempt == attempts - 1:
                     raise
             else:
                 break
@@ -49,8 +53,9 @@ class HeldPort:
     def _hold(self, port: int) -> int:
         holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._sockets.append(holder)
+        # With SO_REUSEADDR already set, a given port would be shared with another holder.
+        holder.bind((_ALL, port))
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((_LOOPBACK, port))
         return int(holder.getsockname()[1])
 
     def close(self) -> None:
