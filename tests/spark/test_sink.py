@@ -141,7 +141,7 @@ def test_a_job_that_fails_sends_nothing_and_can_be_run_again(
     bad = frame.selectExpr("if(body = '999', null, body) as body")
     options = {"topic": topic, "delivery": "exactly-once", "outbox": tmp_path / "outbox"}
     with pytest.raises(Exception, match="has no body"):
-        sink(bad.coalesce(1), cluster, transactionId="one task", **options).save()
+        sink(bad.coalesce(1), cluster, transactionId="alone", **options).save()
     assert list((tmp_path / "outbox").glob("job-*")) == []
     # A task that still runs when another one fails may write its part after the job was given up.
     with pytest.raises(Exception, match="has no body"):
