@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.console.rendering import url
-from cometmq.console.watch import BrokerState, GroupLag, Watch
+from cometmq.console.rendering import duration, url
+from cometmq.console.watch import BrokerState, GroupLag, LagChange, Watch
 from cometmq.model.finding import Finding, Severity
 
 # A group is of concern if so many messages wait for it and, over the span, they did not get fewer.
 _LAG: Final = 1_000
 GROWTH_SPAN_MS: Final = 10 * 60 * 1000
+# Within a shorter time any group may stand still between two pulls.
+_SHORTEST_SPAN_MS: Final = 60 * 1000
 _MOST_GROUPS: Final = 5
 _LATE_S: Final = 10
 _BEHIND_BYTES: Final = 64 * 1024 * 1024
@@ -173,23 +175,31 @@ def _of_groups(watch: Watch) -> Iterator[Concern]:
     if watch.lags is None:
         return
     behind = [each for each in watch.lags.groups.values() if each.lag >= _LAG]
-    grown = [(watch.lag_change(each.group, GROWTH_SPAN_MS), each) for each in behind]
+    changes = [(watch.lag_change(each.group, GROWTH_SPAN_MS), each) for each in behind]
     stuck = sorted(
-        ((change, each) for change, each in grown if change is not None and change >= 0),
+        (
+            (change, each)
+            for change, each in changes
+            if change is not None and change.grown >= 0 and change.span_ms >= _SHORTEST_SPAN_MS
+        ),
         key=lambda pair: -pair[1].lag,
     )
     for change, each in stuck[:_MOST_GROUPS]:
         yield _of_group(each, change)
 
 
-def _of_group(each: GroupLag, change: int) -> Concern:
+def _of_group(each: GroupLag, change: LagChange) -> Concern:
     return Concern(
         Severity.WARNING,
         each.group,
-        "%(lag)s messages wait for this group, %(change)s more than ten minutes ago."
-        if change
-        else "%(lag)s messages wait for this group, and it consumes none.",
+        "%(lag)s messages wait for this group, %(change)s more than %(time)s ago."
+        if change.grown
+        else "%(lag)s messages wait for this group, as many as %(time)s ago.",
         "Ask why it is behind.",
         url("/why/group", name=each.group),
-        {"lag": f"{each.lag:,}", "change": f"{change:,}"},
+        {
+            "lag": f"{each.lag:,}",
+            "change": f"{change.grown:,}",
+            "time": duration(change.span_ms),
+        },
     )

@@ -154,6 +154,14 @@ class Lags:
 
 
 @dataclass(frozen=True, slots=True)
+class LagChange:
+    """By how many messages a group's lag grew, and within which time that was really watched."""
+
+    grown: int
+    span_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LagSample:
     """Is the lag of all groups together, and of those that were the furthest behind."""
 
@@ -266,15 +274,18 @@ class Watch:
             ],
         ]
 
-    def lag_change(self, group: str, span_ms: int) -> int | None:
-        """Return by how much a group's lag grew within the span; None if that is not known."""
+    def lag_change(self, group: str, most_ms: int) -> LagChange | None:
+        """Return how a group's lag changed within the last `most_ms`, or since the watch began to look
+        if that was later; None if that is not known.
+        """
         if self.lags is None or group not in self.lags.groups:
             return None
-        since_ms = self.lags.at_ms - span_ms
+        since_ms = self.lags.at_ms - most_ms
         before = next((each for each in self.lag_samples if each.at_ms >= since_ms), None)
         if before is None or before.at_ms == self.lags.at_ms or group not in before.groups:
             return None
-        return self.lags.groups[group].lag - before.groups[group]
+        grown = self.lags.groups[group].lag - before.groups[group]
+        return LagChange(grown, self.lags.at_ms - before.at_ms)
 
     def wake(self) -> None:
         """Wake those who wait for a sample."""

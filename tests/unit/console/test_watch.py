@@ -9,7 +9,16 @@ import pytest
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.concerns import Concern, behind_bytes, concerns_of
 from cometmq.console.recent import Known
-from cometmq.console.watch import BrokerState, GroupLag, Lags, LagSample, Sample, Watch, _gone
+from cometmq.console.watch import (
+    BrokerState,
+    GroupLag,
+    LagChange,
+    Lags,
+    LagSample,
+    Sample,
+    Watch,
+    _gone,
+)
 from cometmq.errors import ConnectError
 from cometmq.model.finding import Severity, error, ok, warning
 
@@ -93,7 +102,7 @@ def test_a_group_that_falls_behind_needs_attention(watch: Watch) -> None:
         (
             Severity.WARNING,
             "grows",
-            "3,000 messages wait for this group, 2,000 more than ten minutes ago.",
+            "3,000 messages wait for this group, 2,000 more than 1 min ago.",
         )
     ]
 
@@ -102,7 +111,7 @@ def test_a_group_that_stands_still_needs_attention(watch: Watch) -> None:
     lags(watch, {"stands": 1000}, {"stands": 1000})
     assert (
         said(concerns_of(watch))[0][2]
-        == "1,000 messages wait for this group, and it consumes none."
+        == "1,000 messages wait for this group, as many as 1 min ago."
     )
 
 
@@ -111,9 +120,17 @@ def test_a_group_is_not_judged_by_one_look(watch: Watch) -> None:
     assert concerns_of(watch) == []
 
 
+def test_a_group_is_not_judged_within_a_minute(watch: Watch) -> None:
+    watch.lag_samples = deque(
+        [LagSample(0, 9000, {"g": 9000}), LagSample(59_999, 9000, {"g": 9000})]
+    )
+    watch.lags = Lags(59_999, {"g": GroupLag("g", 9000, 0, 0.0)}, {})
+    assert concerns_of(watch) == []
+
+
 def test_growth_counts_from_ten_minutes_ago(watch: Watch) -> None:
     lags(watch, *({"g": 1000 * number} for number in range(21)))
-    assert watch.lag_change("g", 10 * MINUTE_MS) == 10_000
+    assert watch.lag_change("g", 10 * MINUTE_MS) == LagChange(10_000, 10 * MINUTE_MS)
     assert watch.lag_change("other", 10 * MINUTE_MS) is None
 
 
