@@ -1,5 +1,7 @@
 """A console that other machines reach: by TLS, behind a proxy, with accounts that change."""
 
+# ruff: noqa: RUF001 - Chinese has a punctuation of its own
+
 from __future__ import annotations
 
 import http.client
@@ -102,7 +104,10 @@ def test_who_calls_a_tls_port_by_http_is_told(encrypting: Served) -> None:
         answer = http.client.HTTPResponse(sock)
         answer.begin()
         assert answer.status == 400
-        assert b"call it by https://" in answer.read()
+        assert answer.read().decode().splitlines() == [
+            "The console speaks TLS at this port: call it by https://.",
+            "控制台在此端口使用 TLS：请以 https:// 访问。",
+        ]
 
 
 def test_what_connects_and_shakes_no_hands_is_counted_and_makes_room(
@@ -219,7 +224,23 @@ def test_a_certificate_that_cannot_be_used_is_told_at_the_start(tmp_path: Path, 
         pass
 
 
-# The limit on open files
+# Limits of connections
+
+
+def test_too_many_connections_are_told_in_each_language(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_OF_ADDRESS", 0)
+    english, chinese = Visitor(served, None).get("/healthz").html.splitlines()
+    assert "0 connections of 127.0.0.1 are open (MAX_OF_ADDRESS); close some" in english
+    assert chinese.startswith(
+        "控制台拒绝此连接：127.0.0.1 已打开 0 个连接（MAX_OF_ADDRESS）；请关闭一些"
+    )
+    monkeypatch.undo()
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 0)
+    english, chinese = Visitor(served, None).get("/healthz").html.splitlines()
+    assert "0 connections are open (MAX_CONNECTIONS)" in english
+    assert chinese.startswith("控制台拒绝此连接：已打开 0 个连接（MAX_CONNECTIONS）；请关闭一些")
 
 
 def test_few_open_files_are_told_with_the_remedy(
@@ -230,6 +251,7 @@ def test_few_open_files_are_told_with_the_remedy(
     assert answer.status == 503
     assert "64 files may be open at once (RLIMIT_NOFILE)" in answer.html
     assert "ulimit -n" in answer.html
+    assert "最多可同时打开 64 个文件（RLIMIT_NOFILE），其中保留 64 个；请提高该限制" in answer.html
 
 
 # Proxies

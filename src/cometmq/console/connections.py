@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cometmq.console.rendering import LANGUAGES
+from cometmq.console.sayings import told_in
 from cometmq.runtime.address_list import AddressList
 from cometmq.runtime.addresses import network_of
 from cometmq.runtime.limits import descriptors_for_connections
@@ -65,12 +67,12 @@ class Connection(H11Protocol):
         if refused := self._too_many():
             self._refuse(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"The console refuses this connection: {refused.reason}.\n",
+                f"The console refuses this connection: {refused.reason}.",
             )
         elif self.config.is_ssl and self.scheme == "http":
             self._refuse(
                 HTTPStatus.BAD_REQUEST,
-                "The console speaks TLS at this port: call it by https://.\n",
+                "The console speaks TLS at this port: call it by https://.",
             )
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -105,10 +107,15 @@ class Connection(H11Protocol):
         others: set[Connection] = connections - {self}
         return refusal(others, (), self.peer_ip, sock.fileno() if sock else -1, self.trusted)
 
-    def _refuse(self, status: HTTPStatus, body: str) -> None:
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        """Answer in each language: what the client asked for, and in which one, is not read."""
+        told = dict.fromkeys(told_in(language, text) for language in LANGUAGES)
+        body = "".join(f"{each}\n" for each in told).encode()
         self.transport.write(
-            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode()
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "content-type: text/plain; charset=utf-8\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
+            + body
         )
         self.transport.close()
 
