@@ -7,6 +7,8 @@ After a clean stop everything up to the end of the last queued record is known t
 Recovery checks the last three files up to that record, and puts records behind it into their
 queues. After a crash the scan starts at the newest file whose first record the checkpoint vouches
 for, and no queue unit of a record behind that place is trusted.
+Records that the checkpoint does not vouch for are written again in their places: if a sync failed
+before the crash, the kernel takes their pages for written, and no later sync would write them.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ log = structlog.get_logger(__name__)
 
 # How many of the newest files are checked after a clean stop.
 _CHECKED_FILES: Final = 3
+_WRITTEN_AT_ONCE: Final = 64 * 1024
 # Called with: bytes of the log scanned, bytes to scan.
 Progress = Callable[[int, int], None]
 
@@ -76,6 +79,8 @@ class Recoverer:
         self._begun_anew = begun_anew if ledger.is_replica else None
         self._progress = progress
         self._last_timestamp = 0
+        # Offset of the first record that the checkpoint does not vouch for, None for none.
+        self._unproved: int | None = None
         # Offset of the last record that a queue was found to have, -1 for none.
         self.last_queued = -1
         # Whether a StoreCorruptError leaves the store just as a clean stop left it.
@@ -223,6 +228,10 @@ class Recoverer:
         count = 0
         for batch in scan:
             dispatcher.dispatch(batch)
+            if self._unproved is None:
+                late = batch.columns.store_timestamps >= self._checkpoint.physic_msg_timestamp
+                if late.any():
+                    self._unproved = int(batch.offsets[late.argmax()])
             last_timestamp = max(last_timestamp, int(batch.columns.store_timestamps.max()))
             count += len(batch)
             if self._progress is not None:
@@ -250,6 +259,8 @@ class Recoverer:
         # Bytes that a crash left behind the end must not look like records once the log grows
         # there.
         files.truncate(end, clear=not as_left)
+        if not as_left and self._unproved is not None:
+            self._write_again(self._unproved, end)
         for queue in self._queues:
             last = queue.last_message()
             if last is not None:
@@ -262,6 +273,15 @@ class Recoverer:
             queue.release()
         self._log.start_writing_at(end, recovery.last_store_timestamp)
         files.flushed = end if as_left else recovery.start
+
+    def _write_again(self, start: int, end: int) -> None:
+        """Write the bytes of the log from `start` to `end` in their places, for the next sync."""
+        for file in self._log.files.overlapping(start, end):
+            low, high = max(start - file.base, 0), min(end - file.base, file.size)
+            for position in range(low, high, _WRITTEN_AT_ONCE):
+                part = bytes(file.view[position : min(position + _WRITTEN_AT_ONCE, high)])
+                if part.strip(b"\0"):  # a hole stays one
+                    file.write(position, memoryview(part))
 
     def _refuse_damage(self, recovery: Recovery) -> None:
         """Raise StoreCorruptError if flushed messages follow damage: they must not be thrown away.

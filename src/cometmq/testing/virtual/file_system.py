@@ -73,6 +73,9 @@ class File(Node):
         if end > self.size:
             self.resize(end)
         self._cache[start:end] = data
+        # The same bytes, too: a page that was written waits for a sync again.
+        for number in range(start // PAGE, -(-end // PAGE)):
+            self._believed.pop(number, None)
 
     def resize(self, size: int) -> None:
         """Cut the file or add zeros. A mapping that was handed out shows no later changes then."""
