@@ -32,7 +32,7 @@ from tests.interop.mqadmin.place import (
 )
 from tests.interop.mqadmin.runner import MqAdmin, Printed
 from tests.interop.peers import ask
-from tests.waits import eventually
+from tests.waits import JVM_WAIT_S, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
-CONSUMERS, COMMIT = 38, 15
+CONSUMERS, COMMIT, CONSUME_STATS = 38, 15, 208
 MONITORS = "__MONITOR_CONSUMER"
 RATED, RATER = "mqadmin-rated", "mqadmin-rater"
 
@@ -102,9 +102,16 @@ def watched(
             _rate(at)
         for at, consumer in consumers:
             consumer.wait_messages(COUNT)
-            # As it does itself ten seconds after its start.
-            at.commit(GROUP, TOPIC, COUNT // QUEUES)
+            # It commits ten seconds after its start, and then has its queues for sure. Committed for it
+            # before, offsets would change again.
+            eventually(partial(_has_committed, at), wait_s=JVM_WAIT_S)
         yield ids
+
+
+def _has_committed(at: Place) -> bool:
+    told = at.ask(CONSUME_STATS, {"consumerGroup": GROUP}).decode()
+    known = re.findall(r'"consumerOffset":(-?\d+)', told)
+    return f"%RETRY%{GROUP}" in told and sorted(known) == ["0", *[str(COUNT // QUEUES)] * QUEUES]
 
 
 @pytest.fixture(scope="module", params=[4, 5])
