@@ -23,11 +23,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.memory import read_memory
+from benchmarks.memory import AnonymousPeak, read_memory
 from tests.floods import report
 from tests.floods.honest import TOPIC
 from tests.floods.kinds import FLOODS, Flood
-from tests.floods.servers import Loop, Peak, Server, Servers, running
+from tests.floods.servers import Loop, Server, Servers, running
 
 _RAMP_S: Final = 2.0
 # The server's limits are written down once in a second.
@@ -121,7 +121,7 @@ def _measured(
     before = read_memory(target.pid)
     hits_before = target.limit_hits()
     assert attack.stdin is not None
-    with Peak(target.pid) as peak:
+    with AnonymousPeak(target.pid) as peak:
         attack.stdin.write(b"go\n")
         attack.stdin.flush()
         time.sleep(_RAMP_S)
@@ -143,7 +143,7 @@ def _measured(
         before.resident_kib >> 10,
         resident_kib >> 10,
         before.anonymous_kib >> 10,
-        peak.anonymous_kib >> 10,
+        peak.peak_kib >> 10,
         told_of["counts"],
         told_of["remarks"],
         servers.broker.stop() if not flood.of_namesrv else servers.namesrv.stop(),

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.memory import read_memory
 from tests.floods.kinds import make_topic
 from tests.floods.watched import BEAT_S
 from tests.integration.raw_client import RawClient
@@ -97,29 +95,6 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         return time.monotonic() - began_s
-
-
-class Peak:
-    """Samples the memory that belongs to a process alone; the kernel keeps no peak of it."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self.anonymous_kib = 0
-
-    def __enter__(self) -> Peak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        while not self._ended.wait(0.1):
-            with contextlib.suppress(OSError, KeyError):
-                self.anonymous_kib = max(self.anonymous_kib, read_memory(self._pid).anonymous_kib)
 
 
 def _p99(values: list[float]) -> float:

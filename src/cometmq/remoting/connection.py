@@ -53,6 +53,7 @@ from cometmq.remoting.holdings import (
 from cometmq.remoting.turns import (
     EARNED_PART,
     MOST_DEBT_S,
+    READ_COST,
     SLICE_BYTES,
     SLICE_COST,
     SLICE_S,
@@ -694,13 +695,20 @@ class Connection(asyncio.Protocol):
             and not self.closed
         )
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is a large request that waits, or has begun to arrive."""
+        return self._rests or (
+            bool(self._deferred) and len(self._deferred[0].body) >= _LARGE_BYTES
+        )
+
     def serve_slice(self) -> int:
         """Serve requests that wait for one slice; return their cost."""
         self._in_rotation = self._rests = False
         if not self._deferred:
             self._slice_left = SLICE_COST
             self._mind_reading()
-            return 1
+            return READ_COST
         self._flush_due = True  # below
         try:
             self._serve_deferred()

@@ -19,7 +19,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 # For how long a connection is served without a break, and how much it may cost: a request costs 1,
 # one that begins a task TASK_COST, because the task's work comes in the next turn, with that of all
 # others that began. Time does not pass within a turn where it is virtual; the cost bounds it there.
-SLICE_S: Final = 0.001
+SLICE_S: Final = 0.0005
 SLICE_COST: Final = 128
 TASK_COST: Final = 32
 # A slice ends behind the request that exceeds it, which costs the connection as much time of later
@@ -27,10 +27,12 @@ TASK_COST: Final = 32
 MOST_DEBT_S: Final = 0.05
 # Who uses less than this part of the loop's time has always some left.
 EARNED_PART: Final = 0.05
+# A connection that reads on within a large frame: the read comes in the next turn, too.
+READ_COST: Final = 128
 # Answers of so many bytes end a slice, too: the kernel copies them when it ends.
 SLICE_BYTES: Final = 256 * 1024
 # For how long connections are served in rotation before the loop reads again.
-TURN_S: Final = 0.002
+TURN_S: Final = 0.0005
 TURN_COST: Final = 512
 
 
@@ -47,6 +49,10 @@ class Waiting(Protocol):
     def has_work(self) -> bool:
         """Whether something waits that can be served now."""
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether what comes next takes longer than others should wait for: a large request."""
+
 
 class ServingTurns:
     """The rotation of one server. For the loop's thread only.
@@ -59,7 +65,7 @@ class ServingTurns:
     def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self.monotonic = monotonic
         self._waiting: deque[Waiting] = deque()
-        # Those that have time left from earlier slices.
+        # Those that have time left from earlier slices, and nothing large.
         self._first: deque[Waiting] = deque()
         self._is_due = False
         # When the reads of this turn of the loop have had TURN_S; 0 if none has begun.
@@ -84,7 +90,8 @@ class ServingTurns:
 
     def join(self, connection: Waiting) -> None:
         """Serve a connection in the next turn, and then again for as long as it has work."""
-        (self._first if connection.credit_s > 0 else self._waiting).append(connection)
+        goes_first = connection.credit_s > 0 and not connection.is_slow
+        (self._first if goes_first else self._waiting).append(connection)
         self._arm()
 
     def _arm(self) -> None:

@@ -11,7 +11,7 @@ import gc
 import time
 from typing import Final
 
-LONG_PASS_S: Final = 0.05
+LONG_PASS_S: Final = 0.01
 _FULL: Final = 2
 
 

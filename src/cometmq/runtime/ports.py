@@ -8,6 +8,7 @@ connection.
 from __future__ import annotations
 
 import errno
+import random
 import socket
 import sys
 from types import TracebackType
@@ -17,6 +18,9 @@ from typing import Final, Self
 # another address than the loopback one is no use to them.
 _ALL: Final = "0.0.0.0"  # noqa: S104 - nothing listens here
 _ATTEMPTS: Final = 100
+# The kernel chooses ports in the range of outgoing connections (from 32768 on), which may be full of
+# connections that were closed within the last minute. So half the attempts are made below it.
+_BELOW_OUTGOING: Final = range(20_000, 32_000)
 # Linux lets a server take an address that another socket is bound to, as long as both set
 # SO_REUSEADDR and only the server listens. On other systems a chosen port is not held.
 _HOLDS: Final = sys.platform == "linux"
@@ -37,7 +41,8 @@ class HeldPort:
         attempts = 1 if port else _ATTEMPTS
         for attempt in range(attempts):
             try:
-                self.port = self._hold(port)
+                chosen = port if attempt % 2 == 0 else random.choice(_BELOW_OUTGOING)
+                self.port = self._hold(chosen)
                 for distance in neighbours:
                     self._hold(self.port + distance)
             except (OSError, OverflowError) as error:

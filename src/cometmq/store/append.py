@@ -329,6 +329,19 @@ class Appender:
         transaction = sys_flag & TRANSACTION_MASK
         queued = transaction in (TRANSACTION_NOT, TRANSACTION_COMMIT)
         self._make_room(queue, 1 if queued else 0, size)
+        if (
+            self._refusal is None
+            and log.end + size <= log.limit
+            and not queue.needs_room
+            and not sys_flag & _FLAGS_FOR_CARE
+            and self._v4
+            and len(born_host) == V4_HOST_SIZE
+        ):  # it is the common case now, which copies the body once less
+            return self.append(
+                queue, body, properties, tags_code, born_timestamp, born_host,
+                flag=flag, sys_flag=sys_flag, reconsume_times=reconsume_times,
+                prepared_transaction_offset=prepared_transaction_offset, now_ms=now_ms,
+            )  # fmt: skip
         now = max(now_ms or self._clock.now_ms(), log.last_store_timestamp)
         physical_offset = log.end
         position = physical_offset - log.base

@@ -116,7 +116,9 @@ class MessageStore:
             size_key="mappedFileSizeCommitLog",
         )
         self._pool = PooledCommitLog(log_files, config) if config.uses_transient_pool else None
-        self.commit_log = self._pool or CommitLog(log_files)
+        self.commit_log = self._pool or CommitLog(
+            log_files, zeros_ahead=config.flush_disk_type == "ASYNC_FLUSH"
+        )
         self.queues = QueueTable(
             self._disk,
             config.consume_queue_path,

@@ -34,6 +34,8 @@ _MAKE: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Not named by the mmap module.
 _MADV_POPULATE_WRITE: Final = 23
+# As much is written to the device when a byte of it changes; in larger steps it takes the same time.
+_ZEROS: Final = memoryview(bytes(64 * 1024))
 
 # One commit of a file system's journal serves all threads that wait for it. So more threads are
 # quicker, up to a few.
@@ -213,6 +215,18 @@ class Disk:
             mapping.madvise(_MADV_POPULATE_WRITE, start, end - start)
             # Who reads the part later, when it is not in memory any more, wants what follows, too.
             mapping.madvise(mmap.MADV_NORMAL, start, end - start)
+
+    def write_zeros(self, path: Path, start: int, end: int) -> None:
+        """Fill a part of an existing file with zeros, from the first page that begins in it.
+
+        The kernel then has its pages in memory, and makes many at once: a tenth of the time of
+        `populate`. It writes what was made at once together, too, so this does not suit a log that is
+        synced after every record. It is a hint, so it never fails.
+        """
+        start += -start % mmap.PAGESIZE
+        with suppress(OSError), SPARE.opened(path, os.O_WRONLY) as fd:
+            while start < end:
+                start += os.pwrite(fd, _ZEROS[: end - start], start)
 
     def warm(self, mapping: mmap.mmap, start: int, end: int) -> None:
         """Bring the pages of a mapping's part into memory unchanged. Blocks.

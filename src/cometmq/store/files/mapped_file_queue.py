@@ -179,6 +179,12 @@ class MappedFileQueue:
         """Make the pages of a mapping's part writable now, not at the first touch of each."""
         self._disk.populate(mapping, start, end)
 
+    def write_zeros(self, base: int, start: int, end: int) -> None:
+        """Fill whole pages of a part of the file at `base` with zeros; see `Disk.write_zeros`."""
+        file = self.find(base)
+        if file is not None:
+            self._disk.write_zeros(file.path, start, end)
+
     def flush(self, written: int, least_pages: int = 0) -> bool:
         """Sync everything up to `written`, if `least_pages` pages or a whole file wait.
 

@@ -26,9 +26,9 @@ from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 
 _NOTHING: Final = memoryview(b"")
-# How many bytes ahead pages are made writable at once. A page fault of its own costs three times as
-# much as an append. If more pages were made writable, sync flush would write some of them twice.
-_POPULATE_BYTES: Final = 256 * 1024
+# How many bytes ahead pages are made ready at once. A page fault of its own costs three times as
+# much as an append. If more pages were made ready, sync flush would write some of them twice.
+_AHEAD_BYTES: Final = 256 * 1024
 _SIZE: Final = record_struct("size")
 _SYS_FLAG: Final = record_struct("sys_flag")
 _STORE_TIMESTAMP: Final = record_struct("store_timestamp")
@@ -48,7 +48,9 @@ class CommitLog:
         "_before_append",
         "_file_limit",
         "_filled",
+        "_prepared",
         "_true_limit",
+        "_zeros_ahead",
         "base",
         "end",
         "file_size",
@@ -58,12 +60,16 @@ class CommitLog:
         "map",
     )
 
-    def __init__(self, files: MappedFileQueue) -> None:
+    def __init__(self, files: MappedFileQueue, *, zeros_ahead: bool = False) -> None:
+        """Write to `files`; make pages ready by `zeros_ahead` or page by page, as decision 165 says."""
         self.files = files
+        self._zeros_ahead = zeros_ahead
         self.file_size = files.file_size
         self.last_store_timestamp = 0
         self.map = NO_MAPPING
         self.base = self.end = self.limit = self._file_limit = self._true_limit = 0
+        # Nothing has been written behind this offset of the file, whose pages below it are ready.
+        self._prepared = 0
         self._before_append: Callable[[], None] | None = None
         # What `dispatched` was last told, once the queues are filled behind the log.
         self._filled: tuple[int, int] | None = None
@@ -121,14 +127,22 @@ class CommitLog:
         self.map = file.map
         self.base = file.base
         self._file_limit = file.end - HEAD_SIZE
-        self._populate(offset)
+        self._prepared = offset
+        self._prepare(offset)
 
-    def _populate(self, offset: int) -> None:
-        """Make the next pages writable and move `limit` behind them."""
-        start = offset - self.base
-        end = min(start + _POPULATE_BYTES, self.file_size)
-        self.files.populate(self.map, start, end)
-        self.limit = min(self.base + end, self._file_limit)
+    def _prepare(self, end: int) -> None:
+        """Make the pages ready for records up to the offset `end`, and some more; move `limit` behind
+        them.
+        """
+        start = self._prepared - self.base
+        stop = min(end - self.base + _AHEAD_BYTES, self.file_size)
+        if stop > start:
+            if self._zeros_ahead:
+                self.files.write_zeros(self.base, start, stop)
+            else:
+                self.files.populate(self.map, start, stop)
+            self._prepared = self.base + stop
+        self.limit = min(self._prepared, self._file_limit)
 
     def make_room(self, size: int) -> None:
         """Move the cursor to a file in which `size` bytes and a blank record have room.
@@ -146,7 +160,7 @@ class CommitLog:
         if self.end + size <= self.limit:
             return
         if self.end + size <= self._file_limit:
-            self._populate(self.end + size)
+            self._prepare(self.end + size)
             return
         # The next file is mapped before the blank record is written: a failure changes nothing.
         file = self.files.append_file()
@@ -185,10 +199,7 @@ class CommitLog:
             self._write_to(self.files.append_file(first_base=offset), offset)
         end = offset + len(data)
         if end > self.limit:
-            start = offset - self.base
-            ahead = min(start + max(len(data), _POPULATE_BYTES), self.file_size)
-            self.files.populate(self.map, start, ahead)
-            self.limit = min(self.base + ahead, self._file_limit)
+            self._prepare(end)
         place, behind = offset - self.base, end - self.base
         # The first bytes come last: a process that is killed here leaves no record in part, which
         # a recovery could take for a whole one with other properties than the master's.
