@@ -6,13 +6,14 @@ here in one line; heartbeats that change nothing are not logged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
 import structlog
 
 from cometmq.model.route import TopicRouteData
+from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
@@ -25,7 +26,7 @@ from cometmq.protocol.json_dialect import encode_body, encode_strict_sorted
 from cometmq.protocol.register_body import (
     check_body_crc,
     decode_register_body,
-    sift_register_body,
+    decode_register_steps,
 )
 from cometmq.remoting.access import Access
 from cometmq.remoting.connection import Connection
@@ -33,14 +34,17 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.request_order import RequestOrder
 from cometmq.runtime.addresses import bare_host, is_loopback
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.garbage import resting
 from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
 
 _ZONE_NAME: Final = "__ZONE_NAME"
 _ZLIB_MAGIC: Final = b"\x78"
-# A registration of some thousand topics; a smaller one is served within a few milliseconds.
+# A registration of some thousand topics, some hundred if it is compressed; a smaller one is served
+# within a few milliseconds.
 _LARGE_BYTES: Final = 256 * 1024
+_LARGE_COMPRESSED_BYTES: Final = 1024
 
 
 def success(body: bytes = b"") -> RemotingCommand:
@@ -103,8 +107,8 @@ class RouteHandlers:
         self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
     ) -> RemotingCommand | None:
         check_body_crc(request.body, request.header.body_crc32)
-        is_plain = request.version >= MQVersion.V3_0_11 and not _is_compressed(request)
-        if len(request.body) < _LARGE_BYTES or not is_plain:
+        large = _LARGE_COMPRESSED_BYTES if _is_compressed(request) else _LARGE_BYTES
+        if len(request.body) < large:
             return self._order.serve(
                 connection, request, lambda: self._registered(connection, request, None)
             )
@@ -116,29 +120,40 @@ class RouteHandlers:
     async def _register_large(
         self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
     ) -> RemotingCommand | None:
-        """Take in a broker with thousands of topics, most of which are as they were.
+        """Take in a broker with thousands of topics, most of which are often as they were.
 
-        Compare them with the table in steps, and others are served in between. The table changes at
-        once, by those that differ; if it has changed meanwhile, all are taken in at once.
+        Decode them, and compare them with the table, in steps; others are served in between. The
+        table changes at once, by those that differ. If it has changed meanwhile, all are decoded
+        again and taken in.
         """
         table, name = self._table, request.header.broker_name
-        body: RegisterBrokerBody | None = None
+        edits = table.edits
         if table.knows(_registration(request, RegisterBrokerBody())):
-            edits = table.edits
+            body = await self._decoded(request, partial(table.has_as_registered, name))
+            if table.edits == edits and table.knows(_registration(request, RegisterBrokerBody())):
+                return None if connection.closed else self._registered(connection, request, body)
+        body = await self._decoded(request, None)
+        return None if connection.closed else self._registered(connection, request, body)
 
-            def sift() -> Iterator[None]:
-                nonlocal body
-                is_known = partial(table.has_as_registered, name)
-                body = yield from sift_register_body(request.body, is_known)
+    async def _decoded(
+        self,
+        request: Request[headers.RegisterBrokerRequestHeader],
+        is_known: Callable[[str, TopicConfig], bool] | None,
+    ) -> RegisterBrokerBody:
+        body = RegisterBrokerBody()
 
-            await run_slices(sift())
-            if connection.closed:
-                return None
-            if table.edits != edits or not table.knows(
-                _registration(request, RegisterBrokerBody())
-            ):
-                body = None
-        return self._registered(connection, request, body)
+        def steps() -> Iterator[None]:
+            nonlocal body
+            body = yield from decode_register_steps(
+                request.body,
+                compressed=_is_compressed(request),
+                version=request.version,
+                is_known=is_known,
+            )
+            limits.check_registration(body)
+
+        await run_slices(steps())
+        return body
 
     def _registered(
         self,
@@ -158,7 +173,8 @@ class RouteHandlers:
         registration = _registration(request, body)
         self._check_place(connection, registration)
         self._table.check_room(registration)
-        result = self._table.register(registration, connection)
+        with resting():
+            result = self._table.register(registration, connection)
         about = {
             "broker": header.broker_name,
             "broker_id": header.broker_id,

@@ -79,22 +79,16 @@ def decode_register_body(data: bytes, *, compressed: bool, version: int) -> Regi
         return RegisterBrokerBody([], decode_body(data, TopicConfigSerializeWrapper))
     if not compressed:
         return decode_body(data, RegisterBrokerBody)
-    reader = _Reader(inflate(data, max_length=MAX_INFLATED_LENGTH, limit="MAX_INFLATED_LENGTH"))
-    wrapper = TopicConfigSerializeWrapper(decode_body(reader.sized(), DataVersion))
-    topics = [_topic_fields(data) for data in reader.many_sized(reader.count("topics"))]
-    try:
-        configs = msgspec.convert(topics, list[TopicConfig], strict=False)
-    except msgspec.ValidationError as error:
-        raise ProtocolError(f"a registered topic does not decode: {error}") from error
-    wrapper.topic_config_table = {config.topic_name: config for config in configs}
-    filter_servers = decode_body(reader.sized(), list[str])
-    if version >= MQVersion.V5_0_0:
-        mappings: dict[str, dict[str, Any]] = {}
-        for _ in range(reader.count("static-topic mappings")):
-            mapping = decode_body(reader.sized(), dict[str, Any])
-            mappings[str(mapping.get("topic"))] = mapping
-        wrapper.topic_queue_mapping_info_map = mappings
-    return RegisterBrokerBody(filter_servers, wrapper)
+    return _finish(_inflated_steps(data, version))
+
+
+def _finish(steps: Generator[None, None, RegisterBrokerBody]) -> RegisterBrokerBody:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            body: RegisterBrokerBody = end.value
+            return body
 
 
 # So many topics are decoded in a step, together: to decode each by itself takes twice as long.
@@ -122,15 +116,62 @@ _outlines: Final = msgspec.json.Decoder(_Outline)
 _topics: Final = msgspec.json.Decoder(list[TopicConfig])
 
 
-def sift_register_body(
-    data: bytes, is_known: Callable[[str, TopicConfig], bool]
-) -> Generator[None, None, RegisterBrokerBody | None]:
-    """Decode a plain registration in steps, and leave out the topics that `is_known`.
+def decode_register_steps(
+    data: bytes,
+    *,
+    compressed: bool,
+    version: int,
+    is_known: Callable[[str, TopicConfig], bool] | None = None,
+) -> Generator[None, None, RegisterBrokerBody]:
+    """Decode as `decode_register_body` does, in steps; leave out the topics that `is_known`.
 
-    Most registrations of brokers with many topics change few of them or none. Return None for
-    a body that has to be decoded whole: one of another form, with references, or damaged. Raises
-    ProtocolError for too many topics.
+    Most registrations of brokers with many topics change few of them or none. A body of another
+    form, with references, or damaged is decoded whole. Raises ProtocolError for too many topics, too.
     """
+    body = None
+    if compressed:
+        body = yield from _inflated_steps(data, version, is_known)
+    elif version >= MQVersion.V3_0_11:
+        body = yield from _plain_steps(data, is_known)
+    if body is None:
+        body = decode_register_body(data, compressed=compressed, version=version)
+    return body
+
+
+def _inflated_steps(
+    data: bytes, version: int, is_known: Callable[[str, TopicConfig], bool] | None = None
+) -> Generator[None, None, RegisterBrokerBody]:
+    reader = _Reader(inflate(data, max_length=MAX_INFLATED_LENGTH, limit="MAX_INFLATED_LENGTH"))
+    wrapper = TopicConfigSerializeWrapper(decode_body(reader.sized(), DataVersion))
+    left = reader.count("topics")
+    while left > 0:
+        yield
+        part = min(left, _TOPICS_AT_ONCE)
+        left -= part
+        topics = [_topic_fields(data) for data in reader.many_sized(part)]
+        try:
+            configs = msgspec.convert(topics, list[TopicConfig], strict=False)
+        except msgspec.ValidationError as error:
+            raise ProtocolError(f"a registered topic does not decode: {error}") from error
+        for config in configs:
+            if is_known is None or not is_known(config.topic_name, config):
+                wrapper.topic_config_table[config.topic_name] = config
+    filter_servers = decode_body(reader.sized(), list[str])
+    if version >= MQVersion.V5_0_0:
+        mappings: dict[str, dict[str, Any]] = {}
+        for number in range(reader.count("static-topic mappings")):
+            if number % _TOPICS_AT_ONCE == 0:
+                yield
+            mapping = decode_body(reader.sized(), dict[str, Any])
+            mappings[str(mapping.get("topic"))] = mapping
+        wrapper.topic_queue_mapping_info_map = mappings
+    return RegisterBrokerBody(filter_servers, wrapper)
+
+
+def _plain_steps(
+    data: bytes, is_known: Callable[[str, TopicConfig], bool] | None
+) -> Generator[None, None, RegisterBrokerBody | None]:
+    """Return None for a body that has to be decoded whole."""
     if b'"$ref"' in data:
         return None
     try:
@@ -154,7 +195,7 @@ def sift_register_body(
         changed.update(
             (key, config)
             for key, config in zip(part, configs, strict=True)
-            if not is_known(config.topic_name or key, config)
+            if is_known is None or not is_known(config.topic_name or key, config)
         )
     sifted = TopicConfigSerializeWrapper(
         wrapper.data_version,

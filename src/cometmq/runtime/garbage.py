@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 LONG_PASS_S: Final = 0.01
@@ -34,3 +36,19 @@ def keep_passes_short() -> None:
 
     gc.freeze()
     gc.callbacks.append(passed)
+
+
+@contextmanager
+def resting() -> Iterator[None]:
+    """Have the collector rest while many objects are made that stay.
+
+    It would look at them again and again for nothing. For the loop's thread, without an await inside.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,4 +1,4 @@
-"""Registrations of thousands of topics: compared with the table in steps, in order with the others."""
+"""Registrations of thousands of topics: decoded and compared in steps, in order with the others."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ def frame(
     changed: dict[str, int] | None = None,
     name: str = "broker-a",
     damage: tuple[bytes, bytes] = (b"", b""),
+    compressed: bool = False,
 ) -> bytes:
     """Return a registration; `changed` gives topics another number of queues."""
     topics = {f"topic-{n:05d}": TopicConfig(f"topic-{n:05d}") for n in range(count)}
     for topic, queues in (changed or {}).items():
         topics[topic] = TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues)
-    body = encode_register_body(RegisterBrokerBody([], wrapper(topics, counter=version)))
+    body = encode_register_body(RegisterBrokerBody([], wrapper(topics, counter=version)), compressed=compressed)
     body = body.replace(*damage)
     header = headers.RegisterBrokerRequestHeader(
         broker_name=name,
@@ -40,7 +41,7 @@ def frame(
         cluster_name="C",
         ha_server_addr="",
         broker_id=0,
-        compressed=False,
+        compressed=compressed,
         body_crc32=body_crc(body),
     )
     return encode_command(request(RequestCode.REGISTER_BROKER, header, body))
@@ -108,6 +109,31 @@ async def test_others_are_served_while_topics_are_compared(site: Site, broker: P
     assert answer.code == 0
     assert queues(site, "topic-00007") == 16
     await until(lambda: queues(site, "topic-00007") == 3)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_others_are_served_while_a_first_registration_is_decoded(
+    site: Site, compressed: bool
+) -> None:
+    peer, other = site.peer("10.1.0.1"), site.peer("10.7.7.7")
+    peer.line.feed(frame(1, compressed=compressed))
+    answer = await other.ask(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader(topic="topic-00001")
+    )
+    assert answer.code != 0
+    assert site.table.topic_count == 0  # it is not taken in bit by bit
+    await until(lambda: site.table.topic_count == COUNT)
+    assert queues(site, "topic-02999") == 16
+
+
+async def test_a_compressed_registration_is_compared_with_the_table(
+    site: Site, broker: Peer
+) -> None:
+    edits = site.table.edits
+    broker.line.feed(frame(2, changed={"topic-00007": 3}, compressed=True))
+    await until(lambda: queues(site, "topic-00007") == 3)
+    assert site.table.edits == edits + 1
+    assert site.table.topic_count == COUNT
 
 
 async def test_a_small_registration_does_not_overtake_the_large_one_before_it(

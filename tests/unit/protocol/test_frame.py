@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,9 @@ from tests.growth import check_growth, cpu_seconds
 
 from cometmq.errors import FrameTooLargeError, ProtocolError
 from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType, encode_frame, frame_prefix
+
+# Longer than what is kept in one piece.
+LONG_BODY = bytes(range(256)) * 1_500
 
 frames = st.builds(
     Frame,
@@ -52,6 +57,41 @@ def test_any_split_of_the_stream_gives_the_same_frames(
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         received += decoder.feed(stream[start:end])
     assert received == sent
+
+
+@given(st.data())
+def test_any_split_of_long_frames_gives_the_same_frames(data: st.DataObject) -> None:
+    sent = [Frame(0, b"h" * 90, b"b" * 200), *(2 * [Frame(1, b"header", LONG_BODY)]), Frame(7, b"", b"")]
+    stream = b"".join(map(encode, sent))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    decoder = FrameDecoder()
+    received = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        received += decoder.feed(stream[start:end])
+        assert decoder.buffered == end - sum(len(encode(frame)) for frame in received)
+    assert received == sent
+
+
+def test_a_long_frame_of_single_bytes_takes_little_more_than_its_bytes() -> None:
+    decoder = FrameDecoder()
+    stream = encode_frame(b"header", LONG_BODY)
+    tracemalloc.start()
+    for position in range(len(stream) - 1):
+        decoder.feed(stream[position : position + 1])
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1.3 * len(stream)
+    assert decoder.unfinished_header() == Frame(0, b"header", b"")
+    assert decoder.feed(stream[-1:]) == [Frame(0, b"header", LONG_BODY)]
+
+
+def test_a_long_frame_that_is_dropped_is_not_held() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(encode_frame(b"header", LONG_BODY)[:-1])
+    assert decoder.buffered > len(LONG_BODY)
+    decoder.drop()
+    assert decoder.buffered == 0
+    assert decoder.unfinished_header() is None
 
 
 @given(st.lists(st.binary(max_size=40), max_size=10))

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import itertools
 import struct
+from pathlib import Path
 
 import pytest
-from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, Box, bodies, put, records
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.store.store_box import (
+    CLIENT,
+    HOST,
+    LOG_FILE,
+    Box,
+    QuickDisk,
+    bodies,
+    put,
+    records,
+)
 
 from cometmq.errors import MessageIllegalError, StoreClosedError, StoreError
 from cometmq.model.sysflag import (
@@ -214,3 +226,53 @@ def test_a_thousand_idle_queues_hold_no_mappings(box: Box) -> None:
     for queue_id in range(1000):
         store.queue("orders", queue_id)
     assert not (box.root / "consumequeue").exists()
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@given(sizes=st.lists(st.integers(0, 700_000), min_size=1, max_size=8), reopened_at=st.integers(0, 8))
+@settings(max_examples=25, deadline=None)
+def test_pages_that_are_made_ready_ahead_hold_every_record(
+    tmp_path_factory: pytest.TempPathFactory, flush: str, sizes: list[int], reopened_at: int
+) -> None:
+    """Zeros are written ahead of the records, so they must never meet one."""
+    box = Box(
+        tmp_path_factory.mktemp("store"),
+        mapped_file_size_commit_log=1 << 21,
+        flush_disk_type=flush,
+        disk=QuickDisk(),
+    )
+    store = box.open()
+    sent = [bytes([1 + number]) * size for number, size in enumerate(sizes)]
+    for number, body in enumerate(sent):
+        if number == reopened_at:
+            box.crash(store)
+            store = box.open()
+        put(store, body)
+        # The room that is left in the part that was made ready is used by a small record, too.
+        put(store, b"small", queue_id=1)
+    assert bodies(store) == sent
+    assert bodies(store, queue_id=1) == [b"small"] * len(sent)
+    box.close()
+
+
+def test_what_a_record_is_written_to_was_made_ready_as_a_whole(tmp_path: Path) -> None:
+    """A record of 4 MiB on pages that are made one by one holds the loop for 8 ms."""
+    zeros: list[tuple[int, int]] = []
+
+    class WatchedDisk(QuickDisk):
+        def write_zeros(self, path: Path, start: int, end: int) -> None:
+            zeros.append((start, end))
+            super().write_zeros(path, start, end)
+
+    box = Box(
+        tmp_path,
+        mapped_file_size_commit_log=1 << 24,
+        max_message_size=1 << 23,
+        disk=WatchedDisk(),
+    )
+    store = box.open()
+    for size in (100, 4 << 20, 300_000, 200):
+        _, place = put(store, bytes(size))
+        assert zeros[-1][1] >= place + size
+    assert [start for start, _ in zeros[1:]] == [end for _, end in zeros[:-1]]
+    box.close()

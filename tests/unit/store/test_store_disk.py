@@ -303,6 +303,24 @@ def test_pages_for_the_log_are_made_and_none_behind_them(tmp_path: Path) -> None
     assert path.read_bytes()[4096:4102] == b"record"
 
 
+def test_zeros_for_the_log_are_whole_pages_and_never_what_is_before_them(tmp_path: Path) -> None:
+    disk, path = Disk(), tmp_path / "log"
+    path.write_bytes(b"x" * (1 << 20))
+    disk.write_zeros(path, 5_000, 300_000)
+    written = path.read_bytes()
+    page = mmap.PAGESIZE
+    first = -(-5_000 // page) * page
+    assert written == b"x" * first + bytes(300_000 - first) + b"x" * ((1 << 20) - 300_000)
+    mapping = disk.map(path, 1 << 20)
+    mapping[first : first + 6] = b"record"
+    assert path.read_bytes()[first : first + 6] == b"record"
+    mapping.close()
+
+
+def test_zeros_for_a_file_that_is_gone_are_no_error(tmp_path: Path) -> None:
+    Disk().write_zeros(tmp_path / "gone", 0, 4096)
+
+
 def pages_in_memory(mapping: mmap.mmap) -> range:
     """Return the numbers of the pages that are in memory, which must follow each other."""
     flags = ctypes.create_string_buffer(len(mapping) // mmap.PAGESIZE)

@@ -116,25 +116,25 @@ class CommitLog:
         self.last_store_timestamp = last_store_timestamp
         self._filled = None
         file = self.files.find(offset)
+        self.end = offset
         if file is None:
             # `offset` is the end of the last file, or there is no file: the next record makes one.
-            self.base = self.limit = self._file_limit = offset
+            self.base = self.limit = self._file_limit = self._prepared = offset
         else:
             self._write_to(file, offset)
-        self.end = offset
+            self._prepare(offset)
 
     def _write_to(self, file: MappedFile, offset: int) -> None:
         self.map = file.map
         self.base = file.base
         self._file_limit = file.end - HEAD_SIZE
-        self._prepared = offset
-        self._prepare(offset)
+        self.limit = self._prepared = offset
 
     def _prepare(self, end: int) -> None:
         """Make the pages ready for records up to the offset `end`, and some more; move `limit` behind
-        them.
+        them. Every record must end below `limit`: what is behind it may become zero.
         """
-        start = self._prepared - self.base
+        start = max(self._prepared, self.end) - self.base
         stop = min(end - self.base + _AHEAD_BYTES, self.file_size)
         if stop > start:
             if self._zeros_ahead:
@@ -169,6 +169,7 @@ class CommitLog:
             HEAD.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)
         self._write_to(file, file.base)
         self.end = file.base
+        self._prepare(self.end + size)
 
     def call_before_append(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, in the store's thread, when the next record becomes readable or is
