@@ -273,7 +273,7 @@ class Shop:
         tick = 0
         while not self._ended.wait(_TICK_S):
             tick += 1
-            wave = 1 + math.sin(tick * _TICK_S / 20)
+            wave = 1 + 0.6 * math.sin(tick * _TICK_S / 20)
             try:
                 for _ in range(round(wave * _PER_TICK * self._draw.uniform(0.6, 1.2))):
                     self.sell()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from tests.fuzz.frames import mutate_frames
@@ -37,6 +37,7 @@ from cometmq.protocol.command import (
 from cometmq.protocol.compression import CompressionType, compress, decompress
 from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType
 from cometmq.protocol.header import Header
+from cometmq.protocol.heartbeats import decode_heartbeat
 from cometmq.protocol.ids import (
     UniqueIdGenerator,
     encode_offset_id,
@@ -49,10 +50,16 @@ from cometmq.protocol.properties import decode_properties, encode_properties, fi
 from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.protocol.recall_handle import RecallHandle
 from cometmq.protocol.redrive import LetterSelection, RedriveReport
-from cometmq.protocol.register_body import decode_register_body, encode_register_body
+from cometmq.protocol.register_body import (
+    decode_register_body,
+    decode_register_steps,
+    encode_register_body,
+)
 from cometmq.protocol.replication import FrameReader, ReportReader, encode_head, encode_report
 from cometmq.protocol.request_type import JsonBody
 from cometmq.protocol.requests import REQUESTS
+
+T = TypeVar("T")
 
 
 def _header_types() -> list[type[Header]]:
@@ -348,6 +355,17 @@ _REGISTRATION: Final = b.RegisterBrokerBody(
         {"t": {"topic": "t"}},
     ),
 )
+_HEARTBEAT: Final = b.HeartbeatData(
+    "client",
+    [
+        ConsumerData("g", subscription_data_set=[SubscriptionData("t", tags_set=["a"], code_set=[97])]),
+        ConsumerData("h"),
+    ],
+    7,
+    [ProducerData("p")],
+)
+# A heartbeat with so many bytes is decoded in steps.
+_PADDING: Final = 64 * 1024
 _VERSIONS: Final = (MQVersion.V3_0_11 - 1, MQVersion.V4_9_4, MQVersion.V5_3_3)
 
 
@@ -355,12 +373,81 @@ def run_registration(random: Random, data: bytes) -> object:
     version, outcomes = random.choice(_VERSIONS), []
     for sent, compressed in ((data, False), (data, True), (zlib.compress(data, 1), True)):
         try:
+            whole = decode_register_body(sent, compressed=compressed, version=version)
+            outcomes.append(repr(whole))
+        except ProtocolError as error:
+            whole = None
+            outcomes.append(str(error))
+        _check_registered_in_steps(sent, compressed, version, whole)
+    return outcomes
+
+
+def _check_registered_in_steps(
+    sent: bytes, compressed: bool, version: int, whole: b.RegisterBrokerBody | None
+) -> None:
+    """Check that steps give what one piece gives, without the topics that are known already."""
+
+    def is_known(topic: str, _: TopicConfig) -> bool:
+        return len(topic) % 2 == 0
+
+    for known in (None, is_known):
+        try:
+            stepped = finished(
+                decode_register_steps(
+                    sent, compressed=compressed, version=version, is_known=known
+                )
+            )
+        except ProtocolError:
+            assert whole is None
+            continue
+        assert whole is not None
+        topics = whole.topic_config_serialize_wrapper.topic_config_table
+        found = stepped.topic_config_serialize_wrapper.topic_config_table
+        # A body that is decoded whole has the known ones, too.
+        if found != topics:
+            assert known is not None
+            assert found == {
+                key: config
+                for key, config in topics.items()
+                if not is_known(config.topic_name or key, config)
+            }
+        stepped.topic_config_serialize_wrapper.topic_config_table = topics
+        assert repr(stepped) == repr(whole)
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """Take all steps and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def run_heartbeat(_: Random, data: bytes) -> object:
+    """Check that a heartbeat in steps is what it is in one piece: padded, it is a large one."""
+    outcomes: list[object] = []
+    for sent in (data, data + b" " * _PADDING):
+        try:
+            heartbeat = finished(decode_heartbeat(sent))
             outcomes.append(
-                repr(decode_register_body(sent, compressed=compressed, version=version))
+                (
+                    heartbeat.client_id,
+                    heartbeat.fingerprint,
+                    heartbeat.without_subscriptions,
+                    repr(list(heartbeat.consumers)),
+                    repr(list(heartbeat.producers)),
+                )
             )
         except ProtocolError as error:
-            outcomes.append(str(error))
-    return outcomes
+            # Only a short body may be in fastjson's dialect.
+            outcomes.append(
+                None if error.limit != "MAX_DIALECT_REQUEST_LENGTH" else "is in the dialect"
+            )
+    short, long = outcomes
+    assert short == long or long == "is in the dialect", (short, long)
+    return short
 
 
 def run_compression(_: Random, data: bytes) -> object:
@@ -425,6 +512,15 @@ TARGETS: Final = [
             *golden("register-body"),
         ],
         run_registration,
+    ),
+    Target(
+        "heartbeat",
+        [
+            encode_body(_HEARTBEAT),
+            encode_body(b.HeartbeatData("client", without_sub=True)),
+            b'{clientID:"c",consumerDataSet:[{groupName:"g",subscriptionDataSet:[null]}]}',
+        ],
+        run_heartbeat,
     ),
     Target(
         "replication",

@@ -129,9 +129,9 @@ def decode_register_steps(
     form, with references, or damaged is decoded whole. Raises ProtocolError for too many topics, too.
     """
     body = None
-    if compressed:
-        body = yield from _inflated_steps(data, version, is_known)
-    elif version >= MQVersion.V3_0_11:
+    if version >= MQVersion.V3_0_11:
+        if compressed:
+            return (yield from _inflated_steps(data, version, is_known))
         body = yield from _plain_steps(data, is_known)
     if body is None:
         body = decode_register_body(data, compressed=compressed, version=version)

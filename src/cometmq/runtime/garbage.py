@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-LONG_PASS_S: Final = 0.01
+LONG_PASS_S: Final = 0.003
 _FULL: Final = 2
 
 

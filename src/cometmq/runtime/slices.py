@@ -9,7 +9,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 # How long one slice may take; a step that takes longer is not cut.
-SLICE_S: Final = 0.003
+SLICE_S: Final = 0.001
 
 
 class _Rotation:
