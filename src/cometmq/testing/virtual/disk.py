@@ -282,7 +282,7 @@ class VirtualDisk(Disk):
     def write_zeros(self, path: Path, start: int, end: int) -> None:
         start += -start % mmap.PAGESIZE
         file = self.system.find(path)
-        if file is not None and start < end:
+        if isinstance(file, File) and start < end:
             self._write(file, start, memoryview(bytes(end - start)))
 
     def warm(self, mapping: mmap.mmap, start: int, end: int) -> None:
