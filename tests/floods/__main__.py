@@ -3,8 +3,8 @@
     python -m tests.floods [--only NAME …] [--seconds 15] [--share 1.0] [--json FILE] [--report]
 
 Each flood meets servers of its own. The client of `tests.floods.honest` is measured before the flood
-(its quiet value) and during it. The flooded server has core 0 for itself as far as the machine allows;
-the generator runs on core 1 with the lowest priority. `--report` writes the table in
+(its quiet value) and during it. The generator runs on one core, and only when nothing else wants it
+(SCHED_IDLE), as if it ran on a machine of its own. `--report` writes the table in
 docs/reliability.md.
 """
 
@@ -112,8 +112,6 @@ def _measured(
     quiet_s: float,
 ) -> Outcome:
     target = servers.namesrv if flood.of_namesrv else servers.broker
-    give_core(target, 0, -5)
-    give_core(servers.broker if flood.of_namesrv else servers.namesrv, 1, 0)
     begin_s = time.monotonic()
     quiet = honest(servers, quiet_s, of_namesrv=flood.of_namesrv)
     quiet_loop = target.loop(begin_s, time.monotonic())
@@ -173,28 +171,18 @@ def honest(servers: Servers, seconds: float, *, of_namesrv: bool) -> dict[str, o
 def attacking(
     name: str, servers: Servers, seconds: float, share: float
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the generator, with the lowest priority on the last core, until the context ends."""
+    """Run the generator on the last core, whenever nothing else wants it, until the context ends."""
     command = [sys.executable, "-m", "tests.floods.attack", name]
     command += ["--broker", servers.broker.address, "--namesrv", servers.namesrv.address]
     command += ["--metrics", servers.metrics, "--seconds", str(seconds), "--share", str(share)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        os.setpriority(os.PRIO_PROCESS, process.pid, 15)
+        os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
         os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
         try:
             yield process
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def give_core(server: Server, number: int, nice: int) -> None:
-    """Keep all threads of a server on the first or the last core."""
-    cores = sorted(os.sched_getaffinity(0))
-    core = cores[0] if number == 0 else cores[-1]
-    for thread in Path(f"/proc/{server.pid}/task").iterdir():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.sched_setaffinity(int(thread.name), {core})
-            os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
 
 
 def lines_of(server: Server) -> dict[str, int]:

@@ -8,14 +8,16 @@ since the beat before, in ms. A beat that is late without processor time was kep
 machine, or by another thread; one that is late with it was kept waiting by the loop's own work. The
 line also has how often each limit of the server has refused something since it started.
 
-A beat that is very late has the stack of the loop's thread written down, too. Functions that are
-compiled have no frame there: COMETMQ_PURE=1 shows them.
+With COMETMQ_STACKS=1 a beat that is very late has the stack of the loop's thread written down, too.
+Functions that are compiled have no frame there: COMETMQ_PURE=1 shows them. Looking costs the loop
+some of its time: each look takes the interpreter from it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 import time
@@ -27,8 +29,8 @@ from typing import ClassVar, Final
 import cometmq.remoting.limit_hits as limit_hits_module
 import cometmq.runtime.loop as loop_module
 
-BEAT_S: Final = 0.005
-_LOOK_S: Final = 0.01
+BEAT_S: Final = 0.002
+_LOOK_S: Final = 0.01 if os.environ.get("COMETMQ_STACKS") else 1.0
 _STUCK_S: Final = 0.02
 _SHOWN_FRAMES: Final = 8
 

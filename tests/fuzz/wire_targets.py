@@ -358,7 +358,9 @@ _REGISTRATION: Final = b.RegisterBrokerBody(
 _HEARTBEAT: Final = b.HeartbeatData(
     "client",
     [
-        ConsumerData("g", subscription_data_set=[SubscriptionData("t", tags_set=["a"], code_set=[97])]),
+        ConsumerData(
+            "g", subscription_data_set=[SubscriptionData("t", tags_set=["a"], code_set=[97])]
+        ),
         ConsumerData("h"),
     ],
     7,
@@ -393,9 +395,7 @@ def _check_registered_in_steps(
     for known in (None, is_known):
         try:
             stepped = finished(
-                decode_register_steps(
-                    sent, compressed=compressed, version=version, is_known=known
-                )
+                decode_register_steps(sent, compressed=compressed, version=version, is_known=known)
             )
         except ProtocolError:
             assert whole is None
@@ -446,7 +446,7 @@ def run_heartbeat(_: Random, data: bytes) -> object:
                 None if error.limit != "MAX_DIALECT_REQUEST_LENGTH" else "is in the dialect"
             )
     short, long = outcomes
-    assert short == long or long == "is in the dialect", (short, long)
+    assert long in (short, "is in the dialect"), (short, long)
     return short
 
 

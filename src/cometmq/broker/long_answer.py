@@ -13,8 +13,8 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.slices import SLICE_S
 
-_SLICE_S: Final = 0.005
 # Room that a frame keeps for all but the body.
 _HEADER_ROOM: Final = 64 * 1024
 # Requests of one connection, and of all, that may wait for their turn. A console asks for all its
@@ -97,8 +97,8 @@ class LongAnswers:
 
 
 class LongAnswer:
-    """Collects the entries of a JSON object, or any pieces of JSON, in slices of a few milliseconds
-    with the loop's other work between them.
+    """Collects the entries of a JSON object, or any pieces of JSON, in slices with the loop's
+    other work between them.
 
     Raises Refused as soon as the body would not fit into a frame of `max_frame_length` bytes;
     `remedy` says what to ask for instead.
@@ -110,7 +110,7 @@ class LongAnswer:
         self._remedy = remedy
         self._pieces: list[bytes] = []
         self._length = 0
-        self._until_s = clock.monotonic() + _SLICE_S
+        self._until_s = clock.monotonic() + SLICE_S
 
     async def add(self, key: str, value: object) -> None:
         """Add one entry, and let others have the loop if this slice is over."""
@@ -134,7 +134,7 @@ class LongAnswer:
         """Let others have the loop if this slice is over."""
         if self._clock.monotonic() >= self._until_s:
             await asyncio.sleep(0)
-            self._until_s = self._clock.monotonic() + _SLICE_S
+            self._until_s = self._clock.monotonic() + SLICE_S
 
     def entries(self) -> bytes:
         """Return the object that the entries make."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib.util import find_spec
@@ -26,8 +25,6 @@ log = get_logger(__name__)
 
 # That of RocketMQ's dashboard, as `cometmq console` has it.
 _USUAL_PORT: Final = 8080
-# How long a busy thread keeps the interpreter from one that waits for it; Python's own is 5 ms.
-SWITCH_INTERVAL_S: Final = 0.0005
 HOW_TO_GET_IT: Final = "pip install 'cometmq[console]'"
 _PACKAGES: Final = ("jinja2", "starlette", "uvicorn")
 
@@ -51,7 +48,6 @@ class DevConsole:
         self._thread = LoopThread("console")
         self._sockets: list[Socket] = []
         self._serving: Future[ConsoleServer] | None = None
-        self._switch_interval_s = sys.getswitchinterval()
         self.url = ""
         self.passwords: dict[str, str] = {}
 
@@ -69,8 +65,6 @@ class DevConsole:
 
     def serve(self, namesrv: str) -> None:
         """Begin to serve the cluster of this name server. Returns at once; a failure is logged."""
-        # While this thread makes a page, the brokers' loop asks for the interpreter each time it wakes.
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._thread.start()
         self._serving = self._thread.submit(self._serve(namesrv))
 
@@ -82,7 +76,6 @@ class DevConsole:
                 server = await asyncio.wrap_future(serving)
                 await asyncio.wrap_future(self._thread.submit(server.close()))
         await asyncio.to_thread(self._thread.stop)
-        sys.setswitchinterval(self._switch_interval_s)
         for sock in self._sockets:
             sock.close()
 

@@ -19,6 +19,7 @@ from cometmq.runtime.line_writer import line_writer
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES, MOST_KEPT_FILES, LogFile
 from cometmq.runtime.log_levels import parse_levels
 from cometmq.runtime.logging import FORMATS, configure_logging
+from cometmq.runtime.loop import SWITCH_INTERVAL_S
 from cometmq.runtime.signals import set_by_end_of_input, stop_event
 
 log = structlog.get_logger(__name__)
@@ -147,6 +148,7 @@ async def serve(
     with stop_event() as stop, set_by_end_of_input(stop) if until_input_ends else nullcontext():
         await server.start()
         keep_passes_short()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
             on_ready()
             await stop.wait()

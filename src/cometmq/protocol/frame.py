@@ -102,6 +102,18 @@ class FrameDecoder:
         """Return how many bytes of an unfinished frame are held."""
         return len(self._pending) if self._long is None else self._long.received
 
+    def missing(self, data: bytes, position: int = 0) -> int:
+        """Return how many bytes from `position` on belong to the frame that is unfinished, or begins
+        there. That may be more than there are; lengths that are not there yet count as 0.
+        """
+        if self._long is not None:
+            return self._long.missing
+        if self._pending:
+            return max(0, self._needed - len(self._pending))
+        if len(data) - position < 4:
+            return 0
+        return 4 + int.from_bytes(data[position : position + 4], "big")
+
     def unfinished_header(self) -> Frame | None:
         """Return the unfinished frame without its body, or None if its header has not arrived
         yet.

@@ -72,6 +72,9 @@ AnyRequest = Request[Any]
 _MAX_OPAQUE: Final = 0x7FFF_FFFF
 # A request with so long a body takes milliseconds, so it waits for its turn even if it comes alone.
 _LARGE_BYTES: Final = 65536
+# A read of small requests is cut into frames in parts of so many bytes, which takes as long as a slice:
+# the hundreds of requests in 256 KiB would take others a millisecond before the first is served.
+_PART_BYTES: Final = 32768
 # The number of an answer that no request asked for: why the server closes the connection. No client
 # counts its requests so.
 UNASKED: Final = -1
@@ -202,11 +205,13 @@ class Connection(asyncio.Protocol):
         # What answers all requests of a peer that is not served; see `shut_out`.
         self._shut_out: Callable[[Connection, RemotingCommand], None] | None = None
         self._out: list[Buffer] = []
-        self._out_bytes = 0  # in `_out`
-        self._written = 0  # bytes that `holding` has not been told of yet
+        # Bytes in `_out`, and bytes written that `holding` has not been told of yet.
+        self._out_bytes = self._written = 0
         # Requests of one read that wait: for their turn, or until the peer reads its answers.
         self._deferred: deque[Frame] = deque()
-        self._deferred_bytes = 0
+        # What was read behind them and is not cut into frames yet; that begins at `_uncut_at`.
+        self._uncut = b""
+        self._deferred_bytes = self._uncut_at = 0
         self._is_reading = True
         self._paused_at = 0.0
         self._in_rotation = False
@@ -255,6 +260,8 @@ class Connection(asyncio.Protocol):
         self._flush_due = True  # the answers given below wait for the flush at the end
         frames: list[Frame] = []
         try:
+            if self._uncut or (len(data) > _PART_BYTES and self._turns is not None):
+                data = self._first_part(data)
             frames = self._frames.feed(data)
             if not self._server_side:
                 for frame in frames:
@@ -264,10 +271,11 @@ class Connection(asyncio.Protocol):
                 and len(frames[0].body) < _LARGE_BYTES
                 and self._writable is None
                 and not self._deferred
+                and not self._uncut
                 and not self._is_full
             ):
                 self._on_frame(frames[0])
-            elif frames:
+            elif frames or self._uncut:
                 self._serve_in_turn(frames)
             if self._frames.buffered > _LARGE_BYTES and self._turns is not None:
                 self._rests = self._turns.is_spent()
@@ -278,7 +286,7 @@ class Connection(asyncio.Protocol):
             self._end(error)
         if self._turn is None or not self._turn.take(self):
             self.flush()
-        if self._frames.buffered or self.holding.received or self._deferred:
+        if self._frames.buffered or self.holding.received or self._deferred or self._uncut:
             self._count_received(new_frame=bool(frames))
 
     def pause_writing(self) -> None:
@@ -634,7 +642,7 @@ class Connection(asyncio.Protocol):
             self.holding.receives(
                 self,
                 self._frames.buffered,
-                self._deferred_bytes,
+                self._deferred_bytes + len(self._uncut) - self._uncut_at,
                 self._last_read,
                 new_frame=new_frame,
             )
@@ -689,7 +697,7 @@ class Connection(asyncio.Protocol):
     def has_work(self) -> bool:
         """Whether requests wait, and not because of what the peer does not read, or has asked before."""
         return (
-            bool(self._deferred)
+            bool(self._deferred or self._uncut)
             and self._writable is None
             and not self._is_full
             and not self.closed
@@ -698,19 +706,20 @@ class Connection(asyncio.Protocol):
     @property
     def is_slow(self) -> bool:
         """Whether it is a large request that waits, or has begun to arrive."""
-        return self._rests or (
-            bool(self._deferred) and len(self._deferred[0].body) >= _LARGE_BYTES
-        )
+        return self._rests or (bool(self._deferred) and len(self._deferred[0].body) >= _LARGE_BYTES)
 
     def serve_slice(self) -> int:
         """Serve requests that wait for one slice; return their cost."""
         self._in_rotation = self._rests = False
-        if not self._deferred:
+        if not self._deferred and not self._uncut:
             self._slice_left = SLICE_COST
             self._mind_reading()
             return READ_COST
+        new_frame = False
         self._flush_due = True  # below
         try:
+            if not self._deferred:
+                new_frame = self._cut_part()
             self._serve_deferred()
             if not self._deferred:
                 self._frames.check()
@@ -720,10 +729,44 @@ class Connection(asyncio.Protocol):
             log.exception("connection closed: it cannot be served", peer=self.peer)
             self.abort()
         self.flush()
-        self._count_received(new_frame=False)
+        self._count_received(new_frame=new_frame)
         self._in_rotation = self.has_work
         self._mind_reading()
         return SLICE_COST - self._slice_left
+
+    def _first_part(self, data: bytes) -> bytes:
+        """Return the part of a long read that is cut into frames at once, and keep what is behind it.
+
+        That is none if parts wait already, or if other reads have spent this turn of the loop. What
+        belongs to a large frame is passed on whole: that costs little.
+        """
+        if self._uncut:  # TLS brings more of what the kernel has given it
+            self._uncut = self._uncut[self._uncut_at :] + data
+            self._uncut_at = 0
+            return b""
+        part = max(_PART_BYTES, self._frames.missing(data))
+        if part >= len(data):
+            return data
+        if self._turns is not None and self._turns.is_spent():
+            part = 0
+        self._uncut, self._uncut_at = data, part
+        return data[:part]
+
+    def _cut_part(self) -> bool:
+        """Cut the next part of what was read into frames; return whether there is any.
+
+        Raises ProtocolError for bytes that are no frames.
+        """
+        wanted = self._frames.missing(self._uncut, self._uncut_at)
+        end = self._uncut_at + max(_PART_BYTES, wanted)
+        part = self._uncut[self._uncut_at : end]
+        self._uncut_at = end
+        if end >= len(self._uncut):
+            self._uncut, self._uncut_at = b"", 0
+        frames = self._frames.feed(part)
+        self._deferred.extend(frames)
+        self._count_deferred(frames, waits=True)
+        return bool(frames)
 
     def _serve_in_turn(self, frames: list[Frame]) -> None:
         """Serve the requests of a read for a slice, if this turn of the loop has room for it.
@@ -734,7 +777,7 @@ class Connection(asyncio.Protocol):
         self._deferred.extend(frames)
         if self._turns is None:
             self._serve_deferred()
-            self._count_deferred(frames, waits)
+            self._count_deferred(frames, waits=waits)
             return
         began_s = self._turns.monotonic()
         earned_s = (began_s - self._credited_s) * EARNED_PART
@@ -744,10 +787,10 @@ class Connection(asyncio.Protocol):
             ended_s = self._turns.monotonic()
             self.credit_s = max(self.credit_s - (ended_s - began_s), -MOST_DEBT_S)
         self._credited_s = began_s
-        self._count_deferred(frames, waits)
+        self._count_deferred(frames, waits=waits)
         self._take_turns()
 
-    def _count_deferred(self, frames: list[Frame], waits: bool) -> None:
+    def _count_deferred(self, frames: list[Frame], *, waits: bool) -> None:
         """Count the bytes of those that wait now, not of those that were served at once."""
         left = len(frames) if waits else len(self._deferred)
         for frame in frames[len(frames) - left :]:
@@ -756,6 +799,7 @@ class Connection(asyncio.Protocol):
     def _drop_deferred(self) -> None:
         self._deferred.clear()
         self._deferred_bytes = 0
+        self._uncut, self._uncut_at = b"", 0
 
     def _serve_deferred(self) -> None:
         """Serve requests for a slice, and for as long as the peer takes their answers.
@@ -791,9 +835,8 @@ class Connection(asyncio.Protocol):
         """Read if nothing waits that has been read, and the peer takes its answers."""
         if not self._server_side or self._transport is None or self.closed:
             return
-        reads = (
-            self._writable is None and not self._deferred and not self._rests and not self._is_full
-        )
+        waits = self._deferred or self._uncut or self._rests
+        reads = self._writable is None and not waits and not self._is_full
         if reads == self._is_reading:
             return
         self._is_reading = reads

@@ -30,13 +30,13 @@ from cometmq.runtime.clock import Clock
 from cometmq.runtime.exposition import CONTENT_TYPE, Exposition
 from cometmq.runtime.limit_catalogue import LIMITS
 from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.slices import SLICE_S
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
 log = structlog.get_logger(__name__)
 
-SLICE_S: Final = 0.003
 SHARED_FOR_S: Final = 1.0
 PORT_KEY: Final = "metricsPromExporterPort"
 LATENCY_BOUNDS_S: Final = [bound / 1e6 for bound in bounds(LATENCY_BITS)]

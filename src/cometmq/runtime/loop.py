@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+# For how long a thread that computes keeps the interpreter from the loop; Python's own is 5 ms. Threads
+# that build the index, format tables for the disk or make pages of the console compute for that long.
+SWITCH_INTERVAL_S: Final = 0.0005
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 from weakref import WeakKeyDictionary
 
-# How long one slice may take; a step that takes longer is not cut.
-SLICE_S: Final = 0.001
+# How long one slice of any long work may take; a step that takes longer is not cut. In a turn of the
+# loop there may be a slice of each kind of work: delayed messages, first sends, tables, answers.
+SLICE_S: Final = 0.0005
 
 
 class _Rotation:

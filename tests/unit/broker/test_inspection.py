@@ -17,12 +17,13 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.inspection_bodies import OffsetWrapper
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.slices import SLICE_S
 
 STATS, CONSUME_STATS, TIME_SPAN, ALL_CONSUME_STATS = 202, 208, 303, 317
 
 
 class Clock:
-    """A clock that advances by a millisecond at each reading."""
+    """A clock that advances by a fifth of a slice at each reading."""
 
     value = 0
 
@@ -31,7 +32,7 @@ class Clock:
 
     def monotonic(self) -> float:
         self.value += 1
-        return self.value / 1000
+        return self.value * SLICE_S / 5
 
 
 async def write(writer: LongAnswer, count: int) -> int:
@@ -166,7 +167,7 @@ async def test_an_answer_about_many_queues_lets_others_have_the_loop_at_each(
     ext: dict[str, str],
     pieces: int,
 ) -> None:
-    monkeypatch.setattr(long_answer, "_SLICE_S", 0)
+    monkeypatch.setattr(long_answer, "SLICE_S", 0)
     parts = broker.parts
     parts.topics.put(TopicConfig(topic_name="wide", read_queue_nums=300, write_queue_nums=300))
     for i in range(50):

@@ -33,7 +33,9 @@ def frame(
     topics = {f"topic-{n:05d}": TopicConfig(f"topic-{n:05d}") for n in range(count)}
     for topic, queues in (changed or {}).items():
         topics[topic] = TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues)
-    body = encode_register_body(RegisterBrokerBody([], wrapper(topics, counter=version)), compressed=compressed)
+    body = encode_register_body(
+        RegisterBrokerBody([], wrapper(topics, counter=version)), compressed=compressed
+    )
     body = body.replace(*damage)
     header = headers.RegisterBrokerRequestHeader(
         broker_name=name,

@@ -61,7 +61,11 @@ def test_any_split_of_the_stream_gives_the_same_frames(
 
 @given(st.data())
 def test_any_split_of_long_frames_gives_the_same_frames(data: st.DataObject) -> None:
-    sent = [Frame(0, b"h" * 90, b"b" * 200), *(2 * [Frame(1, b"header", LONG_BODY)]), Frame(7, b"", b"")]
+    sent = [
+        Frame(0, b"h" * 90, b"b" * 200),
+        *(2 * [Frame(1, b"header", LONG_BODY)]),
+        Frame(7, b"", b""),
+    ]
     stream = b"".join(map(encode, sent))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     decoder = FrameDecoder()

@@ -67,7 +67,8 @@ async def test_a_read_of_cheap_requests_is_served_for_a_slice_and_the_rest_in_la
     assert not reads(line)
     for turn in range(1, 3):
         await asyncio.sleep(0)
-        assert len(served.order) <= SLICE_COST + turn * TURN_COST
+        # A turn ends behind the slice in which its cost is reached.
+        assert len(served.order) < SLICE_COST + turn * (TURN_COST + SLICE_COST)
     await asyncio.sleep(0)
     assert len(served.order) == 10 * SLICE_COST
     assert reads(line)
@@ -104,6 +105,64 @@ async def test_connections_with_much_to_do_take_turns() -> None:
     counts = [served.order[:30].count(f"10.0.0.{number}") for number in range(3)]
     # The slice that the first had at once is charged to it later.
     assert max(counts) - min(counts) <= 2
+
+
+async def test_a_long_read_of_small_requests_is_cut_in_parts_and_all_of_it_counts_as_held() -> None:
+    """Cutting 256 KiB into a thousand frames took others a millisecond before any was served."""
+    served = Served(cost_s=SLICE_S / 8)
+    busy, modest = served.line("10.0.0.1"), served.line("10.0.0.2")
+    requests = echoes(4_000)
+    assert len(requests) > 256 << 10
+    busy.feed(requests[:-10])
+    at_once = len(served.order)
+    assert 0 < at_once <= 2 * 8
+    assert busy.connection.holding.received > len(requests) * 9 // 10
+    modest.feed(echo())
+    assert served.order[-1] == "10.0.0.2"
+    busy.feed(requests[-10:])  # over TLS more may come after reading was paused
+    for _ in range(4_000):
+        await asyncio.sleep(0)
+    assert len(served.order) == 4_001
+    assert busy.connection.holding.received == 0
+    assert reads(busy)
+    answers = await busy.flushed()
+    assert [answer.opaque for answer in answers] == list(range(4_000))
+
+
+async def test_long_reads_wait_uncut_while_a_turn_is_spent_and_are_refused_in_their_own() -> None:
+    served = Served()
+    honest, other = served.line("10.0.0.1"), served.line("10.0.0.2")
+    served.turns.is_spent()
+    served.clock.now_s += TURN_S
+    good = echoes(1_000)
+    honest.feed(good)
+    other.feed(good + b"\xff" * 8 + bytes(100))
+    assert served.order == []
+    assert honest.connection.holding.received == len(good)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert served.order.count("10.0.0.1") == 1_000
+    assert served.order.count("10.0.0.2") == 1_000
+    assert not honest.connection.closed
+    assert other.connection.closed
+
+
+async def test_a_frame_in_parts_began_with_the_part_that_brought_its_first_byte() -> None:
+    """A sender that is never between two frames was cut, as one that finishes none."""
+    served = Served()
+    line = served.line("10.0.0.1")
+    requests = echoes(3_000)
+    step = len(requests) // 3 - 7
+    for start in range(0, 3 * step, step):
+        served.turns.is_spent()
+        served.clock.now_s += TURN_S
+        fed_s = asyncio.get_running_loop().time()
+        line.feed(requests[start : start + step])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        began = line.connection.holding.frame_began
+    assert began >= fed_s
+    assert line.connection.is_overdue(began + 40.0)
 
 
 async def test_a_large_request_waits_for_a_turn_that_is_not_spent() -> None:

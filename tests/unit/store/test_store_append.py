@@ -229,7 +229,9 @@ def test_a_thousand_idle_queues_hold_no_mappings(box: Box) -> None:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-@given(sizes=st.lists(st.integers(0, 700_000), min_size=1, max_size=8), reopened_at=st.integers(0, 8))
+@given(
+    sizes=st.lists(st.integers(0, 700_000), min_size=1, max_size=8), reopened_at=st.integers(0, 8)
+)
 @settings(max_examples=25, deadline=None)
 def test_pages_that_are_made_ready_ahead_hold_every_record(
     tmp_path_factory: pytest.TempPathFactory, flush: str, sizes: list[int], reopened_at: int

@@ -25,14 +25,13 @@ from cometmq.model import names
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.slices import SLICE_S
 
 log = structlog.get_logger(__name__)
 
-# The loop delivers for this long before it serves others. So a hundred thousand messages that are
-# due at once do not delay sends for long, nor do sends delay them. The time is checked after each
-# batch, which is about a millisecond of work.
-_SLICE_S: Final = 0.01
-_BATCH: Final = 256
+# The time of a slice is checked after each batch, which is about as long. So a hundred thousand
+# messages that are due at once do not delay sends for long, nor do sends delay them.
+_BATCH: Final = 32
 # While any message waits, the clock is read this often, because somebody may set it.
 _LONGEST_SLEEP_MS: Final = 1_000
 
@@ -173,7 +172,7 @@ class Delays(Service):
         self._timer = None
         self._armed_for_ms = NEVER_MS
         now_ms = self._clock.now_ms()
-        until = self._clock.monotonic() + _SLICE_S
+        until = self._clock.monotonic() + SLICE_S
         try:
             while count := self.messages.run(now_ms, _BATCH):
                 if self._clock.monotonic() >= until:

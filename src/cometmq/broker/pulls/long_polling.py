@@ -21,12 +21,12 @@ TagMatcher = Callable[[int], bool]
 # Pulls answered in one turn of the loop; each answer may have some hundred kilobytes.
 _ANSWERS_PER_TURN: Final = 64
 # Woken pulls that are put into the order in which they are answered, in one turn of the loop.
-_SORTED_PER_TURN: Final = 16_384
+_SORTED_PER_TURN: Final = 4_096
 # Pulls answered in a turn while others are still to be put into that order: the first of them are
 # not yet known to be those whose turn it is.
 _ANSWERS_WHILE_SORTING: Final = 8
 # Pulls that a sweep looks at in one turn of the loop, but always all those of a topic.
-_SWEPT_PER_TURN: Final = 10_000
+_SWEPT_PER_TURN: Final = 1_000
 # Cost of looking at one pull, in units of WorkBudget. Up to _FREE_LOOKS pulls cost nothing.
 _LOOK_COST: Final = 150
 _FREE_LOOKS: Final = 64

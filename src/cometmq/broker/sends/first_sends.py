@@ -3,8 +3,8 @@
 So whoever has the answer to a send finds the topic's route at any name server, and the topic is
 still there after a kill. Java's broker, too, writes and registers a topic before it stores the
 message that the topic was made for. Here that is done for many topics at once and beside the loop.
-The loop makes topics and stores waiting messages for a few milliseconds at a time, and serves
-others in between.
+The loop makes topics and stores waiting messages for a slice at a time, and serves others in
+between.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cometmq.protocol.headers import (
     SendMessageRequestHeaderV2,
 )
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.slices import SLICE_S
 from cometmq.runtime.tasks import TaskOwner
 
 SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHeaderV2]
@@ -32,8 +33,6 @@ SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHead
 MAX_FIRST_SENDS: Final = 50_000
 # Two connections may have as much waiting as `maxBytesInFlightPerConnection` lets one have.
 MAX_FIRST_SEND_BYTES: Final = 128 * 1024 * 1024
-# The loop works this long for requests that waited, before it serves others.
-_SLICE_S: Final = 0.002
 
 _Held = tuple[Connection, SendRequest]
 
@@ -108,7 +107,7 @@ class FirstSends:
     def _work(self) -> None:
         """Make topics, then serve requests, for a slice of time."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + _SLICE_S
+        until = loop.time() + SLICE_S
         made: list[str] = []
         while self._unmade and loop.time() < until:
             topic = self._unmade.popleft()
