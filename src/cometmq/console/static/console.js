@@ -109,12 +109,21 @@ function cards(root) {
   }
 }
 
-// Times that somebody types are in the browser's zone.
-function zones() {
-  for (const input of document.querySelectorAll("input[data-zone]")) {
-    input.value = String(-new Date().getTimezoneOffset());
-  }
+// A date that somebody types is in the browser's zone, as those that pages show. It is sent with its
+// distance to UTC on that day, so that an address means the same to a colleague elsewhere.
+const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?))?$/;
+function zoned(text) {
+  const [, day, time = "00:00"] = DATE.exec(text.trim()) ?? [];
+  const minutes = -Math.round(new Date(`${day}T${time}`).getTimezoneOffset());
+  if (!day || Number.isNaN(minutes)) return text;
+  const two = (number) => String(Math.trunc(number)).padStart(2, "0");
+  const distance = Math.abs(minutes);
+  return `${day} ${time}${minutes < 0 ? "-" : "+"}${two(distance / 60)}:${two(distance % 60)}`;
 }
+
+addEventListener("submit", (event) => {
+  for (const input of event.target.querySelectorAll("input[data-time]")) input.value = zoned(input.value);
+});
 
 // New messages of a topic appear at the top of their table, as the server renders them.
 const MAX_TAIL_ROWS = 300;
@@ -357,7 +366,6 @@ function closing() {
 addEventListener("DOMContentLoaded", () => {
   const arrange = () => { localTimes(document); cards(document); charts(document); };
   arrange();
-  zones();
   tails();
   if (!document.getElementById("menu")) return;
   listen();
