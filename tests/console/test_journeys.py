@@ -152,6 +152,33 @@ def test_a_body_is_downloaded_byte_by_byte(page: Page, actors: Actors) -> None:
     assert Path(download.value.path()).read_bytes() == body
 
 
+def test_a_changed_copy_of_a_message_is_sent(page: Page, actors: Actors) -> None:
+    body = '\n{"order": "O-1",\n\t"amount": "<10 €>", "to": "杭州\u3000市"}\n'
+    sent = actors.producer("journey-copy-sender").send(
+        Message(
+            "journey-copy",
+            body.encode(),
+            tags="paid",
+            keys=["O-1", "K-7"],
+            properties={"city": "Kraków = <b>", "shop": "7"},
+        )
+    )
+    member = actors.member("journey-copy-group", "journey-copy")
+    member.wait_for(1)
+    page.goto(f"/message?id={sent.msg_id}&topic=journey-copy")
+    page.get_by_role("link", name="Send a changed copy").click()
+    expect(page.get_by_label("Body")).to_have_value(body)
+    page.get_by_label("Body").fill(body.replace("10", "12"))
+    page.get_by_role("button", name="Send").click()
+    done(page, "sent")
+    copy = member.wait_for(2)[1]
+    assert copy.body.decode() == body.replace("10", "12")
+    assert (copy.tags, copy.keys) == ("paid", ("O-1", "K-7"))
+    assert (copy.properties["city"], copy.properties["shop"]) == ("Kraków = <b>", "7")
+    assert copy.msg_id != sent.msg_id
+    assert copy.unique_id != member.received[0].unique_id
+
+
 def test_the_lag_of_a_group_is_seen_to_grow_and_to_shrink(page: Page, actors: Actors) -> None:
     member = actors.member("journey-slow", "journey-lag")
     producer = actors.producer("journey-lag-sender")

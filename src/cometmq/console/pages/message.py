@@ -79,6 +79,7 @@ async def one(request: Request) -> Response:
         "facts": _facts(message, words(request)),
         "visible": bodies.visible,
         "can_resend": message.topic not in CLOSED_TOPICS,
+        "origin": message.properties.get(p.RETRY_TOPIC, message.topic),
         "can_recall": message.topic == TIMER_TOPIC,
         "waits_by_level": message.topic == SCHEDULE_TOPIC,
     }
