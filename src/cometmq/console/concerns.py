@@ -174,7 +174,7 @@ def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:
 def _of_groups(watch: Watch) -> Iterator[Concern]:
     if watch.lags is None:
         return
-    behind = [each for each in watch.lags.groups.values() if each.lag >= _LAG]
+    behind = [each for each in watch.lags.of_users if each.lag >= _LAG]
     changes = [(watch.lag_change(each.group, GROWTH_SPAN_MS), each) for each in behind]
     stuck = sorted(
         (

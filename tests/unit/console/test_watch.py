@@ -115,6 +115,14 @@ def test_a_group_that_stands_still_needs_attention(watch: Watch) -> None:
     )
 
 
+def test_rocketmqs_own_groups_are_nobodys_work(watch: Watch) -> None:
+    lags(watch, {"CID_RMQ_SYS_TRANS": 0, "g": 1}, {"CID_RMQ_SYS_TRANS": 9000, "g": 2})
+    assert concerns_of(watch) == []
+    assert watch.lags is not None
+    assert watch.lags.total == 2
+    assert [each.group for each in watch.lags.of_users] == ["g"]
+
+
 def test_a_group_is_not_judged_by_one_look(watch: Watch) -> None:
     lags(watch, {"new": 1_000_000})
     assert concerns_of(watch) == []

@@ -38,7 +38,7 @@ async def overview(request: Request) -> Response:
     brokers = [state for state in watch.brokers if cluster in ("", state.at.cluster)]
     addresses = [state.at.address for state in brokers]
     concerns = concerns_of(watch)
-    behind = [each for each in watch.lags.groups.values() if each.lag > 0] if watch.lags else []
+    behind = [each for each in watch.lags.of_users if each.lag > 0] if watch.lags else []
     behind.sort(key=lambda each: (-each.lag, each.group))
     values = {
         "watch": watch,
