@@ -260,6 +260,24 @@ def test_one_dead_letter_of_two_is_sent_again(page: Page, actors: Actors) -> Non
     assert [message.body for message in member.wait_for(1)] == [b"good now"]
 
 
+def test_all_dead_letters_of_a_page_are_chosen_at_once(page: Page, actors: Actors) -> None:
+    actors.bury("journey-all-dead", "journey-all-letters", [b"1", b"2", b"3"])
+    page.goto("/letters?group=journey-all-dead")
+    every = page.get_by_role("checkbox", name="Choose all on this page")
+    ones = page.locator("tbody").get_by_role("checkbox")
+    every.check()
+    assert [ones.nth(at).is_checked() for at in range(3)] == [True] * 3
+    ones.nth(1).uncheck()
+    assert every.evaluate("box => [box.checked, box.indeterminate]") == [False, True]
+    ones.nth(1).check()
+    assert every.evaluate("box => [box.checked, box.indeterminate]") == [True, False]
+    every.uncheck()
+    assert [ones.nth(at).is_checked() for at in range(3)] == [False] * 3
+    every.check()
+    page.get_by_role("button", name="Send the chosen ones again …").click()
+    expect(page.locator("main")).to_contain_text("3 dead letters would be sent again")
+
+
 def test_a_given_up_transaction_is_resumed_and_delivered(page: Page, actors: Actors) -> None:
     bank = Bank()
     half = actors.forget("journey-bank", "journey-payments", b"paid in the end", bank)

@@ -309,6 +309,23 @@ function step(direction) {
 }
 
 function keys(openPalette) {
+// Chooses all rows of a list, or none.
+function chooseAll() {
+  const all = document.querySelector("input[data-all]");
+  if (!all) return;
+  const boxes = [...all.form.querySelectorAll(`input[type=checkbox][name="${CSS.escape(all.dataset.all)}"]`)];
+  const show = () => {
+    const chosen = boxes.filter((box) => box.checked).length;
+    all.checked = chosen === boxes.length;
+    all.indeterminate = chosen > 0 && chosen < boxes.length;
+  };
+  all.hidden = false;
+  all.addEventListener("change", () => boxes.forEach((box) => { box.checked = all.checked; }));
+  all.form.addEventListener("change", show);
+  // A browser that goes back shows what was chosen.
+  addEventListener("pageshow", show);
+}
+
   const dialog = document.getElementById("keys");
   const works = document.getElementById("keys-on");
   // Who speaks to the browser, or types by accident, can turn off keys that are a single letter.
@@ -375,6 +392,7 @@ addEventListener("DOMContentLoaded", () => {
   button.addEventListener("click", () => {
     const isOpen = document.getElementById("menu").classList.toggle("open");
     button.setAttribute("aria-expanded", String(isOpen));
+  chooseAll();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   new MutationObserver(arrange)
