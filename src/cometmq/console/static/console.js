@@ -188,10 +188,16 @@ function charts(root) {
     plot.drawn = points;
     if (plot.chart) {
       plot.chart.setData(JSON.parse(points));
+      newest(plot.chart);
       continue;
     }
     draw(figure, plot, JSON.parse(points));
   }
+}
+
+// Where nobody points at a chart, its legend tells the newest values.
+function newest(chart) {
+  if (chart.cursor.left < 0) chart.setLegend({ idx: chart.data[0].length - 1 }, false);
 }
 
 function draw(figure, plot, points) {
@@ -201,7 +207,8 @@ function draw(figure, plot, points) {
   const names = JSON.parse(figure.dataset.names);
   const size = () => ({ width: Math.max(plot.clientWidth, 100), height: Math.max(plot.clientHeight - 32, 80) });
   plot.chart = new uPlot({
-    ...size(), cursor: { y: false },
+    // Room for half of the last time at the axis.
+    ...size(), padding: [null, 32, null, null], cursor: { y: false }, hooks: { setLegend: [newest] },
     axes: [{ ...axis, values: timeLabels, space: 80 }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
     scales: {
       // For a single point uPlot gives a whole day.
@@ -213,6 +220,7 @@ function draw(figure, plot, points) {
       ...names.map((label, index) => ({ label, stroke: colour(`--series-${(index % 4) + 1}`), width: 2, points: { show: points[0].length < 2 } })),
     ],
   }, points, plot);
+  newest(plot.chart);
   plot.resizing?.disconnect();
   plot.resizing = new ResizeObserver(() => plot.chart.setSize(size()));
   plot.resizing.observe(figure);
@@ -301,14 +309,6 @@ function palette() {
   return open;
 }
 
-// Moves the focus among the rows of a list, by the first link or button of each.
-function step(direction) {
-  const rows = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a, button")).filter(Boolean);
-  const at = rows.findIndex((link) => link.closest("tr").contains(document.activeElement));
-  rows[at < 0 ? (direction > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + direction, 0), rows.length - 1)]?.focus();
-}
-
-function keys(openPalette) {
 // Chooses all rows of a list, or none.
 function chooseAll() {
   const all = document.querySelector("input[data-all]");
@@ -326,6 +326,14 @@ function chooseAll() {
   addEventListener("pageshow", show);
 }
 
+// Moves the focus among the rows of a list, by the first link or button of each.
+function step(direction) {
+  const rows = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a, button")).filter(Boolean);
+  const at = rows.findIndex((link) => link.closest("tr").contains(document.activeElement));
+  rows[at < 0 ? (direction > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + direction, 0), rows.length - 1)]?.focus();
+}
+
+function keys(openPalette) {
   const dialog = document.getElementById("keys");
   const works = document.getElementById("keys-on");
   // Who speaks to the browser, or types by accident, can turn off keys that are a single letter.
@@ -384,6 +392,7 @@ addEventListener("DOMContentLoaded", () => {
   const arrange = () => { localTimes(document); cards(document); charts(document); };
   arrange();
   tails();
+  chooseAll();
   if (!document.getElementById("menu")) return;
   listen();
   keys(palette());
@@ -392,7 +401,6 @@ addEventListener("DOMContentLoaded", () => {
   button.addEventListener("click", () => {
     const isOpen = document.getElementById("menu").classList.toggle("open");
     button.setAttribute("aria-expanded", String(isOpen));
-  chooseAll();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   new MutationObserver(arrange)
