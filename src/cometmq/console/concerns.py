@@ -111,12 +111,21 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
             page,
             {},
         )
-    elif state.error is not None:
+    elif state.is_silent:
         yield Concern(
             Severity.ERROR,
             where,
             "It does not answer: %(error)s",
             "Start it, or look at its log. Clients use other brokers meanwhile.",
+            page,
+            {"error": state.error},
+        )
+    elif state.error is not None:
+        yield Concern(
+            Severity.WARNING,
+            where,
+            "It answers, and does not tell how it does: %(error)s",
+            "It may be of another version, or not let the console's account ask.",
             page,
             {"error": state.error},
         )

@@ -16,7 +16,7 @@ from cometmq.admin.broker_reports import BrokerProgress
 from cometmq.admin.client import AdminClient
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.recent import Known, known
-from cometmq.errors import CometMQError, RequestTimeoutError, RouteNotFoundError
+from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError, RouteNotFoundError
 from cometmq.model.finding import Finding
 from cometmq.model.names import is_system_group
 from cometmq.model.route import MASTER_ID
@@ -55,6 +55,11 @@ class BrokerState:
     @property
     def is_master(self) -> bool:
         return self.at.broker_id == MASTER_ID
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it did not answer. One that refuses the question, or does not know it, did."""
+        return self.error is not None and not isinstance(self.error, RemoteError)
 
     @property
     def messages_in(self) -> float | None:

@@ -19,7 +19,7 @@ from cometmq.console.watch import (
     Watch,
     _gone,
 )
-from cometmq.errors import ConnectError
+from cometmq.errors import ConnectError, RemoteError
 from cometmq.model.finding import Severity, error, ok, warning
 
 MASTER = BrokerAddress("one", "broker-a", 0, "10.0.0.1:10911")
@@ -87,6 +87,17 @@ def test_errors_come_before_warnings(watch: Watch) -> None:
         (Severity.ERROR, "name server x:1", "no answer"),
         (Severity.WARNING, "broker broker-a: clock", "5 s ahead"),
     ]
+
+
+def test_a_broker_that_refuses_the_question_answers(watch: Watch) -> None:
+    """One of another version, or with rights that the console lacks, was told to be away."""
+    refusal = RemoteError("request type 28 not supported", code=3)
+    watch.brokers = (BrokerState(MASTER, {}, refusal), BrokerState(SLAVE, {}, ConnectError("gone")))
+    assert [each.is_silent for each in watch.brokers] == [False, True]
+    silent, refusing = concerns_of(watch)
+    assert (silent.severity, refusing.severity) == (Severity.ERROR, Severity.WARNING)
+    assert silent.what.startswith("It does not answer")
+    assert refusing.what.startswith("It answers, and does not tell how it does")
 
 
 def test_a_finding_leads_to_the_page_of_its_broker(watch: Watch) -> None:

@@ -46,7 +46,7 @@ async def overview(request: Request) -> Response:
         "cluster": cluster,
         "brokers": brokers[:_MOST_BROKERS],
         "all_brokers": len(brokers),
-        "answering": sum(state.error is None for state in brokers),
+        "answering": sum(not state.is_silent for state in brokers),
         "fullest": max((state.disk_ratio or 0.0 for state in brokers), default=0.0),
         "rates": watch.samples[-1].total(addresses) if watch.samples else (None, None),
         "trend": watch.trend(addresses),
