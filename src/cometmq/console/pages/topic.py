@@ -302,6 +302,6 @@ async def _producers(request: Request, route: TopicRouteData) -> dict[str, Any]:
         request,
         found,
         text=lambda seen: seen.text,
-        key=lambda seen: (seen.group, seen.client.client_id),
+        key=lambda seen: seen.rank,
     )
     return {"rows": rows, "errors": errors}
