@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -73,6 +74,25 @@ def test_times_are_those_of_the_browser_also_after_a_refresh(page: Page, cluster
         pass
     page.evaluate("() => new Promise((done) => setTimeout(done, 300))")  # until it is swapped
     assert "UTC" not in times.first.inner_text()
+
+
+def test_a_chart_tells_its_newest_values_unless_somebody_points_at_others(page: Page) -> None:
+    def newest() -> list[float]:
+        points = json.loads(page.get_attribute("#rates", "data-points") or "")
+        return [values[-1] for values in points[1:]]
+
+    def told() -> list[float]:
+        texts = page.locator("#rates .u-series .u-value").all_inner_texts()[1:]
+        return [float(text.replace(",", "")) for text in texts if text != "--"]
+
+    expect(page.locator("#rates .u-value").last).not_to_have_text("--", timeout=20_000)
+    page.keyboard.press(".")  # the numbers stay as they are
+    expect(page.locator("#live-state")).to_have_text("paused")
+    assert told() == newest()
+    page.locator("#rates .u-over").hover(position={"x": 0, "y": 5})
+    assert len(told()) == 2
+    page.locator("h1").hover()
+    assert told() == newest()
 
 
 def test_a_page_that_outlives_its_session_leads_to_the_login(page: Page, served: Served) -> None:
