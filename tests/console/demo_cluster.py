@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 import fastavro
 from tests.console.actors import QUICK_CHECKS, Actors, Bank
 from tests.console.running import Served, running_console
+from tests.waits import CLOCK
 
 from cometmq import (
     AdminClient,
@@ -66,6 +67,8 @@ _READING: Final = {
 }
 _PER_TICK: Final = 5
 _TICK_S: Final = 0.25
+# Trade rises and falls in waves. They begin in the middle and go up, whatever a sale takes.
+WAVE_S: Final = 120.0
 
 
 class Demo(NamedTuple):
@@ -77,8 +80,13 @@ class Demo(NamedTuple):
 
 
 @contextmanager
-def demo(root: Path, *, traffic: bool = True, port: int = 0, **options: Any) -> Iterator[Demo]:
-    """Run the shop. Everything is there when this yields; with `traffic` more comes all the time."""
+def demo(
+    root: Path, *, traffic: bool = True, port: int = 0, quiet_s: float = 0, **options: Any
+) -> Iterator[Demo]:
+    """Run the shop. Everything is there when this yields; with `traffic` more comes all the time.
+
+    For `quiet_s` the console does not look yet: its charts would begin with all of the past at once.
+    """
     properties = {
         **QUICK_CHECKS,
         "enablePropertyFilter": "true",
@@ -99,6 +107,7 @@ def demo(root: Path, *, traffic: bool = True, port: int = 0, **options: Any) -> 
         (root / "console" / "schemas.json").write_text(
             json.dumps([{**schema, "text": json.dumps(_READING, indent=2)}])
         )
+        shop.rest(quiet_s)
         served = stack.enter_context(
             running_console(
                 cluster.namesrv,
@@ -185,8 +194,9 @@ class Shop:
         for number, tags in ((1, "captured"), (2, "captured || refunded")):
             actors.member("loyalty", "payments", tags, instance_name=f"loyalty-{number}")
         actors.consumer(
-            "fraud-check", "orders", self._slowly, concurrency=2, instance_name="fraud-check-1"
-        )
+            "fraud-check", "orders", self._slowly,
+            concurrency=2, instance_name="fraud-check-1", enable_trace=True,
+        )  # fmt: skip
         actors.consumer("returns-desk", "returns", _often_later, instance_name="returns-desk-1")
         actors.consumer(
             "mailer", "notifications", _refuse_some, max_reconsume_times=0, instance_name="mailer-1"
@@ -206,6 +216,10 @@ class Shop:
         body = _json({"order": "O-40993", "amount": 18.0, "state": "authorised"})
         self.ids["waits"] = self.actors.leave_waiting("payment-kiosk", "payments", body).msg_id
         self.ids["traced"] = self.actors.trace("gift-cards", "orders", _json({"gift": 25})).msg_id
+
+    def rest(self, seconds: float) -> None:
+        """Wait, at most until the shop closes."""
+        self._ended.wait(seconds)
 
     def sell(self) -> str:
         """Send all messages of one order; return the id of the order's own."""
@@ -270,10 +284,10 @@ class Shop:
             seller.join()
 
     def _sell_on(self) -> None:
-        tick = 0
+        tick, began_s = 0, CLOCK.monotonic()
         while not self._ended.wait(_TICK_S):
             tick += 1
-            wave = 1 + 0.6 * math.sin(tick * _TICK_S / 20)
+            wave = 1 + 0.6 * math.sin((CLOCK.monotonic() - began_s) / WAVE_S * math.tau)
             try:
                 for _ in range(round(wave * _PER_TICK * self._draw.uniform(0.6, 1.2))):
                     self.sell()

@@ -50,13 +50,23 @@ def test_an_action_is_shown_once_with_who_why_and_outcome(visitor: Visitor) -> N
         ({"until": "2020-01-01T00:00"}, "Nobody has done such a thing yet", "ticket"),
         ({"since": "2020-01-01T00:00", "q": "ticket"}, "ticket of audit-one", "log in done"),
         ({"since": "9999-12-31T23:59"}, "Nobody has done such a thing yet", "ticket"),
-        ({"since": "no time", "outcome": "no outcome"}, "ticket of audit-one", "Nobody has"),
+        ({"since": "1h", "q": "ticket"}, "ticket of audit-one", "log in done"),
+        ({"until": "1h"}, "Nobody has done such a thing yet", "ticket"),
+        ({"outcome": "no outcome"}, "ticket of audit-one", "Nobody has"),
     ],
 )
 def test_filters(visitor: Visitor, asked: dict[str, str], there: str, absent: str) -> None:
     page = visitor.get("/audit", **asked)
     assert there in page.text
     assert absent not in page.text
+
+
+@pytest.mark.parametrize("path", ["/audit", "/audit/export"])
+def test_what_is_no_time_is_refused_and_does_not_take_all(visitor: Visitor, path: str) -> None:
+    answer = visitor.get(path, since="yesterday")
+    assert answer.status == 400
+    assert "'yesterday' is no time; give a date" in answer.text
+    assert "ticket" not in answer.text
 
 
 def test_an_export_has_the_lines_of_the_files(visitor: Visitor) -> None:

@@ -214,6 +214,17 @@ def test_a_reset_says_what_comes_again_and_does_what_it_said(
     assert (ended["outcome"], ended["why"]) == ("done", "a bug is mended")
 
 
+def test_a_reset_to_the_oldest_message_says_so(
+    cluster: Cluster, admin: AdminClient, operator: Visitor
+) -> None:
+    fill(cluster, admin, "oldest-topic", 2)
+    group_at(admin, "oldest-group", "oldest-topic", 2)
+    fields = {"name": "oldest-group", "topic": "oldest-topic", "time": "0"}
+    asked = operator.post("/groups/reset", **fields)
+    assert "with the oldest message that is stored." in asked.text
+    assert "4 messages are delivered again" in asked.text
+
+
 def test_skipping_says_how_many_messages_the_group_never_gets(
     cluster: Cluster, admin: AdminClient, operator: Visitor
 ) -> None:

@@ -152,6 +152,33 @@ def test_a_body_is_downloaded_byte_by_byte(page: Page, actors: Actors) -> None:
     assert Path(download.value.path()).read_bytes() == body
 
 
+def test_a_changed_copy_of_a_message_is_sent(page: Page, actors: Actors) -> None:
+    body = '\n{"order": "O-1",\n\t"amount": "<10 €>", "to": "杭州\u3000市"}\n'
+    sent = actors.producer("journey-copy-sender").send(
+        Message(
+            "journey-copy",
+            body.encode(),
+            tags="paid",
+            keys=["O-1", "K-7"],
+            properties={"city": "Kraków = <b>", "shop": "7"},
+        )
+    )
+    member = actors.member("journey-copy-group", "journey-copy")
+    member.wait_for(1)
+    page.goto(f"/message?id={sent.msg_id}&topic=journey-copy")
+    page.get_by_role("link", name="Send a changed copy").click()
+    expect(page.get_by_label("Body")).to_have_value(body)
+    page.get_by_label("Body").fill(body.replace("10", "12"))
+    page.get_by_role("button", name="Send").click()
+    done(page, "sent")
+    copy = member.wait_for(2)[1]
+    assert copy.body.decode() == body.replace("10", "12")
+    assert (copy.tags, copy.keys) == ("paid", ("O-1", "K-7"))
+    assert (copy.properties["city"], copy.properties["shop"]) == ("Kraków = <b>", "7")
+    assert copy.msg_id != sent.msg_id
+    assert copy.unique_id != member.received[0].unique_id
+
+
 def test_the_lag_of_a_group_is_seen_to_grow_and_to_shrink(page: Page, actors: Actors) -> None:
     member = actors.member("journey-slow", "journey-lag")
     producer = actors.producer("journey-lag-sender")
@@ -231,6 +258,24 @@ def test_one_dead_letter_of_two_is_sent_again(page: Page, actors: Actors) -> Non
     done(page, "journey-dead")
     expect(page.locator(".note.done li")).to_contain_text("sent to journey-letters")
     assert [message.body for message in member.wait_for(1)] == [b"good now"]
+
+
+def test_all_dead_letters_of_a_page_are_chosen_at_once(page: Page, actors: Actors) -> None:
+    actors.bury("journey-all-dead", "journey-all-letters", [b"1", b"2", b"3"])
+    page.goto("/letters?group=journey-all-dead")
+    every = page.get_by_role("checkbox", name="Choose all on this page")
+    ones = page.locator("tbody").get_by_role("checkbox")
+    every.check()
+    assert [ones.nth(at).is_checked() for at in range(3)] == [True] * 3
+    ones.nth(1).uncheck()
+    assert every.evaluate("box => [box.checked, box.indeterminate]") == [False, True]
+    ones.nth(1).check()
+    assert every.evaluate("box => [box.checked, box.indeterminate]") == [True, False]
+    every.uncheck()
+    assert [ones.nth(at).is_checked() for at in range(3)] == [False] * 3
+    every.check()
+    page.get_by_role("button", name="Send the chosen ones again …").click()
+    expect(page.locator("main")).to_contain_text("3 dead letters would be sent again")
 
 
 def test_a_given_up_transaction_is_resumed_and_delivered(page: Page, actors: Actors) -> None:

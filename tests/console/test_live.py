@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from tests.console.actors import Actors
 from tests.console.running import Served, Visitor, logged_in
 from tests.waits import SEND_WAIT_MS
 
@@ -73,6 +76,25 @@ def test_times_are_those_of_the_browser_also_after_a_refresh(page: Page, cluster
     assert "UTC" not in times.first.inner_text()
 
 
+def test_a_chart_tells_its_newest_values_unless_somebody_points_at_others(page: Page) -> None:
+    def newest() -> list[float]:
+        points = json.loads(page.get_attribute("#rates", "data-points") or "")
+        return [values[-1] for values in points[1:]]
+
+    def told() -> list[float]:
+        texts = page.locator("#rates .u-series .u-value").all_inner_texts()[1:]
+        return [float(text.replace(",", "")) for text in texts if text != "--"]
+
+    expect(page.locator("#rates .u-value").last).not_to_have_text("--", timeout=20_000)
+    page.keyboard.press(".")  # the numbers stay as they are
+    expect(page.locator("#live-state")).to_have_text("paused")
+    assert told() == newest()
+    page.locator("#rates .u-over").hover(position={"x": 0, "y": 5})
+    assert len(told()) == 2
+    page.locator("h1").hover()
+    assert told() == newest()
+
+
 def test_a_page_that_outlives_its_session_leads_to_the_login(page: Page, served: Served) -> None:
     visitor = Visitor(served, None)
     [cookie] = [c for c in page.context.cookies() if c["name"].startswith("cometmq-session")]
@@ -92,3 +114,55 @@ def test_an_error_after_a_form_leads_back_to_the_page_of_the_form(page: Page) ->
     assert urlsplit(again.get_attribute("href") or "").path == "/topics"
     again.click()
     page.wait_for_url("**/topics?kind=all&q=nothing-of-the-kind")
+
+
+# What is typed in a browser of Newfoundland, and what is sent: an hour more in summer, wherever its clock
+# stands today.
+_TYPED = {
+    "2026-07-01 12:00": "2026-07-01 12:00-02:30",
+    "2026-01-15T12:00:30": "2026-01-15 12:00:30-03:30",
+    " 2026-01-15 ": "2026-01-15 00:00-03:30",
+    "2026-01-15 12:00:00+08:00": "2026-01-15 12:00:00+08:00",
+    "2h": "2h",
+    "1700000000000": "1700000000000",
+    "2026-99-99 12:00": "2026-99-99 12:00",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/messages?topic=live-times", "end"),
+        ("/audit", "since"),
+        ("/letters?group=nobody", "begin"),
+    ],
+)
+def test_a_time_that_is_typed_is_that_of_the_browser(
+    browser: Browser, served: Served, path: str, field: str
+) -> None:
+    page = logged_in(browser, served, "reader", timezone_id="America/St_Johns")
+    for typed, sent in _TYPED.items():
+        page.goto(path)
+        page.fill(f"[name={field}]", typed)
+        page.locator(f"form:has([name={field}]) button").click()
+        page.wait_for_url(re.compile(rf"[?&]{field}="))
+        assert parse_qs(urlsplit(page.url).query)[field] == [sent]
+    page.context.close()
+
+
+def test_a_reset_to_a_time_is_shown_as_it_was_typed(
+    browser: Browser, served: Served, cluster: Cluster
+) -> None:
+    topic, group = "live-reset", "live-reset-group"
+    with Actors(cluster.namesrv) as actors:
+        actors.producer("live-reset-sender").send(Message(topic, b"x"))
+        actors.member(group, topic).wait_for(1)
+    page = logged_in(browser, served, timezone_id="Asia/Kathmandu")
+    page.goto(f"/group?name={group}&view=offsets&topic={topic}")
+    form = page.locator('form[action="/groups/reset"]')
+    form.locator("[name=time]").fill("2026-03-01 10:00")
+    form.get_by_role("button").click()
+    shown = page.locator("main time")
+    expect(shown).to_have_text("2026-03-01 10:00:00")
+    assert shown.get_attribute("datetime") == "2026-03-01T04:15:00.000Z"
+    page.context.close()

@@ -10,6 +10,7 @@ import socket
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from html import unescape
 from pathlib import Path
 
@@ -84,17 +85,23 @@ def test_messages_are_selected_by_time_tag_text_and_queue(
     assert "no route of topic" in reader.get("/messages", topic="nobody-made-it").text
 
 
-def test_times_without_a_zone_are_in_the_browsers(producer: Producer, reader: Visitor) -> None:
+def test_a_time_with_its_zone_means_the_same_to_everybody(
+    producer: Producer, reader: Visitor
+) -> None:
     producer.send(Message("zoned", b"now"))
     page = reader.get("/messages", topic="zoned")
     iso = re.search(r'<time datetime="([^"]+)"', page.html)
     assert iso is not None
-    hour_before = f"{int(iso[1][11:13]) - 1:02d}" if iso[1][11:13] != "00" else "00"
-    begin = f"{iso[1][:11]}{hour_before}{iso[1][13:16]}"
-    assert "now" in reader.get("/messages", topic="zoned", begin=begin, zone="0").text
-    # Seven hours east of Greenwich that clock shows a time that is long past.
-    assert "zoned" in reader.get("/messages", topic="zoned", end=begin, zone="420").text
-    assert "1 shown" not in reader.get("/messages", topic="zoned", end=begin, zone="420").text
+    stored = datetime.fromisoformat(iso[1])
+    for hours in (-7, 0, 7):
+        zone = timezone(timedelta(hours=hours))
+        before = (stored - timedelta(minutes=1)).astimezone(zone).isoformat(" ")
+        assert "1 shown" in reader.get("/messages", topic="zoned", begin=before).text
+        assert "0 shown" in reader.get("/messages", topic="zoned", end=before).text
+    # Without a zone it is in UTC, as the page shows it to a browser without scripts.
+    bare = (stored - timedelta(minutes=1)).strftime("%Y-%m-%d %H:%M:%S")
+    assert "1 shown" in reader.get("/messages", topic="zoned", begin=bare).text
+    assert "0 shown" in reader.get("/messages", topic="zoned", end=bare).text
 
 
 def test_a_message_is_found_by_key_and_by_each_of_its_ids(

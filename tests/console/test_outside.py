@@ -367,6 +367,7 @@ def test_accounts_are_read_again_and_end_the_sessions_of_who_is_gone(
         cluster.namesrv, tmp_path / "console", accounts=load_accounts(file), accounts_file=file
     ) as served:
         visitors = {name: Visitor(served, None) for name in ("ada", "ben", "eve")}
+        assert "printed its passwords" not in visitors["ada"].get("/login").text
         for name, visitor in visitors.items():
             assert visitor.log_in(name, PASSWORD).status == 303
         file.write_text("[")

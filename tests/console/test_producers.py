@@ -35,6 +35,19 @@ def test_producers_are_found_by_client_group_and_topic(
         assert shown(group="makes") == set()
 
 
+def test_producers_of_programs_come_before_those_of_clients(
+    cluster: Cluster, admin: AdminClient, reader: Visitor
+) -> None:
+    admin.topics.create("made-with-trace")
+    with Producer("z-makes-traced", namesrv=cluster.namesrv, enable_trace=True) as producer:
+        producer.send(Message("made-with-trace", b"x"))
+        text = eventually(
+            lambda: reader.get("/producers").text,
+            lambda text: "_INNER_TRACE_PRODUCER-z-makes" in text and "z-makes-traced 127" in text,
+        )
+    assert text.index("z-makes-traced 127") < text.index("_INNER_TRACE_PRODUCER")
+
+
 def test_what_cannot_be_told_of_producers_is_said(reader: Visitor) -> None:
     page = reader.get("/producers", topic="no-such-topic")
     assert "knows no route of topic no-such-topic" in page.text

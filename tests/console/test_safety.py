@@ -96,6 +96,8 @@ def test_a_session_ends_when_it_is_not_used(cluster: Cluster, tmp_path: Path) ->
         assert page.headers["location"] == "/login?next=%2Ftopics%3Fq%3Da%2Bb"
         refreshed = visitor.send("GET", "/topics", headers={"HX-Request": "true"})
         assert refreshed.headers["hx-refresh"] == "true"
+        assert "Your session has ended" in visitor.get("/login", next="/topics").text
+        assert "Your session has ended" not in Visitor(served, None).get("/login").text
 
 
 def test_a_session_ends_with_its_time_however_much_it_is_used(
@@ -109,8 +111,14 @@ def test_logging_out_ends_the_session_of_a_copied_cookie(served: Served) -> None
     visitor, thief = Visitor(served), Visitor(served, None)
     thief.cookies.update(visitor.cookies)
     assert thief.get("/").status == 200
-    assert visitor.post("/logout").status == 303
+    out = visitor.post("/logout")
+    assert out.status == 303
     assert thief.get("/").status == 303
+    # Who has logged out knows it.
+    visitor.cookies = {name: value for name, value in visitor.cookies.items() if value != '""'}
+    login = visitor.get("/login").text
+    assert "Your session has ended" not in login
+    assert "The console printed its passwords" in login
 
 
 def test_logging_in_again_ends_the_session_before(served: Served) -> None:

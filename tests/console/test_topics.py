@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.console.running import Visitor, running_console
 from tests.integration.raw_client import RawClient
-from tests.waits import eventually
+from tests.waits import SEND_WAIT_MS, eventually
 
 from cometmq import AdminClient, Message, MessageQueue, Producer
 from cometmq.model.topic import TopicConfig
@@ -359,7 +359,7 @@ def test_a_message_to_a_queue_or_topic_that_is_not_there_fails_and_the_form_stay
         "/topic/send", name="has-two", body="kept", broker="broker-a", queue="2", tag="t"
     )
     assert "takes no messages in queue 2" in page.text
-    assert ">kept</textarea>" in page.html
+    assert ">\nkept</textarea>" in page.html
     long = operator.post(
         "/topic/send",
         name="has-none",
@@ -371,6 +371,33 @@ def test_a_message_to_a_queue_or_topic_that_is_not_there_fails_and_the_form_stay
     assert len(long.headers["location"]) < 8000
     missing = operator.act("/topic/send", name="has-none", body="x")
     assert "knows no route of topic has-none" in missing.text
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff\xfe", b"a\r\nb", b"a\0b", b"x" * 65_537], ids=["bytes", "ends", "zero", "long"]
+)
+def test_what_a_form_would_change_is_not_copied_into_it(
+    cluster: Cluster, operator: Visitor, body: bytes
+) -> None:
+    properties = {"fits": "a = b", "has lines": "a\nb", "blank": " x"}
+    with Producer("copies", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
+        stored = producer.send(Message("copied-not", body, properties=properties))
+    place = {
+        "like_topic": "copied-not",
+        "like_queue": f"{stored.queue.broker_name}:{stored.queue.queue_id}",
+        "like_offset": stored.queue_offset,
+    }
+    page = operator.get("/topic/send", name="copied-not", **place)
+    assert "Its body is not copied" in page.text
+    assert "properties are not copied, because no line of a form holds them: blank, has lines" in (
+        page.text
+    )
+    assert "fits=a = b</textarea>" in page.html
+    assert stored.msg_id in page.text
+    gone = operator.get("/topic/send", name="copied-not", **{**place, "like_offset": 10**9})
+    assert gone.status == 404
+    odd = operator.get("/topic/send", name="copied-not", **{**place, "like_queue": "broker-a"})
+    assert odd.status == 400
 
 
 # Deleting

@@ -41,6 +41,39 @@ def _texts(node: nodes.Expr) -> Iterator[str]:
             yield from _texts(node.expr2)
 
 
+# What other rooms say in English: `told` gives it in the language of a page.
+_SAID_BELOW: Final = ("error", "fault", "reason", "remedy", "said", "text")
+# Notes are in the language of who acted; the others are bodies and a schema.
+_NOT_BELOW: Final = ("note.text", "shown.text", "row.text", "chosen.text")
+
+
+def untold() -> Iterator[tuple[str, str]]:
+    """Yield what templates show of what other rooms say without having it told, and the template."""
+    for path in sorted((HERE / "templates").glob("**/*.html")):
+        tree = environment().parse(path.read_text("utf-8"))
+        for output in tree.find_all(nodes.Output):
+            for shown in output.nodes:
+                yield from ((path.name, each) for each in _shown_as_it_is(shown))
+
+
+def _shown_as_it_is(node: nodes.Expr) -> Iterator[str]:
+    if isinstance(node, nodes.Call) or (isinstance(node, nodes.Filter) and node.name == "told"):
+        return  # a macro or `_` tells its reasons
+    if isinstance(node, nodes.CondExpr):
+        yield from _shown_as_it_is(node.expr1)
+        if node.expr2 is not None:
+            yield from _shown_as_it_is(node.expr2)
+        return
+    if isinstance(node, nodes.Getattr) and node.attr in _SAID_BELOW:
+        name = f"{getattr(node.node, 'name', '…')}.{node.attr}"
+        if name not in _NOT_BELOW:
+            yield name
+        return
+    for child in node.iter_child_nodes():
+        if isinstance(child, nodes.Expr):
+            yield from _shown_as_it_is(child)
+
+
 def of_python() -> Iterator[tuple[str, str]]:
     """Yield each text that a module translates, after the module's name."""
     for path in sorted(HERE.glob("**/*.py")):

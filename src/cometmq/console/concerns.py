@@ -111,12 +111,21 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
             page,
             {},
         )
-    elif state.error is not None:
+    elif state.is_silent:
         yield Concern(
             Severity.ERROR,
             where,
             "It does not answer: %(error)s",
             "Start it, or look at its log. Clients use other brokers meanwhile.",
+            page,
+            {"error": state.error},
+        )
+    elif state.error is not None:
+        yield Concern(
+            Severity.WARNING,
+            where,
+            "It answers, and does not tell how it does: %(error)s",
+            "It may be of another version, or not let the console's account ask.",
             page,
             {"error": state.error},
         )
@@ -174,7 +183,7 @@ def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:
 def _of_groups(watch: Watch) -> Iterator[Concern]:
     if watch.lags is None:
         return
-    behind = [each for each in watch.lags.groups.values() if each.lag >= _LAG]
+    behind = [each for each in watch.lags.of_users if each.lag >= _LAG]
     changes = [(watch.lag_change(each.group, GROWTH_SPAN_MS), each) for each in behind]
     stuck = sorted(
         (

@@ -149,7 +149,7 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Kn
         readers.setdefault((state.at.cluster, state.at.broker_name), state)
 
     async def told(state: BrokerState) -> Known[T]:
-        if state.error is not None:
+        if state.is_silent:
             return Known(None, state.error)
         return await in_time(ask(state.at.address), _nothing, who=state.at.address)
 

@@ -68,7 +68,8 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
     """Return a text of the console in a language; a text that the catalogue lacks stays English.
 
     `values` fill its places, written as in `%(name)s`. Those that are reasons are told in the
-    language, too.
+    language, too. With one that is an element, such as a `moment`, the text is HTML, in which all
+    others are escaped.
     """
     found = _catalogue(language).get(text, text)
     if not values:
@@ -78,7 +79,10 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
         for name, value in values.items()
         if name in _REASONS or isinstance(value, Exception)
     }
-    return found % {**values, **reasons}
+    given = {**values, **reasons}
+    if any(isinstance(value, Markup) for value in given.values()):
+        return Markup(found) % given  # noqa: S704 - the text is the console's own
+    return found % given
 
 
 def told(request: Request, reason: object) -> str:

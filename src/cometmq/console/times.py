@@ -1,4 +1,8 @@
-"""Reads the times that people type into forms."""
+"""Reads the times that people type into forms.
+
+A browser sends a date with its own distance to UTC on that day (`zoned` in console.js), so an address
+means the same time to whoever opens it.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +41,7 @@ def time_ms(text: str, now_ms: int) -> int:
         at_ms = -1
     if at_ms < 0:
         raise IllegalArgumentError(
-            f"{given!r} is no time; give a date and time of day in UTC, such as 2026-11-23 14:30:00, "
-            "how long ago, such as 15m, 2h or 3d, or ms since 1970"
+            f"{given!r} is no time; give a date and time of day, such as 2026-11-23 14:30:00 or "
+            "2026-11-23 14:30:00+01:00, how long ago, such as 15m, 2h or 3d, or ms since 1970"
         )
     return at_ms
-
-
-def written(ms: int) -> str:
-    """Return a time in UTC as sentences have it; a number of ms if no calendar has it."""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):
-        return f"{ms} ms"

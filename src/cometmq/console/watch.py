@@ -16,8 +16,9 @@ from cometmq.admin.broker_reports import BrokerProgress
 from cometmq.admin.client import AdminClient
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.recent import Known, known
-from cometmq.errors import CometMQError, RequestTimeoutError, RouteNotFoundError
+from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError, RouteNotFoundError
 from cometmq.model.finding import Finding
+from cometmq.model.names import is_system_group
 from cometmq.model.route import MASTER_ID
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import TaskOwner
@@ -54,6 +55,11 @@ class BrokerState:
     @property
     def is_master(self) -> bool:
         return self.at.broker_id == MASTER_ID
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it did not answer. One that refuses the question, or does not know it, did."""
+        return self.error is not None and not isinstance(self.error, RemoteError)
 
     @property
     def messages_in(self) -> float | None:
@@ -149,8 +155,13 @@ class Lags:
     errors: Mapping[str, CometMQError]
 
     @property
+    def of_users(self) -> list[GroupLag]:
+        """Those of programs. What waits for RocketMQ's own groups is no work for anybody."""
+        return [each for each in self.groups.values() if not is_system_group(each.group)]
+
+    @property
     def total(self) -> int:
-        return sum(group.lag for group in self.groups.values())
+        return sum(group.lag for group in self.of_users)
 
 
 @dataclass(frozen=True, slots=True)

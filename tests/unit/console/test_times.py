@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.console.times import time_ms, written
+from cometmq.console.rendering import moment
+from cometmq.console.times import time_ms
 from cometmq.errors import IllegalArgumentError
 
 NOW_MS = 1_800_000_000_000
@@ -49,4 +50,4 @@ def test_any_text_is_a_time_or_is_refused(text: str) -> None:
     except IllegalArgumentError:
         return
     assert 0 <= ms < 2**63
-    assert written(ms)
+    assert moment(ms)

@@ -19,7 +19,7 @@ from cometmq.console.watch import (
     Watch,
     _gone,
 )
-from cometmq.errors import ConnectError
+from cometmq.errors import ConnectError, RemoteError
 from cometmq.model.finding import Severity, error, ok, warning
 
 MASTER = BrokerAddress("one", "broker-a", 0, "10.0.0.1:10911")
@@ -89,6 +89,17 @@ def test_errors_come_before_warnings(watch: Watch) -> None:
     ]
 
 
+def test_a_broker_that_refuses_the_question_answers(watch: Watch) -> None:
+    """One of another version, or with rights that the console lacks, was told to be away."""
+    refusal = RemoteError("request type 28 not supported", code=3)
+    watch.brokers = (BrokerState(MASTER, {}, refusal), BrokerState(SLAVE, {}, ConnectError("gone")))
+    assert [each.is_silent for each in watch.brokers] == [False, True]
+    silent, refusing = concerns_of(watch)
+    assert (silent.severity, refusing.severity) == (Severity.ERROR, Severity.WARNING)
+    assert silent.what.startswith("It does not answer")
+    assert refusing.what.startswith("It answers, and does not tell how it does")
+
+
 def test_a_finding_leads_to_the_page_of_its_broker(watch: Watch) -> None:
     watch.findings = Known([warning("broker broker-a: disk", "80% used", "free disk")])
     [concern] = concerns_of(watch)
@@ -113,6 +124,14 @@ def test_a_group_that_stands_still_needs_attention(watch: Watch) -> None:
         said(concerns_of(watch))[0][2]
         == "1,000 messages wait for this group, as many as 1 min ago."
     )
+
+
+def test_rocketmqs_own_groups_are_nobodys_work(watch: Watch) -> None:
+    lags(watch, {"CID_RMQ_SYS_TRANS": 0, "g": 1}, {"CID_RMQ_SYS_TRANS": 9000, "g": 2})
+    assert concerns_of(watch) == []
+    assert watch.lags is not None
+    assert watch.lags.total == 2
+    assert [each.group for each in watch.lags.of_users] == ["g"]
 
 
 def test_a_group_is_not_judged_by_one_look(watch: Watch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -15,6 +14,7 @@ from cometmq.console.audit import SHOWN, Entry, ended
 from cometmq.console.paging import page_of
 from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
+from cometmq.console.times import time_ms
 
 routes: Final = Routes()
 OUTCOMES: Final = ("done", "failed", "refused", "begun")
@@ -45,13 +45,14 @@ class _Filter:
             given("what"),
             outcome if outcome in OUTCOMES else "",
             given("q"),
-            given("since"),
-            given("until"),
+            given("since").strip(),
+            given("until").strip(),
         )
 
-    def takes(self) -> Callable[[Entry], bool]:
-        """Return what says whether an entry is wanted."""
-        since_ms, until_ms = _ms(self.since), _ms(self.until)
+    def takes(self, now_ms: int) -> Callable[[Entry], bool]:
+        """Return what says whether an entry is wanted. Raises IllegalArgumentError for no time."""
+        since_ms = time_ms(self.since, now_ms) if self.since else None
+        until_ms = time_ms(self.until, now_ms) if self.until else None
         text = self.q.lower()
 
         def takes(entry: Entry) -> bool:
@@ -70,9 +71,10 @@ class _Filter:
 @routes.page("/audit")
 async def listing(request: Request) -> Response:
     """Show the newest actions first; those that have ended without their beginning."""
-    entries = ended(console_of(request).audit.entries)
+    console = console_of(request)
+    entries = ended(console.audit.entries)
     asked = _Filter.of(request)
-    takes = asked.takes()
+    takes = asked.takes(console.clock.now_ms())
     rows = page_of(
         request,
         [(number, entry) for number, entry in enumerate(entries) if takes(entry)],
@@ -86,7 +88,7 @@ async def listing(request: Request) -> Response:
         "actions": sorted({entry.what for entry in entries}),
         "outcomes": OUTCOMES,
         "shown": SHOWN,
-        "is_full": len(console_of(request).audit.entries) >= SHOWN,
+        "is_full": len(console.audit.entries) >= SHOWN,
     }
     return render(request, "audit.html", values)
 
@@ -94,10 +96,11 @@ async def listing(request: Request) -> Response:
 @routes.page("/audit/export")
 async def export(request: Request) -> Response:
     """Send what the files hold of the filtered actions, as JSON lines, beginnings and all."""
-    log = console_of(request).audit
+    console = console_of(request)
+    log = console.audit
     if log.exports >= MAX_EXPORTS:
         raise HTTPException(429, f"{MAX_EXPORTS} exports are under way: try again in a moment")
-    found: AsyncIterator[bytes] = log.lines(_Filter.of(request).takes())
+    found: AsyncIterator[bytes] = log.lines(_Filter.of(request).takes(console.clock.now_ms()))
     first = await anext(found, b"")
 
     async def lines() -> AsyncIterator[bytes]:
@@ -116,12 +119,3 @@ def _text(entry: Entry) -> str:
     """Return what a search looks at."""
     parts = (entry.who, entry.what, entry.target, entry.why, entry.said, entry.address)
     return " ".join(parts)
-
-
-def _ms(text: str) -> int | None:
-    """Return a time of a form, UTC unless it says another zone, in ms; None for what is none."""
-    try:
-        when = datetime.fromisoformat(text)
-        return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        return None

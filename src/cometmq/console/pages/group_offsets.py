@@ -13,10 +13,10 @@ from starlette.requests import Request
 from cometmq.admin.offsets import END, QueueOffsets
 from cometmq.console import group_views as views
 from cometmq.console.pages.group_actions import checked_group, need_group
-from cometmq.console.rendering import Say, number, url, words
+from cometmq.console.rendering import Say, moment, number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
-from cometmq.console.times import time_ms, written
+from cometmq.console.times import time_ms
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import topic_fault
 from cometmq.model.queue import MessageQueue
@@ -61,13 +61,20 @@ async def reset(request: Request, form: Form) -> Action:
     except IllegalArgumentError as error:
         raise HTTPException(400, str(error)) from error
     _ = words(request)
-    # A time in the future is the end of every queue, whatever comes until then.
-    first = _(
-        "Group %(group)s goes on in topic %(topic)s with what was stored from %(time)s on.",
-        group=group,
-        topic=topic,
-        time=written(at_ms),
-    )
+    if at_ms == 0:
+        first = _(
+            "Group %(group)s goes on in topic %(topic)s with the oldest message that is stored.",
+            group=group,
+            topic=topic,
+        )
+    else:
+        # A time in the future is the end of every queue, whatever comes until then.
+        first = _(
+            "Group %(group)s goes on in topic %(topic)s with what was stored from %(time)s on.",
+            group=group,
+            topic=topic,
+            time=moment(at_ms),
+        )
     return await _by_time(request, (group, topic, at_ms), first, what="reset offsets of group")
 
 

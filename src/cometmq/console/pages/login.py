@@ -43,7 +43,21 @@ async def show(request: Request) -> Response:
     """Show the form, or go on if the browser is logged in."""
     if request.state.session is not None:
         return RedirectResponse(_next(request.query_params.get("next", "/")), 303)
-    return render(request, "login.html", {"wrong": "", "name": ""})
+    # A browser that has logged out has no cookie any more.
+    has_ended = console_of(request).cookie_name in request.cookies
+    return _form(request, has_ended=has_ended)
+
+
+def _form(
+    request: Request, wrong: str = "", name: str = "", *, status: int = 200, has_ended: bool = False
+) -> Response:
+    values = {
+        "wrong": wrong,
+        "name": name,
+        "has_ended": has_ended,
+        "are_printed": console_of(request).config.accounts_file is None,
+    }
+    return render(request, "login.html", values, status=status)
 
 
 async def _login(request: Request) -> Response:
@@ -53,13 +67,13 @@ async def _login(request: Request) -> Response:
     try:
         account = await console.logins.check(name, form.get("password", ""), address)
     except TooManyLoginsError as error:
-        return render(request, "login.html", {"wrong": str(error), "name": name}, status=429)
+        return _form(request, str(error), name, status=429)
     if account is None:
         # What is no name may be a password that was typed in the wrong place.
         who = name if console.logins.knows(name) else "(an unknown name)"
         await console.audit.refuse(who, "", address, "log in")
         wrong = translated(language_of(request), "The name or the password is wrong.")
-        return render(request, "login.html", {"wrong": wrong, "name": name}, status=401)
+        return _form(request, wrong, name, status=401)
     # It begins at once: an account that is changed from now on loses it.
     console.sessions.end(request.cookies.get(console.cookie_name, ""))
     cookie = console.sessions.begin(account)

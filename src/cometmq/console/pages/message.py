@@ -19,7 +19,7 @@ from cometmq.console.asking import ask_each, brokers_of, in_time
 from cometmq.console.bodies import Shown
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.rendering import Say, render, url, words
+from cometmq.console.rendering import Say, render, told, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
@@ -79,6 +79,7 @@ async def one(request: Request) -> Response:
         "facts": _facts(message, words(request)),
         "visible": bodies.visible,
         "can_resend": message.topic not in CLOSED_TOPICS,
+        "origin": message.properties.get(p.RETRY_TOPIC, message.topic),
         "can_recall": message.topic == TIMER_TOPIC,
         "waits_by_level": message.topic == SCHEDULE_TOPIC,
     }
@@ -246,11 +247,13 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
         schema = schemas.of_topic(message.properties.get(p.REAL_TOPIC, message.topic))
     hint = ""
     if schema is not None and kind in ("auto", "schema"):
-        decoded = await in_time(schemas.decode(schema, message.body), wait_s=_DECODE_WAIT_S)
+        decoded = await in_time(
+            schemas.decode(schema, message.body), wait_s=_DECODE_WAIT_S, who="the decoder"
+        )
         if decoded.value is not None:
             (text, hint), size = decoded.value, len(message.body)
             return Shown(schema.name, bodies.visible(text), 0, size, size, hint)
-        hint = f"{schema.name}: {decoded.error}"
+        hint = f"{schema.name}: {told(request, decoded.error)}"
     shown = bodies.show(
         message.body,
         "auto" if kind == "schema" else kind,

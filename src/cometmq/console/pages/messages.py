@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -35,7 +33,6 @@ _TAIL_PAUSE_S: Final = 1.0
 # A look at many queues, or at many messages for a text, is much work: brokers rest this many times as long.
 _TAIL_REST: Final = 4.0
 _LISTED_BODY_BYTES: Final = 256
-_ZONE: Final = re.compile(r"-?[0-9]{1,4}")
 # What a broker may take before a page is shown without its messages.
 _WAIT_S: Final = 2.0
 _PAGE_WAIT_S: Final = 6.0
@@ -192,12 +189,11 @@ async def _page(request: Request, topic: str, *, is_tail: bool) -> MessagePage:
             raise IllegalArgumentError("a queue is written as BROKER:NUMBER, such as broker-a:0")
         queue = broker, int(number)
     now_ms = console_of(request).clock.now_ms()
-    zone = query.get("zone", "")
     return await console_of(request).admin.messages.page(
         topic,
         order=Order.NEWEST if is_tail or query.get("order") != "oldest" else Order.OLDEST,
-        begin_ms=0 if is_tail else _time(query.get("begin", ""), zone, now_ms, 0),
-        end_ms=_NO_END_MS if is_tail else _time(query.get("end", ""), zone, now_ms, _NO_END_MS),
+        begin_ms=0 if is_tail else _time(query.get("begin", ""), now_ms, 0),
+        end_ms=_NO_END_MS if is_tail else _time(query.get("end", ""), now_ms, _NO_END_MS),
         tags=tags,
         matches=matches,
         queue=queue,
@@ -210,12 +206,11 @@ async def _page(request: Request, topic: str, *, is_tail: bool) -> MessagePage:
 
 async def _by_key(request: Request, topic: str) -> list[ListedMessage]:
     query, now_ms = request.query_params, console_of(request).clock.now_ms()
-    zone = query.get("zone", "")
     found = await console_of(request).admin.messages.by_key(
         topic,
         query["key"].strip(),
-        begin_ms=_time(query.get("begin", ""), zone, now_ms, 0),
-        end_ms=_time(query.get("end", ""), zone, now_ms, _NO_END_MS),
+        begin_ms=_time(query.get("begin", ""), now_ms, 0),
+        end_ms=_time(query.get("end", ""), now_ms, _NO_END_MS),
     )
     return [ListedMessage(message, len(message.body)) for message in found]
 
@@ -235,22 +230,8 @@ def _selection(request: Request) -> tuple[str, Callable[[MessageExt], bool] | No
     return tags, matches
 
 
-def _time(text: str, zone: str, now_ms: int, default: int) -> int:
-    """Return the time that a form gives, in ms since the epoch; see `times.time_ms`.
-
-    `zone` is the browser's distance to UTC in minutes, for times that name no zone.
-    """
-    text = text.strip()
-    if not text:
-        return default
-    minutes = int(zone) if _ZONE.fullmatch(zone) and abs(int(zone)) < 24 * 60 else 0
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        return time_ms(text, now_ms)
-    if when.tzinfo is None:
-        text = when.replace(tzinfo=timezone(timedelta(minutes=minutes))).isoformat()
-    return time_ms(text, now_ms)
+def _time(text: str, now_ms: int, default: int) -> int:
+    return time_ms(text, now_ms) if text.strip() else default
 
 
 def _event(name: str, data: str) -> str:

@@ -38,7 +38,7 @@ async def overview(request: Request) -> Response:
     brokers = [state for state in watch.brokers if cluster in ("", state.at.cluster)]
     addresses = [state.at.address for state in brokers]
     concerns = concerns_of(watch)
-    behind = [each for each in watch.lags.groups.values() if each.lag > 0] if watch.lags else []
+    behind = [each for each in watch.lags.of_users if each.lag > 0] if watch.lags else []
     behind.sort(key=lambda each: (-each.lag, each.group))
     values = {
         "watch": watch,
@@ -46,7 +46,7 @@ async def overview(request: Request) -> Response:
         "cluster": cluster,
         "brokers": brokers[:_MOST_BROKERS],
         "all_brokers": len(brokers),
-        "answering": sum(state.error is None for state in brokers),
+        "answering": sum(not state.is_silent for state in brokers),
         "fullest": max((state.disk_ratio or 0.0 for state in brokers), default=0.0),
         "rates": watch.samples[-1].total(addresses) if watch.samples else (None, None),
         "trend": watch.trend(addresses),

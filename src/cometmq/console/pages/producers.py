@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 routes: Final = Routes()
 _AGE_S: Final = 3.0
+# Each client that writes traces has one, and each of Java's has one to send back what failed.
+_OF_CLIENTS: Final = ("_INNER_TRACE_PRODUCER", "CLIENT_INNER_PRODUCER")
 
 
 @dataclass(slots=True)
@@ -35,6 +37,11 @@ class Seen:
     client: Connection
     brokers: list[str] = field(default_factory=list)
     last_seen_ms: int = 0
+
+    @property
+    def rank(self) -> tuple[bool, str, str]:
+        """Where it stands in a list: by name, those that clients start for themselves at the end."""
+        return self.group.startswith(_OF_CLIENTS), self.group, self.client.client_id
 
     @property
     def text(self) -> str:
@@ -57,7 +64,7 @@ async def producers(request: Request) -> Response:
         request,
         found,
         text=lambda seen: seen.text,
-        key=lambda seen: (seen.group, seen.client.client_id),
+        key=lambda seen: seen.rank,
     )
     values: dict[str, Any] = {"rows": rows, "errors": errors, "group": group, "topic": topic}
     return render(request, "producers.html", values)

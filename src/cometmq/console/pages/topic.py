@@ -104,8 +104,9 @@ async def one(request: Request) -> Response:
     console, name = console_of(request), asked(request, "name")
     tab = request.query_params.get("tab", "")
     tab = tab if tab in TABS else "queues"
-    route, stats, system = await asyncio.gather(
-        route_now(console, name), stats_now(console, name), system_names(console)
+    # All at once: each of them may wait for a broker that does not answer.
+    (route, counts, shown), stats, system = await asyncio.gather(
+        _by_route(request, tab, name), stats_now(console, name), system_names(console)
     )
     values: dict[str, Any] = {
         "name": name,
@@ -116,13 +117,9 @@ async def one(request: Request) -> Response:
         "route": route,
         "is_missing": isinstance(route.error, RouteNotFoundError),
         "stats": stats,
-        "counts": None,
+        "counts": counts,
+        **(_queues(request, stats) if tab == "queues" else shown),
     }
-    if route.value is not None:
-        counts, shown = await asyncio.gather(
-            _counts(console, name, route.value), _shown(request, tab, name, route.value, stats)
-        )
-        values |= {"counts": counts, **shown}
     return render(request, "topic.html", values, status=404 if values["is_missing"] else 200)
 
 
@@ -161,10 +158,22 @@ def differences(configs: Iterable[TopicConfig]) -> list[str]:
     ]
 
 
-async def _shown(
-    request: Request, tab: str, name: str, route: TopicRouteData, stats: Known[TopicStats]
-) -> dict[str, Any]:
-    """Return what a tab shows."""
+async def _by_route(
+    request: Request, tab: str, name: str
+) -> tuple[Known[TopicRouteData], Counts | None, dict[str, Any]]:
+    """Return a topic's route, and what brokers of it tell: its counts, and what the tab shows."""
+    console = console_of(request)
+    route = await route_now(console, name)
+    if route.value is None:
+        return route, None, {}
+    counts, shown = await asyncio.gather(
+        _counts(console, name, route.value), _shown(request, tab, name, route.value)
+    )
+    return route, counts, shown
+
+
+async def _shown(request: Request, tab: str, name: str, route: TopicRouteData) -> dict[str, Any]:
+    """Return what a tab shows, but for the queues."""
     console = console_of(request)
     if tab == "brokers":
         return await _brokers(console, name, route)
@@ -172,6 +181,10 @@ async def _shown(
         return await _groups(request, name)
     if tab == "producers":
         return await _producers(request, route)
+    return {}
+
+
+def _queues(request: Request, stats: Known[TopicStats]) -> dict[str, Any]:
     queues = stats.value.queues if stats.value is not None else ()
     rows = page_of(request, queues, text=lambda at: at.queue.broker_name, key=lambda at: at.queue)
     return {"rows": rows}
@@ -289,6 +302,6 @@ async def _producers(request: Request, route: TopicRouteData) -> dict[str, Any]:
         request,
         found,
         text=lambda seen: seen.text,
-        key=lambda seen: (seen.group, seen.client.client_id),
+        key=lambda seen: seen.rank,
     )
     return {"rows": rows, "errors": errors}

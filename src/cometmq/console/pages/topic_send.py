@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from unicodedata import category
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,15 +13,24 @@ from starlette.responses import Response
 from cometmq.console.asking import in_time
 from cometmq.console.fields import asked, given_by, number_field, pairs_field, text_field
 from cometmq.console.pages.topics import route_now
+from cometmq.console.paging import whole
 from cometmq.console.rendering import Say, render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import CometMQError
-from cometmq.model.message import Message
+from cometmq.model import properties as p
+from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult
 
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
+
 routes: Final = Routes()
 MOST_SENT: Final = 100
+# A longer body is no text that somebody changes in a form.
+MAX_COPIED_BYTES: Final = 64 * 1024
+# The tag and the keys have fields of their own; the others are of the message that was sent.
+_NOT_COPIED: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS}
 _MOST_SAID: Final = 5
 _MOST_KEPT: Final = 1000
 _KEPT: Final = ("tag", "keys", "broker", "queue", "count", "delay_level", "delay_seconds")
@@ -28,16 +39,30 @@ _MOST_LEVEL: Final = 1000
 _MOST_DELAY_S: Final = 366 * 24 * 3600
 
 
+class Copy(NamedTuple):
+    """Is a message whose fields the form begins with, and what a form cannot hold of it."""
+
+    message: MessageExt
+    has_body: bool
+    left_out: list[str]
+
+
 @routes.page("/topic/send")
 async def form_to_send(request: Request) -> Response:
-    """Show the form for a message; the address may fill it in."""
+    """Show the form for a message; the address may fill it in, or name a message to begin with."""
     console, name = console_of(request), asked(request, "name")
+    given, copy = given_by(request), None
+    if given["like_topic"]:
+        copy, fields = await _copy(console, request.query_params, whole(request, "like_offset", 0))
+        given.update(fields)
     route = await route_now(console, name)
     groups = await in_time(console.admin.groups.of_topic(name))
     queues = [] if route.value is None else route.value.publish_queues(name)
     values: dict[str, Any] = {
         "name": name,
-        "given": given_by(request),
+        "given": given,
+        "copy": copy,
+        "most_copied": MAX_COPIED_BYTES,
         "route": route,
         "brokers": sorted({queue.broker_name for queue in queues}),
         "groups": groups.value,
@@ -102,6 +127,51 @@ async def send(request: Request, form: Form) -> Action:
             "queue": "any" if queue is None else f"{queue.broker_name} {queue.queue_id}",
         },
     )
+
+
+async def _copy(
+    console: Console, given: Mapping[str, str], offset: int
+) -> tuple[Copy, dict[str, str]]:
+    """Return the message at the place that an address names, and the fields of a form like it."""
+    broker, _, number = given.get("like_queue", "").rpartition(":")
+    if not broker or not (number.isascii() and number.isdigit() and len(number) < 10):
+        raise HTTPException(400, "name the queue as broker:number")
+    queue = MessageQueue(given["like_topic"], broker, int(number))
+    message = await console.admin.messages.by_offset(queue, offset)
+    if message is None:
+        raise HTTPException(404, "there is no such message any more")
+    body = _text(message.body)
+    own = {name: at for name, at in message.properties.items() if name not in _NOT_COPIED}
+    left_out = sorted(name for name, value in own.items() if not _is_line(name, value))
+    fields = {
+        "body": body or "",
+        "tag": message.tags or "",
+        "keys": " ".join(message.keys),
+        "properties": "\n".join(f"{name}={own[name]}" for name in own if name not in left_out),
+    }
+    return Copy(message, body is not None, left_out), fields
+
+
+def _text(body: bytes) -> str | None:
+    """Return a body as a form gives it back byte by byte; None for one that it would change."""
+    try:
+        text = body.decode() if len(body) <= MAX_COPIED_BYTES else "\0"
+    except UnicodeDecodeError:
+        return None
+    # Browsers send all ends of lines in one kind, and nobody sees control characters in a form.
+    return None if _has_controls(text, but="\n\t") else text
+
+
+def _has_controls(text: str, but: str = "") -> bool:
+    return any(category(letter) == "Cc" and letter not in but for letter in text)
+
+
+def _is_line(name: str, value: str) -> bool:
+    """Return whether a property is the same when it is read from a line of a form."""
+    are_lines = all(
+        text.strip().splitlines() == [text] and not _has_controls(text) for text in (name, value)
+    )
+    return are_lines and "=" not in name
 
 
 def _queue(form: Form, topic: str) -> MessageQueue | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 routes: Final = Routes()
 # A reader waits for this page; what is missing then is named on it.
-DEADLINE_S: Final = 10.0
+DEADLINE_S: Final = 5.0
 _AGE_S: Final = 1.0
 _MAX_VALUE: Final = 500
 

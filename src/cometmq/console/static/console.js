@@ -109,12 +109,21 @@ function cards(root) {
   }
 }
 
-// Times that somebody types are in the browser's zone.
-function zones() {
-  for (const input of document.querySelectorAll("input[data-zone]")) {
-    input.value = String(-new Date().getTimezoneOffset());
-  }
+// A date that somebody types is in the browser's zone, as those that pages show. It is sent with its
+// distance to UTC on that day, so that an address means the same to a colleague elsewhere.
+const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?))?$/;
+function zoned(text) {
+  const [, day, time = "00:00"] = DATE.exec(text.trim()) ?? [];
+  const minutes = -Math.round(new Date(`${day}T${time}`).getTimezoneOffset());
+  if (!day || Number.isNaN(minutes)) return text;
+  const two = (number) => String(Math.trunc(number)).padStart(2, "0");
+  const distance = Math.abs(minutes);
+  return `${day} ${time}${minutes < 0 ? "-" : "+"}${two(distance / 60)}:${two(distance % 60)}`;
 }
+
+addEventListener("submit", (event) => {
+  for (const input of event.target.querySelectorAll("input[data-time]")) input.value = zoned(input.value);
+});
 
 // New messages of a topic appear at the top of their table, as the server renders them.
 const MAX_TAIL_ROWS = 300;
@@ -179,10 +188,16 @@ function charts(root) {
     plot.drawn = points;
     if (plot.chart) {
       plot.chart.setData(JSON.parse(points));
+      newest(plot.chart);
       continue;
     }
     draw(figure, plot, JSON.parse(points));
   }
+}
+
+// Where nobody points at a chart, its legend tells the newest values.
+function newest(chart) {
+  if (chart.cursor.left < 0) chart.setLegend({ idx: chart.data[0].length - 1 }, false);
 }
 
 function draw(figure, plot, points) {
@@ -192,7 +207,8 @@ function draw(figure, plot, points) {
   const names = JSON.parse(figure.dataset.names);
   const size = () => ({ width: Math.max(plot.clientWidth, 100), height: Math.max(plot.clientHeight - 32, 80) });
   plot.chart = new uPlot({
-    ...size(), cursor: { y: false },
+    // Room for half of the last time at the axis.
+    ...size(), padding: [null, 32, null, null], cursor: { y: false }, hooks: { setLegend: [newest] },
     axes: [{ ...axis, values: timeLabels, space: 80 }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
     scales: {
       // For a single point uPlot gives a whole day.
@@ -204,6 +220,7 @@ function draw(figure, plot, points) {
       ...names.map((label, index) => ({ label, stroke: colour(`--series-${(index % 4) + 1}`), width: 2, points: { show: points[0].length < 2 } })),
     ],
   }, points, plot);
+  newest(plot.chart);
   plot.resizing?.disconnect();
   plot.resizing = new ResizeObserver(() => plot.chart.setSize(size()));
   plot.resizing.observe(figure);
@@ -292,6 +309,23 @@ function palette() {
   return open;
 }
 
+// Chooses all rows of a list, or none.
+function chooseAll() {
+  const all = document.querySelector("input[data-all]");
+  if (!all) return;
+  const boxes = [...all.form.querySelectorAll(`input[type=checkbox][name="${CSS.escape(all.dataset.all)}"]`)];
+  const show = () => {
+    const chosen = boxes.filter((box) => box.checked).length;
+    all.checked = chosen === boxes.length;
+    all.indeterminate = chosen > 0 && chosen < boxes.length;
+  };
+  all.hidden = false;
+  all.addEventListener("change", () => boxes.forEach((box) => { box.checked = all.checked; }));
+  all.form.addEventListener("change", show);
+  // A browser that goes back shows what was chosen.
+  addEventListener("pageshow", show);
+}
+
 // Moves the focus among the rows of a list, by the first link or button of each.
 function step(direction) {
   const rows = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a, button")).filter(Boolean);
@@ -357,8 +391,8 @@ function closing() {
 addEventListener("DOMContentLoaded", () => {
   const arrange = () => { localTimes(document); cards(document); charts(document); };
   arrange();
-  zones();
   tails();
+  chooseAll();
   if (!document.getElementById("menu")) return;
   listen();
   keys(palette());
