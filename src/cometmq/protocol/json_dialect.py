@@ -102,6 +102,14 @@ def _decoded(data: bytes, type_: type[T]) -> T:
     return msgspec.convert(tree, type_, strict=False, str_keys=True)
 
 
+def decode_strict(data: bytes, type_: type[T]) -> T:
+    """Decode strict JSON; nulls count as missing, and texts as the numbers in them.
+
+    Raises msgspec's errors, and ProtocolError beyond a limit.
+    """
+    return _decode(data, type_)
+
+
 def decode_request(data: bytes, type_: type[T]) -> T:
     """Decode what any client may send to a server: like `decode_body`, but a body in the dialect
     must be short.
