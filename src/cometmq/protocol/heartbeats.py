@@ -15,14 +15,15 @@ import msgspec
 from cometmq.model.ranges import Int32
 from cometmq.model.subscription import ConsumerData, ProducerData
 from cometmq.protocol.bodies import Body, HeartbeatData
-from cometmq.protocol.json_dialect import decode_request, decode_strict
+from cometmq.protocol.json_dialect import decode_request
 from cometmq.protocol.limits import HeartbeatTotals, check_heartbeat
 
 # A shorter one is decoded within a millisecond.
 _LARGE_BYTES: Final = 64 * 1024
 _NOT_STRICT: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_consumers: Final = msgspec.json.Decoder(ConsumerData)
-_producers: Final = msgspec.json.Decoder(ProducerData)
+# Go's clients send codes as texts.
+_consumers: Final = msgspec.json.Decoder(ConsumerData, strict=False)
+_producers: Final = msgspec.json.Decoder(ProducerData, strict=False)
 
 
 class _Outline(Body):
@@ -92,20 +93,14 @@ def _decode_whole(data: bytes) -> Heartbeat:
 
 
 # Strict JSON only: in the dialect a group by itself may be another one than within its heartbeat, and
-# access control has judged the whole. Nulls, and numbers as texts (as Go's clients send codes), mean the
-# same in both.
+# access control has judged the whole. A reference, however it is escaped, is no group. Numbers as texts
+# mean the same in both.
 def _consumer(raw: msgspec.Raw) -> ConsumerData:
-    try:
-        return _consumers.decode(raw)
-    except msgspec.ValidationError:
-        return decode_strict(bytes(raw), ConsumerData)
+    return _consumers.decode(raw)
 
 
 def _producer(raw: msgspec.Raw) -> ProducerData:
-    try:
-        return _producers.decode(raw)
-    except msgspec.ValidationError:
-        return decode_strict(bytes(raw), ProducerData)
+    return _producers.decode(raw)
 
 
 def _outline(data: bytes) -> _Outline | None:
