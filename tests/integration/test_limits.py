@@ -339,15 +339,28 @@ async def many_values(stage: Stage) -> Answers:
     return await heartbeat_of(stage, b'{"$ref":null,"a":[' + b"1," * 200_000 + b"1]}")
 
 
-@case("MAX_REFERENCES")
+REPEATED: Final = as_json({"a": list(range(20)), "b": {"$ref": "$.a"}})
+
+
+@case("MAX_REFERENCES", at_name_server=True)
 async def many_references(stage: Stage) -> Answers:
-    return await heartbeat_of(stage, b"[" + b'{"$ref":"$"},' * 10_001 + b"1]")
+    body = b"[" + b'{"$ref":"$"},' * 10_001 + b"1]"
+    return [await register(await stage.at_name_server(), body)]
 
 
-@patched(json_dialect, "MAX_REFERENCED_NODES", 10)
+@patched(json_dialect, "MAX_REFERENCED_NODES", 10, at_name_server=True)
 async def repeated_values(stage: Stage) -> Answers:
-    body = {"a": list(range(20)), "b": {"$ref": "$.a"}}
-    return await heartbeat_of(stage, as_json(body))
+    return [await register(await stage.at_name_server(), REPEATED)]
+
+
+@case("MAX_REQUEST_REFERENCES")
+async def many_references_of_a_client(stage: Stage) -> Answers:
+    return await heartbeat_of(stage, b"[" + b'{"$ref":"$"},' * 2_501 + b"1]")
+
+
+@patched(json_dialect, "MAX_REQUEST_REFERENCED_NODES", 10)
+async def repeated_values_of_a_client(stage: Stage) -> Answers:
+    return await heartbeat_of(stage, REPEATED)
 
 
 # Requests

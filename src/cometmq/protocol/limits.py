@@ -57,7 +57,7 @@ MAX_CONFIGS: Final = 10_000
 MAX_ATTRIBUTES_LENGTH: Final = 4_096
 MAX_LISTED_NAMES: Final = 2_048
 # So many names are looked at in a step.
-_NAMES_AT_ONCE: Final = 1_024
+_NAMES_AT_ONCE: Final = 512
 _DIVIDE: Final = "divide them among several clients"
 
 
@@ -177,7 +177,13 @@ def check_locks(body: LockBatchRequestBody) -> None:
         "ask for them in several requests",
     )
     check_name("the group name", body.consumer_group)
-    for queue in body.mq_set:
+
+
+def check_lock_names(body: LockBatchRequestBody) -> Iterator[None]:
+    """Raise ProtocolError for a queue with a name that is too long, looking in steps."""
+    for number, queue in enumerate(body.mq_set):
+        if number % _NAMES_AT_ONCE == 0:
+            yield
         check_name("the topic name", queue.topic)
         check_name("the broker name", queue.broker_name)
 

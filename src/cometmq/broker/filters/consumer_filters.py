@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 _DEAD_BEFORE_RESTART_MS = 30_000
 # Characters of all expressions, each of which counts for some more. The whole table is written when
 # an expression is replaced, and what a group has left stays for a day.
-MAX_FILTER_CHARACTERS: Final = 16 * 1024 * 1024
+MAX_FILTER_CHARACTERS: Final = 8 * 1024 * 1024
 _COUNTED_FOR_EACH: Final = 1_000
 # Work for the bit map of one message while the store recovers.
 _BIT_MAP_WORK = 1_000_000
