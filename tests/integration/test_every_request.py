@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,12 +202,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("name", ["master", "slave", "namesrv"])
 def test_no_request_makes_a_handler_fail(cluster: Cluster, name: str) -> None:
-    server: Broker | NameServer
-    server = {
+    servers: dict[str, Sequence[Broker | NameServer]] = {
         "master": cluster.brokers,
         "slave": cluster.slaves,
         "namesrv": cluster.name_servers,
-    }[name][0]
+    }
+    server = servers[name][0]
     asked = list(requests_of(iter(server.handlers.request_types.values())))
     assert len(asked) > 2_000
     with no_handler_fails():
