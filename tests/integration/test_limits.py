@@ -21,7 +21,7 @@ from tests.integration.raw_client import batch_body, pull_ext, send_ext
 from tests.unit.remoting import test_server_tls
 
 from cometmq.broker import long_answer
-from cometmq.broker.filters import predicates
+from cometmq.broker.filters import consumer_filters, predicates
 from cometmq.broker.groups import clients, queue_locks
 from cometmq.broker.pulls import awaited_heartbeats, cold_reads
 from cometmq.broker.retries import redrive
@@ -339,15 +339,28 @@ async def many_values(stage: Stage) -> Answers:
     return await heartbeat_of(stage, b'{"$ref":null,"a":[' + b"1," * 200_000 + b"1]}")
 
 
-@case("MAX_REFERENCES")
+REPEATED: Final = as_json({"a": list(range(20)), "b": {"$ref": "$.a"}})
+
+
+@case("MAX_REFERENCES", at_name_server=True)
 async def many_references(stage: Stage) -> Answers:
-    return await heartbeat_of(stage, b"[" + b'{"$ref":"$"},' * 10_001 + b"1]")
+    body = b"[" + b'{"$ref":"$"},' * 10_001 + b"1]"
+    return [await register(await stage.at_name_server(), body)]
 
 
-@patched(json_dialect, "MAX_REFERENCED_NODES", 10)
+@patched(json_dialect, "MAX_REFERENCED_NODES", 10, at_name_server=True)
 async def repeated_values(stage: Stage) -> Answers:
-    body = {"a": list(range(20)), "b": {"$ref": "$.a"}}
-    return await heartbeat_of(stage, as_json(body))
+    return [await register(await stage.at_name_server(), REPEATED)]
+
+
+@case("MAX_REQUEST_REFERENCES")
+async def many_references_of_a_client(stage: Stage) -> Answers:
+    return await heartbeat_of(stage, b"[" + b'{"$ref":"$"},' * 2_501 + b"1]")
+
+
+@patched(json_dialect, "MAX_REQUEST_REFERENCED_NODES", 10)
+async def repeated_values_of_a_client(stage: Stage) -> Answers:
+    return await heartbeat_of(stage, REPEATED)
 
 
 # Requests
@@ -384,6 +397,25 @@ async def many_tags(stage: Stage) -> Answers:
 @case("MAX_CLIENT_ID_LENGTH")
 async def a_long_client_id(stage: Stage) -> Answers:
     return [await beat(await stage.peer(), client_id="c" * 1025)]
+
+
+@case("MAX_NAME_LENGTH")
+async def long_names(stage: Stage) -> Answers:
+    peer, long = await stage.peer(), "n" * 256
+    lock = {"consumerGroup": "g", "clientId": "c", "mqSet": []}
+    queue = {"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}
+    bodies = [{**lock, "mqSet": [{**queue, name: long}]} for name in ("topic", "brokerName")]
+    return [
+        await beat(peer, producers=[long]),
+        await beat(peer, [consumer(long)]),
+        await beat(peer, [{**consumer("g"), "consumeType": long}]),
+        await beat(peer, [consumer("g", [subscription(long)])]),
+        await beat(peer, [consumer("g", [subscription("t", expressionType=long)])]),
+        *[await peer.ask(Code.LOCK_BATCH_MQ, body=as_json(body)) for body in bodies],
+        await peer.ask(Code.LOCK_BATCH_MQ, body=as_json({**lock, "consumerGroup": long})),
+        # A large heartbeat is decoded in steps.
+        await beat(peer, producers=[long, *(f"p-{i:040d}" for i in range(1_500))]),
+    ]
 
 
 async def lock(peer: Peer, count: int, group: str = "g", client_id: str = "c@1") -> RemotingCommand:
@@ -572,6 +604,26 @@ async def many_memberships(stage: Stage) -> Answers:
     return [refused]
 
 
+@patched(clients, "MAX_SUBSCRIPTION_BYTES_OF_CONNECTION", 2_000)
+async def many_subscription_bytes_of_a_connection(stage: Stage) -> Answers:
+    peer = await stage.peer()
+    assert (await beat(peer, [consumer("g", [subscription("t")])])).code == 0
+    refused = await beat(peer, [consumer("h", [subscription("t", subString="x" * 2_000)])])
+    assert (await beat(peer, [consumer("g", [subscription("t", subVersion=1)])])).code == 0
+    assert (await beat(peer, [consumer("h", [subscription("t")])])).code == 0, "there is room"
+    return [refused]
+
+
+@patched(clients, "MAX_SUBSCRIPTION_BYTES", 1_000)
+async def many_subscription_bytes(stage: Stage) -> Answers:
+    first, second = await stage.peer(), await stage.peer()
+    assert (await beat(first, [consumer("g", [subscription("t"), subscription("u")])])).code == 0
+    refused = await beat(second, [consumer("h", [subscription("t")])])
+    await first.ask(Code.UNREGISTER_CLIENT, {"clientID": "c@1", "consumerGroup": "g"})
+    assert (await beat(second, [consumer("h", [subscription("t")])])).code == 0, "they are gone"
+    return [refused]
+
+
 @setting("maxConsumerOffsets", 1)
 async def many_offsets(stage: Stage) -> Answers:
     peer = await stage.peer()
@@ -680,6 +732,25 @@ async def filtered(stage: Stage, expression: str) -> Answers:
 
 
 SQL: Final = {"enablePropertyFilter": "true"}
+
+
+@patched(consumer_filters, "MAX_FILTER_CHARACTERS", 2_100, properties=SQL)
+async def many_filters(stage: Stage) -> Answers:
+    peer = await stage.peer()
+    sql = {"expressionType": "SQL92", "subString": "a = 1", "subVersion": 1}
+
+    async def pull(topic: str) -> RemotingCommand:
+        ext = pull_ext(topic, consumerGroup="g", sysFlag=0, subscription=None, subVersion=1)
+        return await peer.ask(Code.PULL_MESSAGE, {**ext, "expressionType": "SQL92"})
+
+    for topic in ("u", "v"):
+        assert (await peer.ask(Code.SEND_MESSAGE, send(topic), b"x")).code == 0
+    await beat(peer, [consumer("g", [subscription(topic, **sql) for topic in (TOPIC, "u", "v")])])
+    refused = await pull("v")
+    # What was left makes room.
+    await beat(peer, [consumer("g", [subscription(topic, **sql) for topic in ("u", "v")])])
+    assert (await pull("v")).code == ResponseCode.PULL_RETRY_IMMEDIATELY, "nothing matches"
+    return [refused]
 
 
 @case("MAX_EXPRESSION_LENGTH", properties=SQL)

@@ -22,6 +22,7 @@ from tests.integration.raw_client import (
 from tests.waits import CLOCKS_APART_MS
 
 from cometmq.broker.pulls import awaited_heartbeats
+from cometmq.filtering.sql92 import outcomes
 from cometmq.protocol.record import decode_records
 from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
 from cometmq.store.store import MessageStore
@@ -358,3 +359,36 @@ def test_bit_maps_change_nothing_but_the_work(tmp_path: Path) -> None:
             *(True, True, False, False),
             *(False, False, True, True),
         ]
+
+
+LONG = " OR ".join(["size = 7"] * 400)
+
+
+def test_a_long_expression_is_compiled_beside_others_requests(
+    connect: Callable[[], RawClient], name: str
+) -> None:
+    """Compiling it takes a tenth of a second; it held up all others."""
+    outcomes.clear()
+    client, other = connect(), connect()
+    send(client, name, b"a", size="7")
+    send(client, name, b"b", size="8")
+    by = {"expressionType": "SQL92", "subscription": LONG}
+    waiting = [client.send(PULL, pull_ext(name, **by)) for _ in range(3)]
+    wrong = client.send(PULL, pull_ext(name, **{**by, "subscription": f"{LONG} OR"}))
+    data = {"topic": name, "subString": f"{LONG} OR b = 1", "expressionType": "SQL92"}
+    body = json.dumps({"clientId": "c", "group": name, "subscriptionData": data}).encode()
+    checked = client.send(CHECK, body=body)
+    data["subString"] += " OR"
+    body = json.dumps({"clientId": "c", "group": name, "subscriptionData": data}).encode()
+    faulty = client.send(CHECK, body=body)
+    assert other.ask(MAX_OFFSET, {"topic": name, "queueId": 0}).code == 0
+    answers: dict[int, Command] = {}
+    while len(answers) < 6:
+        answer = client.receive()
+        answers[answer.opaque] = answer
+    for opaque in waiting:
+        assert [record.body for record in decode_records(answers[opaque].body)] == [b"a"]
+    assert answers[checked].code == 0
+    for opaque in (wrong, faulty):
+        assert answers[opaque].code == PARSE_FAILED
+        assert "the expression ends" in (answers[opaque].remark or "")

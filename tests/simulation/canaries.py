@@ -341,10 +341,10 @@ def lose_a_dead_letter(rng: Random) -> Any:
 def serve_what_is_filtered_out(rng: Random) -> Any:
     @contextmanager
     def served() -> Iterator[None]:
-        conditions._outcome.cache_clear()
+        conditions.outcomes.clear()
         with patch.dict(sql92.ORDERS, {">=": lambda value, limit: value >= limit - 1}):
             yield
-        conditions._outcome.cache_clear()
+        conditions.outcomes.clear()
 
     return served()
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import re
 import string
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 MAX_EXPRESSION_LENGTH: Final = 16_384
 MAX_PARTS: Final = 4 * MAX_TERMS
 _CACHED_EXPRESSIONS: Final = 512
+# An expression of so many characters is compiled within some milliseconds, whatever they are.
+QUICK_LENGTH: Final = 512
+# So many parts are parsed in a step.
+_PARTS_AT_ONCE: Final = 32
 _INT64_DIGITS: Final = len(str(INT64_LIMIT))
 
 # Matches comments, strings, words, numbers and signs. It never backtracks, even where the end of a
@@ -115,7 +120,9 @@ def compile_sql(expression: str) -> SqlCondition:
     compiled last are cached. For any thread. Raises FilterExpressionError with the position of the
     fault, or the limit that the expression exceeds.
     """
-    outcome = _outcome(expression)
+    outcome = outcomes.get(expression)
+    if outcome is None:
+        outcome = _at_once(_compile_and_keep(expression))
     if isinstance(outcome, FilterExpressionError):
         # Each caller gets an error of its own: a shared one would collect all their tracebacks.
         raise FilterExpressionError(
@@ -124,12 +131,79 @@ def compile_sql(expression: str) -> SqlCondition:
     return outcome
 
 
-@functools.lru_cache(_CACHED_EXPRESSIONS)
-def _outcome(expression: str) -> SqlCondition | FilterExpressionError:
+Outcome = SqlCondition | FilterExpressionError
+
+
+class Outcomes:
+    """Remembers the expressions that were compiled last, with what became of them. For any thread."""
+
+    def __init__(self) -> None:
+        self.misses = 0
+        self._kept: dict[str, Outcome] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, expression: str) -> bool:
+        return expression in self._kept
+
+    def get(self, expression: str) -> Outcome | None:
+        with self._lock:
+            outcome = self._kept.pop(expression, None)
+            if outcome is None:
+                self.misses += 1
+            else:
+                self._kept[expression] = outcome
+            return outcome
+
+    def put(self, expression: str, outcome: Outcome) -> None:
+        """Remember an expression, and forget that which nobody has asked for for longest."""
+        if len(expression) > MAX_EXPRESSION_LENGTH:  # others may send megabytes
+            return
+        with self._lock:
+            self._kept.pop(expression, None)
+            while len(self._kept) >= _CACHED_EXPRESSIONS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[expression] = outcome
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+
+outcomes: Final = Outcomes()
+
+
+def compile_steps(expression: str) -> Generator[None, None, Outcome]:
+    """Compile an expression in steps, so that a server's loop can serve others in between: a long one
+    takes a tenth of a second.
+
+    Returns the condition, or the error; `compile_sql` then finds it as long as it is remembered.
+    """
+    outcome = outcomes.get(expression)
+    if outcome is None:
+        outcome = yield from _compile_and_keep(expression)
+    return outcome
+
+
+def _compile_and_keep(expression: str) -> Generator[None, None, Outcome]:
+    outcome: Outcome
     try:
-        return _compile(expression)
+        outcome = yield from _compile(expression)
     except FilterExpressionError as error:
-        return error.with_traceback(None)
+        outcome = error.with_traceback(None)
+    outcomes.put(expression, outcome)
+    return outcome
+
+
+def _at_once(steps: Generator[None, None, Outcome]) -> Outcome:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
 
 
 def prepare() -> None:
@@ -137,7 +211,7 @@ def prepare() -> None:
     _parser()
 
 
-def _compile(expression: str) -> SqlCondition:
+def _check_length(expression: str) -> None:
     if len(expression) > MAX_EXPRESSION_LENGTH:
         raise FilterExpressionError(
             f"the expression has {len(expression)} characters, the limit MAX_EXPRESSION_LENGTH is "
@@ -146,12 +220,23 @@ def _compile(expression: str) -> SqlCondition:
             1,
             limit="MAX_EXPRESSION_LENGTH",
         )
+
+
+def _compile(expression: str) -> Generator[None, None, SqlCondition]:
+    _check_length(expression)
     _check_size(expression)
     from lark.exceptions import UnexpectedInput
 
+    parser = _parser().parse_interactive(expression)
+    token: Token | None = None
     try:
-        term: Any = _parser().parse(expression)
+        for number, part in enumerate(parser.iter_parse()):
+            token = part
+            if number % _PARTS_AT_ONCE == _PARTS_AT_ONCE - 1:
+                yield
+        term: Any = parser.feed_eof(token)  # type: ignore[no-untyped-call]  # it is untyped
     except UnexpectedInput as error:
+        error.interactive_parser = parser  # which knows what would have fitted
         raise _syntax_error(expression, error) from None
     assert isinstance(term, Term)
     return SqlCondition(as_condition(term), term.size)

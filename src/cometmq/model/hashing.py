@@ -5,14 +5,23 @@ from __future__ import annotations
 import array
 import sys
 from functools import lru_cache
+from typing import Final
+
+# Whoever sends or pulls may name a tag of a megabyte: 4,096 of them would fill the memory.
+LONGEST_CACHED: Final = 256
 
 
-@lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
     """Return the int32 that Java's `text.hashCode()` returns: h = 31·h + unit over UTF-16 units.
 
-    Results are cached: a broker sees few different tags, but needs a code for every message.
+    Results for tags of common length are cached: a broker sees few different tags, but needs a code
+    for every message.
     """
+    return _cached(text) if len(text) <= LONGEST_CACHED else hash_once(text)
+
+
+def hash_once(text: str) -> int:
+    """Return the same without looking for it among those that are cached."""
     units = array.array("H", text.encode("utf-16-le", "surrogatepass"))
     if sys.byteorder == "big":
         units.byteswap()
@@ -20,3 +29,6 @@ def java_hash(text: str) -> int:
     for unit in units:
         value = (31 * value + unit) & 0xFFFFFFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+_cached = lru_cache(maxsize=4096)(hash_once)

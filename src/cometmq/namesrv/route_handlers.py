@@ -107,6 +107,7 @@ class RouteHandlers:
         self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
     ) -> RemotingCommand | None:
         check_body_crc(request.body, request.header.body_crc32)
+        _check_names(request)
         large = _LARGE_COMPRESSED_BYTES if _is_compressed(request) else _LARGE_BYTES
         if len(request.body) < large:
             return self._order.serve(
@@ -151,6 +152,7 @@ class RouteHandlers:
                 is_known=is_known,
             )
             limits.check_registration(body)
+            yield from limits.check_registered_names(body)
 
         await run_slices(steps())
         return body
@@ -170,6 +172,8 @@ class RouteHandlers:
                     request.body, compressed=_is_compressed(request), version=request.version
                 )
                 limits.check_registration(body)
+                for _ in limits.check_registered_names(body):
+                    pass
         registration = _registration(request, body)
         self._check_place(connection, registration)
         self._table.check_room(registration)
@@ -290,6 +294,7 @@ class RouteHandlers:
         self, connection: Connection, request: Request[headers.RegisterTopicRequestHeader]
     ) -> RemotingCommand:
         topic = request.header.topic
+        limits.check_name("the topic name", topic)
         route = TopicRouteData()
         if request.body:
             route = requests.REGISTER_TOPIC_IN_NAMESRV.body.decode(request.body)
@@ -346,6 +351,16 @@ class RouteHandlers:
         header = request.header
         group = self._table.member_group(header.cluster_name, header.broker_name)
         return success(member_group_json(group))
+
+
+def _check_names(request: Request[headers.RegisterBrokerRequestHeader]) -> None:
+    """Raise ProtocolError for a name or an address that is too long to be kept."""
+    header = request.header
+    limits.check_name("brokerName", header.broker_name)
+    limits.check_name("brokerAddr", header.broker_addr)
+    limits.check_name("clusterName", header.cluster_name)
+    limits.check_name("haServerAddr", header.ha_server_addr)
+    limits.check_name(_ZONE_NAME, ext_of(request).get(_ZONE_NAME, ""))
 
 
 def _is_compressed(request: Request[headers.RegisterBrokerRequestHeader]) -> bool:

@@ -37,6 +37,8 @@ FLAG_UNIT_SUB: Final = 0x2
 _SYNC_MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
+# A queue data takes about so many bytes.
+_BYTES_OF_ROUTE: Final = 200
 _NO_QUEUES: Final[dict[str, QueueData]] = {}
 
 
@@ -115,11 +117,13 @@ class RouteTable:
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
-        # How many queue data these are.
+        # How many queue data these are, and for how many more the mappings count.
         self._route_count = 0
         # The names of topics in order, None until they are listed again after one came or went.
         self._names: list[str] | None = None
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
+        # By broker and topic, for how many queue data each of them counts.
+        self._mapping_weights: dict[str, dict[str, int]] = {}
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
         # How often queues of topics have changed.
@@ -163,9 +167,12 @@ class RouteTable:
                 code=ResponseCode.SYSTEM_BUSY,
             )
         name, topics = registration.broker_name, registration.topics.topic_config_table
+        mappings = sum(_weight(*each) for each in _own_mappings(registration).items())
         # Most registrations fit even if all their topics were new.
-        if 0 < self._config.max_routes < self._route_count + len(topics):
-            self._check_routes(sum(name not in self._topics.get(topic, ()) for topic in topics))
+        if 0 < self._config.max_routes < self._route_count + len(topics) + mappings:
+            known = sum(self._mapping_weights.get(name, {}).values())
+            new = sum(name not in self._topics.get(topic, ()) for topic in topics)
+            self._check_routes(new + max(0, mappings - known))
 
     def _check_routes(self, new: int) -> None:
         most = self._config.max_routes
@@ -419,7 +426,7 @@ class RouteTable:
             return 0
         name = broker.broker_name
         wrapper = registration.topics
-        mappings = wrapper.topic_queue_mapping_info_map or {}
+        mappings = _own_mappings(registration)
         if self._config.delete_topic_with_broker_registration and not mappings:
             gone = self._topics_of(name) - wrapper.topic_config_table.keys()
             for topic in gone:
@@ -437,7 +444,11 @@ class RouteTable:
                 changed += 1
         if is_newer:
             for topic, mapping in mappings.items():
-                self._mappings.setdefault(topic, {})[str(mapping.get("bname", name))] = mapping
+                self._mappings.setdefault(topic, {})[name] = mapping
+                weights = self._mapping_weights.setdefault(name, {})
+                weight = _weight(topic, mapping)
+                self._route_count += weight - weights.get(topic, 0)
+                weights[topic] = weight
         return changed
 
     def _set_queues(self, topic: str, name: str, config: TopicConfig, drop_perm: int) -> None:
@@ -512,7 +523,9 @@ class RouteTable:
                 del self._clusters[cluster]
         for topic in self._topics_of(broker_name):
             self._drop_queues(topic, broker_name)
-        for topic in [t for t, brokers in self._mappings.items() if broker_name in brokers]:
+        weights = self._mapping_weights.pop(broker_name, {})
+        self._route_count -= sum(weights.values())
+        for topic in weights:
             del self._mappings[topic][broker_name]
             if not self._mappings[topic]:
                 del self._mappings[topic]
@@ -544,6 +557,25 @@ class RouteTable:
             data = self._topics[topic][broker_name]
             data.perm = data.perm & keep | add
         return len(topics)
+
+
+def _own_mappings(registration: Registration) -> dict[str, dict[str, Any]]:
+    """Return the static-topic mappings that a broker has of itself, as Java's brokers do.
+
+    Those of others would stay in the table when it goes.
+    """
+    mappings = registration.topics.topic_queue_mapping_info_map or {}
+    name = registration.broker_name
+    return {
+        topic: mapping
+        for topic, mapping in mappings.items()
+        if str(mapping.get("bname", name)) == name
+    }
+
+
+def _weight(topic: str, mapping: dict[str, Any]) -> int:
+    """Return for how many queue data a mapping counts, which has an entry for each of its queues."""
+    return 1 + (len(topic) + len(msgspec.json.encode(mapping))) // _BYTES_OF_ROUTE
 
 
 def _is_as_registered(known: QueueData, config: TopicConfig, drop_perm: int) -> bool:

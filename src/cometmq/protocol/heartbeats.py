@@ -21,18 +21,22 @@ from cometmq.protocol.limits import HeartbeatTotals, check_heartbeat
 # A shorter one is decoded within a millisecond.
 _LARGE_BYTES: Final = 64 * 1024
 _NOT_STRICT: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_consumers: Final = msgspec.json.Decoder(ConsumerData)
-_producers: Final = msgspec.json.Decoder(ProducerData)
+# Go's clients send codes as texts.
+_consumers: Final = msgspec.json.Decoder(ConsumerData, strict=False)
+_producers: Final = msgspec.json.Decoder(ProducerData, strict=False)
 
 
 class _Outline(Body):
     """A `HeartbeatData` whose groups are not decoded yet."""
 
     client_id: str = msgspec.field(name="clientID")
-    consumer_data_set: list[msgspec.Raw] = msgspec.field(default_factory=list)
-    heartbeat_fingerprint: Int32 = 0
-    producer_data_set: list[msgspec.Raw] = msgspec.field(default_factory=list)
-    without_sub: bool = False
+    consumer_data_set: list[msgspec.Raw] | None = None
+    heartbeat_fingerprint: Int32 | None = None
+    producer_data_set: list[msgspec.Raw] | None = None
+    without_sub: bool | None = None
+
+
+_outlines: Final = msgspec.json.Decoder(_Outline, strict=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ def decode_heartbeat(data: bytes) -> Generator[None, None, Heartbeat]:
     outline = _outline(data)
     if outline is None:
         return _decode_whole(data)
-    consumers, producers = outline.consumer_data_set, outline.producer_data_set
+    consumers, producers = outline.consumer_data_set or [], outline.producer_data_set or []
     totals = HeartbeatTotals(outline.client_id, len(consumers) + len(producers))
     try:
         for raw in consumers:
@@ -64,13 +68,13 @@ def decode_heartbeat(data: bytes) -> Generator[None, None, Heartbeat]:
             totals.add(_consumer(raw))
         for raw in producers:
             yield
-            _producer(raw)
+            totals.add_producer(_producer(raw))
     except _NOT_STRICT:
         return _decode_whole(data)
     return Heartbeat(
         outline.client_id,
-        outline.heartbeat_fingerprint,
-        outline.without_sub,
+        outline.heartbeat_fingerprint or 0,
+        bool(outline.without_sub),
         map(_consumer, consumers),
         map(_producer, producers),
     )
@@ -89,7 +93,8 @@ def _decode_whole(data: bytes) -> Heartbeat:
 
 
 # Strict JSON only: in the dialect a group by itself may be another one than within its heartbeat, and
-# access control has judged the whole.
+# access control has judged the whole. A reference, however it is escaped, is no group. Numbers as texts
+# mean the same in both.
 def _consumer(raw: msgspec.Raw) -> ConsumerData:
     return _consumers.decode(raw)
 
@@ -106,6 +111,6 @@ def _outline(data: bytes) -> _Outline | None:
     if len(data) < _LARGE_BYTES or b'"$ref"' in data:
         return None
     try:
-        return msgspec.json.decode(data, type=_Outline)
+        return _outlines.decode(data)
     except _NOT_STRICT:
         return None  # decoding it whole says what is wrong, or understands its nulls

@@ -7,11 +7,18 @@ what real clients and brokers send at most. Java has none of these limits.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from cometmq.errors import ProtocolError
 from cometmq.model.route import TopicRouteData, order_conf
-from cometmq.model.subscription import EXPRESSION_SQL92, MAX_TAGS, ConsumerData, SubscriptionData
+from cometmq.model.subscription import (
+    EXPRESSION_SQL92,
+    MAX_TAGS,
+    ConsumerData,
+    ProducerData,
+    SubscriptionData,
+)
 from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, RegisterBrokerBody
 
 _MIB: Final = 1024 * 1024
@@ -37,6 +44,9 @@ MAX_SUBSCRIPTIONS: Final = 16_384
 MAX_SUBSCRIPTIONS_OF_GROUP: Final = 8_192
 MAX_SQL_SUBSCRIPTIONS: Final = 256
 MAX_CLIENT_ID_LENGTH: Final = 1_024
+# RocketMQ's own limits for topics and groups are lower, but it has none for the names of brokers, nor
+# for names in a body: what is kept of a request would be as long as the request.
+MAX_NAME_LENGTH: Final = 255
 MAX_LOCKS_AT_ONCE: Final = 16_384
 MAX_REGISTERED_TOPICS: Final = 100_000
 MAX_FILTER_SERVERS: Final = 1_024
@@ -46,6 +56,8 @@ MAX_KV_LENGTH: Final = 64 * 1024
 MAX_CONFIGS: Final = 10_000
 MAX_ATTRIBUTES_LENGTH: Final = 4_096
 MAX_LISTED_NAMES: Final = 2_048
+# So many names are looked at in a step.
+_NAMES_AT_ONCE: Final = 512
 _DIVIDE: Final = "divide them among several clients"
 
 
@@ -66,6 +78,18 @@ def listed_names(text: str, separator: str) -> list[str]:
     return names
 
 
+def check_name(what: str, name: str) -> None:
+    """Raise ProtocolError for a name that is too long to be kept."""
+    if len(name) > MAX_NAME_LENGTH:
+        check_limit(
+            f"characters in {what} {name[:40]!r}…",
+            len(name),
+            "MAX_NAME_LENGTH",
+            MAX_NAME_LENGTH,
+            "use a shorter one",
+        )
+
+
 class HeartbeatTotals:
     """Adds up what the groups of one heartbeat bring, and refuses what is too much at once.
 
@@ -80,6 +104,10 @@ class HeartbeatTotals:
 
     def add(self, group: ConsumerData) -> None:
         """Count one group. Texts of refusals are made only if there is one: groups are many."""
+        check_name("the group name", group.group_name)
+        check_name("consumeType", group.consume_type)
+        check_name("messageModel", group.message_model)
+        check_name("consumeFromWhere", group.consume_from_where)
         count = len(group.subscription_data_set)
         if count > MAX_SUBSCRIPTIONS_OF_GROUP:
             check_limit(
@@ -98,6 +126,8 @@ class HeartbeatTotals:
             _DIVIDE,
         )
         for subscription in group.subscription_data_set:
+            check_name("the topic name", subscription.topic)
+            check_name("expressionType", subscription.expression_type)
             if len(subscription.tags_set) > MAX_TAGS or len(subscription.code_set) > MAX_TAGS:
                 check_subscription(subscription)
             self._expressions += subscription.expression_type == EXPRESSION_SQL92
@@ -109,6 +139,10 @@ class HeartbeatTotals:
             _DIVIDE,
         )
 
+    def add_producer(self, group: ProducerData) -> None:
+        """Check one group of producers."""
+        check_name("the group name", group.group_name)
+
 
 def check_heartbeat(data: HeartbeatData) -> None:
     """Raise ProtocolError for a heartbeat with too many groups, subscriptions, expressions or tags."""
@@ -116,6 +150,8 @@ def check_heartbeat(data: HeartbeatData) -> None:
     totals = HeartbeatTotals(data.client_id, groups)
     for group in data.consumer_data_set:
         totals.add(group)
+    for producers in data.producer_data_set:
+        totals.add_producer(producers)
 
 
 def check_subscription(subscription: SubscriptionData) -> None:
@@ -140,6 +176,16 @@ def check_locks(body: LockBatchRequestBody) -> None:
         MAX_LOCKS_AT_ONCE,
         "ask for them in several requests",
     )
+    check_name("the group name", body.consumer_group)
+
+
+def check_lock_names(body: LockBatchRequestBody) -> Iterator[None]:
+    """Raise ProtocolError for a queue with a name that is too long, looking in steps."""
+    for number, queue in enumerate(body.mq_set):
+        if number % _NAMES_AT_ONCE == 0:
+            yield
+        check_name("the topic name", queue.topic)
+        check_name("the broker name", queue.broker_name)
 
 
 def check_registration(body: RegisterBrokerBody) -> None:
@@ -147,6 +193,34 @@ def check_registration(body: RegisterBrokerBody) -> None:
     wrapper = body.topic_config_serialize_wrapper
     mappings = wrapper.topic_queue_mapping_info_map or {}
     check_registered(len(wrapper.topic_config_table), len(mappings), len(body.filter_server_list))
+
+
+def check_registered_names(body: RegisterBrokerBody) -> Iterator[None]:
+    """Raise ProtocolError for a registration with a name that is too long, looking in steps."""
+    table = body.topic_config_serialize_wrapper.topic_config_table
+    for number, (key, config) in enumerate(table.items()):
+        if number % _NAMES_AT_ONCE == 0:
+            yield
+        check_name("the topic name", config.topic_name or key)
+    for server in body.filter_server_list:
+        check_name("the filter server", server)
+    mappings = body.topic_config_serialize_wrapper.topic_queue_mapping_info_map or {}
+    for number, (topic, mapping) in enumerate(mappings.items()):
+        if number % _NAMES_AT_ONCE == 0:
+            yield
+        if not all(map(_may_be_mapped, mapping.values())):
+            # The route of the topic would be one that no client reads.
+            raise ProtocolError(
+                f"the static-topic mapping of {topic[:40]!r} has more than texts, whole numbers and one "
+                "table of them"
+            )
+
+
+def _may_be_mapped(value: Any) -> bool:
+    plain = str | int | None
+    if isinstance(value, dict):
+        return all(isinstance(each, plain) for each in value.values())
+    return isinstance(value, plain)
 
 
 def check_registered(topics: int, mappings: int, filter_servers: int) -> None:

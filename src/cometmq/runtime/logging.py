@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from structlog.typing import ExcInfo
 
 FORMATS: Final = ("text", "json")
+MAX_LOGGED_CHARACTERS: Final = 8_000
 _SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|credential|token|signature", re.I)
 _HIDDEN: Final = "(hidden)"
 
@@ -164,16 +165,30 @@ def _rendering(*, json: bool, colors: bool) -> list[Any]:
         return [
             structlog.contextvars.merge_contextvars,
             stamp,
+            _cut_long_texts,
             _escape_event,
             structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_traceback),
         ]
     return [
         structlog.contextvars.merge_contextvars,
         stamp,
+        _cut_long_texts,
         structlog.processors.format_exc_info,
         _in_reading_order,
         structlog.processors.JSONRenderer(),
     ]
+
+
+def _cut_long_texts(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Cut texts that clients may have written: a header has room for a megabyte of what has to be
+    escaped, which would hold up a server's loop for a tenth of a second.
+    """
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > MAX_LOGGED_CHARACTERS:
+            event[key] = f"{value[:MAX_LOGGED_CHARACTERS]}… ({len(value)} characters)"
+    return event
 
 
 def _escape_event(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import NoReturn, cast
 
 import pytest
 
-from cometmq.broker.groups.clients import ClientManager, Member
+from cometmq.broker.groups.clients import ClientManager, Member, _bytes_of
 from cometmq.errors import CometMQError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.remoting.connection import Connection
@@ -285,3 +286,38 @@ def test_the_place_of_a_client_stays_that_of_its_account(clients: Clients) -> No
     clients.beat(thief)
     assert manager.producer_of("a") is thief
     assert manager.consumers("g") == [thief]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_of_subscriptions_are_counted_for_who_brought_them(
+    clients: Clients, seed: int
+) -> None:
+    random = Random(seed)
+    manager = clients.manager
+    connections = [FakeConnection() for _ in range(3)]
+    for step in range(200):
+        connection = random.choice(connections)
+        name, group = f"c{connections.index(connection)}", random.choice("gh")
+        match random.randrange(4):
+            case 0:
+                manager.unregister_consumer(group, name)
+            case 1:
+                connection.closed = True
+                manager.connection_closed(cast("Connection", connection))
+                connections[connections.index(connection)] = FakeConnection()
+            case _:
+                topics = random.sample("abcd", random.randrange(1, 4))
+                clients.beat(clients.member(name, connection), group, *topics, version=step)
+        groups = [each for each in map(manager.consumer_group, "gh") if each is not None]
+        held = [sum(map(_bytes_of, each.subscriptions.values())) for each in groups]
+        assert [each.subscription_bytes for each in groups] == held
+        assert manager._subscription_bytes == sum(held)
+        for each in connections:
+            of = [group for group in groups if group.brought_by is cast("Connection", each)]
+            brought = manager._brought[cast("Connection", each)]
+            assert brought == sum(group.subscription_bytes for group in of)
+        assert len(manager._brought) <= len(connections)
+    for connection in connections:
+        manager.connection_closed(cast("Connection", connection))
+    assert manager._subscription_bytes == 0
+    assert not manager._brought

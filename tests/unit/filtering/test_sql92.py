@@ -14,6 +14,7 @@ import pytest
 from tests.golden import sql92 as golden
 
 from cometmq.errors import FilterExpressionError, IllegalArgumentError
+from cometmq.filtering import sql92
 from cometmq.filtering.sql92 import MAX_EXPRESSION_LENGTH, compile_sql
 from cometmq.filtering.sql92_terms import MAX_SQL_DEPTH, MAX_TERMS
 
@@ -256,3 +257,56 @@ def test_a_broker_starts_without_the_parser() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_an_expression_of_a_megabyte_is_not_kept() -> None:
+    """The compiler remembered 512 expressions with their faults, however long they were."""
+    before = len(sql92.outcomes)
+    for number in range(3):
+        with pytest.raises(FilterExpressionError, match="MAX_EXPRESSION_LENGTH"):
+            compile_sql(f"a = '{number}" + "x" * 1_000_000 + "'")
+    assert len(sql92.outcomes) == before
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        " OR ".join(["a = 1"] * 500),
+        "a IN (" + ",".join(f"'{number}'" for number in range(1_000)) + ")",
+        " OR ".join(["a = 1"] * 500) + " OR",
+        " OR ".join(["a = 1"] * 500) + " ?",
+        "a BETWEEN 1 AND 2 AND " * 60 + "TRUE",
+    ],
+    ids=["or", "in", "cut", "no sign", "between"],
+)
+def test_a_long_expression_is_compiled_in_steps(expression: str) -> None:
+    sql92.outcomes.clear()
+    steps = sql92.compile_steps(expression)
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            outcome = end.value
+            break
+        count += 1
+    assert count > 5
+    # What is found afterwards is that.
+    before = sql92.outcomes.misses
+    if isinstance(outcome, FilterExpressionError):
+        with pytest.raises(FilterExpressionError) as refused:
+            compile_sql(expression)
+        assert str(refused.value) == str(outcome)
+    else:
+        assert compile_sql(expression) is outcome
+    assert sql92.outcomes.misses == before
+
+
+def test_the_expression_that_was_asked_for_last_is_forgotten_last() -> None:
+    sql92.outcomes.clear()
+    first = compile_sql("a = 0")
+    for number in range(1, 600):
+        compile_sql(f"a = {number}")
+        assert compile_sql("a = 0") is first
+    assert len(sql92.outcomes) == 512
+    assert "a = 1" not in sql92.outcomes

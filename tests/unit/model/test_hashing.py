@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cometmq.model import hashing
 from cometmq.model.hashing import java_hash
 
 
@@ -36,3 +37,12 @@ def test_the_hash_of_a_longer_text_follows_from_its_parts(first: str, second: st
     # Two halves of a pair make one character when they meet, but stay the same two units.
     assert value % 2**32 == expected
     assert -(2**31) <= value < 2**31
+
+
+def test_a_tag_of_a_megabyte_is_not_kept() -> None:
+    """Any client may pull by one, and 4,096 of them were."""
+    before = hashing._cached.cache_info().currsize
+    for number in range(3):
+        assert java_hash(f"{number}" + "x" * 300) == java_hash(f"{number}" + "x" * 300)
+    assert hashing._cached.cache_info().currsize == before
+    assert java_hash("x" * 300) == hashing.hash_once("x" * 300)

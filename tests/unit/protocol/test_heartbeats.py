@@ -160,3 +160,16 @@ def test_what_the_handler_cannot_read_has_no_names_either(wrong: str) -> None:
     body = f'{{"clientID": "{padding}", "consumerDataSet": [{wrong}]}}'.encode()
     with pytest.raises(ProtocolError):
         requests.HEART_BEAT.body.decode_names(body)
+
+
+def test_codes_as_texts_take_no_single_long_step() -> None:
+    """Go's clients send codes as texts: their large heartbeats were decoded in one piece."""
+    tree = json.loads(encode_body(large()))
+    for group in tree["consumerDataSet"]:
+        for subscription in group["subscriptionDataSet"]:
+            subscription["codeSet"] = [str(code) for code in subscription["codeSet"]]
+    tree["producerDataSet"] = None
+    data = json.dumps(tree).encode()
+    steps, decoded = served(data)
+    assert decoded == decode_request(data, HeartbeatData)
+    assert steps >= 600

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.logging import change_log_level, configure_logging
+from cometmq.runtime.logging import MAX_LOGGED_CHARACTERS, change_log_level, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +81,20 @@ def test_a_client_cannot_move_the_cursor_of_who_reads_the_log() -> None:
     assert text.count("forged") == 3
     assert text.count("Traceback") == 1
     assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("json", [True, False], ids=["json", "text"])
+def test_a_text_of_a_megabyte_is_cut(json: bool) -> None:
+    """A client may write it, and to escape it holds up the loop."""
+    stream = io.StringIO()
+    configure_logging(json=json, stream=stream)
+    log = structlog.get_logger("x")
+    log.warning("request refused", why="\x01" * 1_000_000, peer="127.0.0.1:1")
+    log.warning("y" * 1_000_000)
+    lines = stream.getvalue().splitlines()
+    assert all(len(line) < 8 * MAX_LOGGED_CHARACTERS for line in lines)
+    for line in lines:
+        assert re.search(r"(… |u2026 )\(1000000 characters\)", line), line[-200:]
 
 
 def test_an_unknown_level_is_refused() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import msgspec
 import structlog
@@ -30,6 +31,10 @@ log = structlog.get_logger(__name__)
 
 # As in Java, a group that was alive at the stop counts at the start as dead for so long.
 _DEAD_BEFORE_RESTART_MS = 30_000
+# Characters of all expressions, each of which counts for some more. The whole table is written when
+# an expression is replaced, and what a group has left stays for a day.
+MAX_FILTER_CHARACTERS: Final = 8 * 1024 * 1024
+_COUNTED_FOR_EACH: Final = 1_000
 # Work for the bit map of one message while the store recovers.
 _BIT_MAP_WORK = 1_000_000
 
@@ -77,6 +82,10 @@ class ConsumerFilterData(msgspec.Struct, rename="camel", dict=True):
         """
         return compile_sql(self.expression)
 
+    def keep_condition(self) -> None:
+        """Keep the condition now: once it is forgotten, a message would wait until it is compiled."""
+        self.condition  # noqa: B018 - it is a cached property
+
 
 class FilterDataByTopic(msgspec.Struct, rename="camel"):
     topic: str
@@ -122,6 +131,11 @@ class ConsumerFilterManager:
         self._clean_time_span_ms = clean_time_span_ms
         self._topics: dict[str, FilterDataByTopic] = {}
         self._topics_of: dict[str, set[str]] = {}
+        # Why expressions of live groups were refused, by group and topic.
+        self._faults: dict[str, dict[str, str]] = {}
+        self._characters = 0
+        # Whether there may be dead data.
+        self._has_dead = True
         # The budget for bit maps; with None each message gets _BIT_MAP_WORK.
         self.work: WorkBudget | None = None
         if table is not None:
@@ -138,17 +152,18 @@ class ConsumerFilterManager:
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Take in a heartbeat; `subscriptions` are all that the group has."""
-        topics = set()
+        subscriptions = list(subscriptions)
+        self._faults.pop(group, None)
+        if group in self._topics_of:  # before others come, which may need the room
+            topics = {subscription.topic for subscription in subscriptions}
+            self._die(group, self._topics_of[group] - topics)
         for subscription in subscriptions:
-            topics.add(subscription.topic)
             if (
                 not is_tag_type(subscription.expression_type)
                 and subscription.expression_type != EXPRESSION_CLASS  # a name, nothing to compile
                 and subscription.sub_string
             ):
                 self._register(group, subscription)
-        if group in self._topics_of:
-            self._die(group, self._topics_of[group] - topics)
 
     def copy(self, master: ConsumerFilterTable) -> Iterator[None]:
         """Take over what a slave's master knows, in steps of one expression each.
@@ -172,6 +187,7 @@ class ConsumerFilterManager:
 
     def unregister(self, group: str) -> None:
         """Mark the data of a group as dead, because its last member left."""
+        self._faults.pop(group, None)
         if group in self._topics_of:
             self._die(group, self._topics_of[group])
 
@@ -253,14 +269,16 @@ class ConsumerFilterManager:
                 return
         try:
             compile_expression(subscription.sub_string, subscription.expression_type)
+            self._make_room(subscription.sub_string)
         except FilterExpressionError as error:
             if error.limit:
                 self.on_limit(error.limit)
             # Without filter data the group's pulls are refused. The old expression must not be used
             # in place of the new one.
-            if known is not None:
+            if known is not None and self.get(subscription.topic, group) is known:
                 self._remove(known)
             log.warning("filter refused", group=group, topic=subscription.topic, reason=str(error))
+            self._faults.setdefault(group, {})[subscription.topic] = str(error)
             return
         self._put(
             ConsumerFilterData(
@@ -284,17 +302,67 @@ class ConsumerFilterManager:
             data = self.get(topic, group)
             if data is not None and not data.dead:
                 data.die(self._clock.now_ms())
-                self.changed = True
+                self.changed = self._has_dead = True
                 log.info("filter left unused", group=group, topic=topic)
+
+    def fault(self, topic: str, group: str) -> str:
+        """Return why the expression of a group was refused, "" if it was not."""
+        return self._faults.get(group, {}).get(topic, "")
+
+    def _room_fault(self, expression: str) -> str:
+        """Say why there is no room for another expression, "" if there is."""
+        would_be = self._characters + len(expression) + _COUNTED_FOR_EACH
+        if would_be <= MAX_FILTER_CHARACTERS:
+            return ""
+        return (
+            f"the expressions of all groups would count for {would_be} characters, each for "
+            f"{_COUNTED_FOR_EACH} more than it has, the limit MAX_FILTER_CHARACTERS is "
+            f"{MAX_FILTER_CHARACTERS}; use fewer or shorter ones"
+        )
+
+    def _make_room(self, expression: str) -> None:
+        """Drop what was left longest ago if there is no room for another expression.
+
+        Raises FilterExpressionError if there is none even so.
+        """
+        if not self._room_fault(expression):
+            return
+        if self._has_dead:
+            self._drop_dead(MAX_FILTER_CHARACTERS * 7 // 8)
+        if fault := self._room_fault(expression):
+            raise FilterExpressionError(fault, 1, 1, limit="MAX_FILTER_CHARACTERS")
+
+    def _drop_dead(self, enough: int) -> None:
+        """Drop dead data, the oldest first, until `enough` characters are left: more than one expression
+        needs, so that not each of them goes through all.
+        """
+        dead = [
+            data
+            for by_topic in self._topics.values()
+            for data in by_topic.group_filter_data.values()
+            if data.dead
+        ]
+        dead.sort(key=lambda data: data.dead_time)
+        for data in dead:
+            if self._characters <= enough:
+                return
+            self._remove(data)
+        self._has_dead = False
 
     def _put(self, data: ConsumerFilterData) -> None:
         by_topic = self._topics.setdefault(data.topic, FilterDataByTopic(data.topic))
+        known = by_topic.group_filter_data.get(data.consumer_group)
+        if known is not None:
+            self._characters -= len(known.expression) + _COUNTED_FOR_EACH
+        self._characters += len(data.expression) + _COUNTED_FOR_EACH
         by_topic.group_filter_data[data.consumer_group] = data
+        data.keep_condition()
         self._topics_of.setdefault(data.consumer_group, set()).add(data.topic)
 
     def _remove(self, data: ConsumerFilterData) -> None:
         groups = self._topics[data.topic].group_filter_data
         del groups[data.consumer_group]
+        self._characters -= len(data.expression) + _COUNTED_FOR_EACH
         if not groups:
             del self._topics[data.topic]
         topics = self._topics_of[data.consumer_group]

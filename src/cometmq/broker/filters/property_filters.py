@@ -20,7 +20,9 @@ from cometmq.broker.filters.predicates import FilterPredicates, by_class
 from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.broker.refusal import Refused
 from cometmq.filtering.bloom import BloomFilter
+from cometmq.filtering.sql92 import QUICK_LENGTH, compile_steps
 from cometmq.filtering.tags import is_tag_type
+from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -31,6 +33,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.slices import run_slices
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner, quiet_if
 
@@ -99,7 +102,9 @@ class PropertyFilters:
         # thread lays the text out.
         self._state.soon(self._file, lambda: _laid_out(msgspec.json.encode(self.manager.table())))
 
-    def check_client(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
+    def check_client(
+        self, connection: Connection, call: Request[NoHeader]
+    ) -> RemotingCommand | None:
         """Say if this broker would serve the subscription. FilterExpressionError has code 23."""
         subscription = requests.CHECK_CLIENT_CONFIG.body.decode(call.body).subscription_data
         check_subscription(subscription)
@@ -107,7 +112,16 @@ class PropertyFilters:
             self._predicates.find(subscription.sub_string)
         elif not is_tag_type(subscription.expression_type):
             check_property_filter(self._config, subscription.expression_type)
+            if len(subscription.sub_string) > QUICK_LENGTH:
+                connection.reply_when(call, self._checked(subscription))
+                return None
             compile_expression(subscription.sub_string, subscription.expression_type)
+        return response(ResponseCode.SUCCESS)
+
+    async def _checked(self, subscription: SubscriptionData) -> RemotingCommand:
+        """Answer when a long expression is compiled; others are served in between."""
+        await run_slices(compile_steps(subscription.sub_string))
+        compile_expression(subscription.sub_string, subscription.expression_type)
         return response(ResponseCode.SUCCESS)
 
     def _members_changed(self, group: str, members: list[Member]) -> None:

@@ -6,7 +6,6 @@ Java: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeLi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,8 +15,8 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.errors import ConnectionLostError, FilterExpressionError
-from cometmq.filtering.sql92 import compile_sql
+from cometmq.errors import ConnectionLostError
+from cometmq.filtering.sql92 import Outcome, compile_steps, outcomes
 from cometmq.model import names
 from cometmq.model.subscription import EXPRESSION_SQL92, ConsumerData
 from cometmq.protocol import requests
@@ -40,6 +39,9 @@ from cometmq.runtime.slices import run_slice, run_slices
 
 log = structlog.get_logger(__name__)
 
+_LANGUAGES: Final[dict[str | int | None, str]] = {
+    key: code.name for code in LanguageCode for key in (code.name, code.value)
+}
 _SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 _SUB_CHANGE = "IS_SUB_CHANGE"
 # A group of at most this many members is told of a change before the request that made the change
@@ -115,14 +117,18 @@ class ClientHandlers:
             self._handlers.sender_of(requests.HEART_BEAT, connection, call),
         )
         answer.ext[_SUB_CHANGE] = "false" if data.fingerprint else "true"
+        compiled: dict[str, Outcome] = {}
         for consumer in data.consumers:
             for subscription in consumer.subscription_data_set:
                 if subscription.expression_type == EXPRESSION_SQL92:
-                    # Compiling takes longest, so it is a step of its own. A fault in the expression
-                    # is reported when the filter is registered.
-                    with contextlib.suppress(FilterExpressionError):
-                        compile_sql(subscription.sub_string)
+                    # A fault in the expression is reported when the filter is registered.
+                    expression = subscription.sub_string
+                    compiled[expression] = yield from compile_steps(expression)
                     yield
+            # Heartbeats of others may have had them forgotten meanwhile.
+            for expression, outcome in compiled.items():
+                outcomes.put(expression, outcome)
+            compiled.clear()
             if member.connection.closed:  # nothing would remove it again
                 return
             if self._prepare_group(consumer):
@@ -248,6 +254,7 @@ class ClientHandlers:
 
 
 def _language(language: str | int | None) -> str:
-    if isinstance(language, int):
-        return LanguageCode(language).name if language in set(LanguageCode) else "OTHER"
-    return language or "OTHER"
+    """Return a name of Java's LanguageCode, because Java accepts no other; it is kept, too, and a header
+    has room for a megabyte of anything.
+    """
+    return _LANGUAGES.get(language, LanguageCode.OTHER.name)

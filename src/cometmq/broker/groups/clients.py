@@ -14,7 +14,7 @@ import structlog
 
 from cometmq.errors import CometMQError, LimitError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
-from cometmq.protocol.codes import LanguageCode, ResponseCode
+from cometmq.protocol.codes import ResponseCode
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
 
@@ -26,13 +26,18 @@ MAX_MEMBERS_OF_GROUP: Final = 10_000
 # A membership is one client in one group; it takes about 300 bytes.
 MAX_MEMBERSHIPS_OF_CONNECTION: Final = 4_096
 MAX_MEMBERSHIPS: Final = 1_000_000
-_LANGUAGES: Final = frozenset(code.name for code in LanguageCode)
+# Bytes that the subscriptions of groups take, by estimate: those that a connection has brought, and
+# all. One heartbeat brings 4 MiB at most, but each may name other groups.
+MAX_SUBSCRIPTION_BYTES_OF_CONNECTION: Final = 32 * 1024 * 1024
+MAX_SUBSCRIPTION_BYTES: Final = 512 * 1024 * 1024
+_SUBSCRIPTION_BYTES: Final = 400
+_TAG_BYTES: Final = 100
 
 
 @dataclass(slots=True)
 class Member:
-    """One client in one group. `seen_s` is when its last heartbeat came, by the monotonic clock, so
-    that no member expires because the wall clock is set."""
+    """One client in one group. `language` is a name of Java's LanguageCode. `seen_s` is when its last
+    heartbeat came, by the monotonic clock, so that no member expires because the wall clock is set."""
 
     client_id: str
     connection: Connection
@@ -42,18 +47,14 @@ class Member:
     # Whose credentials its last heartbeat had; "" if nobody asks for any.
     account: str = ""
 
-    @property
-    def java_language(self) -> str:
-        """The language by a name of Java's LanguageCode, because Java accepts no other."""
-        return self.language if self.language in _LANGUAGES else LanguageCode.OTHER.name
-
 
 @dataclass(slots=True)
 class ConsumerGroup:
     """The live members of a consumer group and the topics that they subscribe to.
 
     `fingerprint` is that of the last heartbeat that named the group: 0 if that heartbeat had none,
-    None before the first heartbeat.
+    None before the first heartbeat. `subscription_bytes` is what the subscriptions take, and
+    `brought_by` the connection that changed them last.
     """
 
     name: str
@@ -63,6 +64,8 @@ class ConsumerGroup:
     members: dict[str, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int | None = None
+    subscription_bytes: int = 0
+    brought_by: Connection | None = None
 
     @property
     def broadcasting(self) -> bool:
@@ -112,6 +115,9 @@ class ClientManager:
         self._groups_of: dict[Connection, Counter[str]] = {}
         self._memberships: dict[Connection, int] = {}
         self._membership_count = 0
+        # Bytes of subscriptions, by the connection that brought them, and of all groups.
+        self._brought: Counter[Connection] = Counter()
+        self._subscription_bytes = 0
         # By topic, the consumer groups that subscribe to it; by group, the topics it subscribes to.
         self._subscribers: dict[str, set[str]] = {}
         self._subscribed: dict[str, set[str]] = {}
@@ -187,14 +193,12 @@ class ClientManager:
                 MAX_MEMBERS_OF_GROUP,
                 "divide them among several groups",
             )
-        if _is_of_another_account(members.get(member.client_id), member):
-            raise CometMQError(
-                f"the client id {member.client_id:.200} is that of a client of another account, which "
-                f"is connected and in the group {data.group_name}; give each client an id (instance "
-                "name) of its own",
-                code=ResponseCode.NO_PERMISSION,
-            )
+        _check_account(members.get(member.client_id), member, data.group_name)
         self._check_room(members, member)
+        news: list[SubscriptionData] = []
+        if not without_subscriptions:
+            news = _new_to({} if group is None else group.subscriptions, data)
+            self._check_subscription_bytes(member, sum(map(_bytes_of, news)))
         if group is None:
             group = ConsumerGroup(
                 data.group_name, data.consume_type, data.message_model, data.consume_from_where
@@ -212,6 +216,8 @@ class ClientManager:
         for callback in self.on_subscriptions:
             callback(data.group_name, data.subscription_data_set)
         changed, reselected = group.update_subscriptions(data.subscription_data_set)
+        if news or changed:
+            self._charge(group, member.connection)
         if changed:
             self._note_topics(group.name, set(group.subscriptions))
         for topic in reselected:
@@ -268,6 +274,11 @@ class ClientManager:
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
         groups = self._groups_of.pop(connection, ())
+        del self._brought[connection]
+        for name in groups:
+            left = self._consumers.get(name)
+            if left is not None and left.brought_by is connection:
+                left.brought_by = None  # what others of the group still need
         self._remove(groups, lambda member: member.connection is connection, "connection closed")
 
     def remove_expired(self, timeout_ms: int) -> None:
@@ -327,6 +338,40 @@ class ClientManager:
             "stop some clients, or use more brokers",
         )
 
+    def _check_subscription_bytes(self, member: Member, more: int) -> None:
+        if not more:
+            return
+        _check(
+            "bytes of subscriptions would have come by this connection",
+            self._brought[member.connection] + more,
+            "MAX_SUBSCRIPTION_BYTES_OF_CONNECTION",
+            MAX_SUBSCRIPTION_BYTES_OF_CONNECTION,
+            "subscribe to fewer topics and tags, or by several clients",
+        )
+        _check(
+            "bytes of subscriptions would be held",
+            self._subscription_bytes + more,
+            "MAX_SUBSCRIPTION_BYTES",
+            MAX_SUBSCRIPTION_BYTES,
+            "stop some clients, or use more brokers",
+        )
+
+    def _charge(self, group: ConsumerGroup, connection: Connection | None) -> None:
+        """Count what a group's subscriptions take now, for the connection that has changed them."""
+        before, group.subscription_bytes = (
+            group.subscription_bytes,
+            sum(map(_bytes_of, group.subscriptions.values())),
+        )
+        self._subscription_bytes += group.subscription_bytes - before
+        former = group.brought_by
+        if former is not None and former in self._brought:  # else it is closed
+            self._brought[former] -= before
+            if not self._brought[former]:
+                del self._brought[former]
+        group.brought_by = connection if group.subscription_bytes else None
+        if group.brought_by is not None:
+            self._brought[group.brought_by] += group.subscription_bytes
+
     def _left(self, member: Member, group: str) -> None:
         connection = member.connection
         self._membership_count -= 1
@@ -363,6 +408,8 @@ class ClientManager:
         if not group.members:
             del self._consumers[group.name]
             self._note_topics(group.name, set())
+            group.subscriptions.clear()
+            self._charge(group, None)
         for callback in self.on_members_changed:
             callback(group.name, list(group.members.values()))
 
@@ -379,9 +426,40 @@ class ClientManager:
             self._subscribed[group] = topics
 
 
+def _new_to(known: dict[str, SubscriptionData], data: ConsumerData) -> list[SubscriptionData]:
+    """Return the subscriptions of a heartbeat that would replace what is known, or add to it."""
+    return [
+        subscription
+        for subscription in data.subscription_data_set
+        if (old := known.get(subscription.topic)) is None
+        or subscription.sub_version > old.sub_version
+    ]
+
+
+def _bytes_of(subscription: SubscriptionData) -> int:
+    """Return about how many bytes of memory a subscription takes."""
+    tags = subscription.tags_set
+    return (
+        _SUBSCRIPTION_BYTES
+        + len(subscription.topic)
+        + len(subscription.sub_string)
+        + sum(map(len, tags))
+        + _TAG_BYTES * (len(tags) + len(subscription.code_set))
+    )
+
+
 def _check(what: str, value: int, limit: str, most: int, remedy: str) -> None:
     if value > most:
         raise LimitError(what, value, limit, most, remedy, code=ResponseCode.SYSTEM_BUSY)
+
+
+def _check_account(known: Member | None, member: Member, group: str) -> None:
+    if _is_of_another_account(known, member):
+        raise CometMQError(
+            f"the client id {member.client_id:.200} is that of a client of another account, which "
+            f"is connected and in the group {group}; give each client an id (instance name) of its own",
+            code=ResponseCode.NO_PERMISSION,
+        )
 
 
 def _is_of_another_account(known: Member | None, member: Member) -> bool:

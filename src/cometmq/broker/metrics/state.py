@@ -170,7 +170,7 @@ class BrokerState:
 
 
 def _labels(member: Member) -> tuple[str, str, str]:
-    return member.java_language.lower(), _version(member.version), _REMOTING
+    return member.language.lower(), _version(member.version), _REMOTING
 
 
 def _version(ordinal: int) -> str:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.long_answer import LongAnswer
@@ -16,7 +15,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import GroupList, MessageQueueBean, TopicList
-from cometmq.protocol.codes import LanguageCode, ResponseCode
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import (
     GetConsumerConnectionListRequestHeader,
@@ -37,8 +36,6 @@ from cometmq.protocol.inspection_bodies import (
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-
-_LANGUAGES: Final = frozenset(code.name for code in LanguageCode)
 
 
 class InspectionHandlers:
@@ -183,7 +180,7 @@ def _connections(members: Iterable[Member]) -> list[ClientConnection]:
         ClientConnection(
             member.connection.peer,
             member.client_id,
-            member.language if member.language in _LANGUAGES else LanguageCode.OTHER.name,
+            member.language,
             member.version,
         )
         for member in members

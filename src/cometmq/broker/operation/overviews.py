@@ -46,7 +46,7 @@ class Overviews:
         silent_ms = int((self._clock.monotonic() - member.seen_s) * 1000)
         return ProducerInfo(
             member.client_id,
-            member.java_language,
+            member.language,
             self._clock.now_ms() - silent_ms,
             f"/{member.connection.peer}",
             member.version,

@@ -33,13 +33,14 @@ from cometmq.broker.pulls.cold_reads import ColdReads
 from cometmq.broker.pulls.long_polling import HeldPull
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
-from cometmq.errors import FilterExpressionError, IllegalArgumentError
+from cometmq.errors import IllegalArgumentError
+from cometmq.filtering.sql92 import QUICK_LENGTH, compile_steps, outcomes
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import build_subscription, is_tag_type, tag_matcher
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import is_retry_topic
 from cometmq.model.route import MASTER_ID
-from cometmq.model.subscription import SubscriptionData
+from cometmq.model.subscription import EXPRESSION_SQL92, SubscriptionData
 from cometmq.model.sysflag import (
     PERM_READ,
     PULL_COMMIT_OFFSET,
@@ -53,6 +54,7 @@ from cometmq.protocol.command import RemotingCommand, Request, encode_answer, re
 from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.slices import run_slices
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, GetStatus
 
 PullRequest = Request[PullMessageRequestHeader]
@@ -124,6 +126,9 @@ class PullHandler:
 
     def pull(self, connection: Connection, request: PullRequest) -> RemotingCommand | None:
         """Answer with messages, or let the pull wait for some."""
+        if request.header.sys_flag & PULL_SUBSCRIPTION and self._compiles_long(request.header):
+            connection.reply_when(request, self._compile_first(connection, request))
+            return None
         try:
             return self._serve(connection, request, may_wait=True)
         except Refused as refused:
@@ -139,6 +144,24 @@ class PullHandler:
                 connection.keep(request)
                 return None
             raise
+
+    def _compiles_long(self, header: PullMessageRequestHeader) -> bool:
+        """Say whether the pull brings an expression that takes too long to be compiled at once."""
+        expression = header.subscription
+        return (
+            expression is not None
+            and len(expression) > QUICK_LENGTH
+            and header.expression_type == EXPRESSION_SQL92
+            and self._config.enable_property_filter
+            and expression not in outcomes
+        )
+
+    async def _compile_first(
+        self, connection: Connection, request: PullRequest
+    ) -> RemotingCommand | None:
+        """Serve a pull when its expression is compiled, in steps; others are served in between."""
+        await run_slices(compile_steps(request.header.subscription or ""))
+        return self._serve(connection, request, may_wait=True)
 
     def _serve(
         self,
@@ -467,7 +490,7 @@ class PullHandler:
             if by_class(subscription):
                 return self._predicates.message_filter(subscription)
             if not is_tag_type(subscription.expression_type):
-                data = self._known_data(header, subscription)
+                data = self._known_data(header)
                 check_property_filter(self._config, subscription.expression_type)
                 condition = data.condition
         if condition is None:
@@ -477,16 +500,14 @@ class PullHandler:
             return retry_filter(subscription.topic, self._filters)
         return sql_filter(condition, self._filters.ext_matcher(data) if data is not None else None)
 
-    def _known_data(
-        self, header: PullMessageRequestHeader, subscription: SubscriptionData
-    ) -> ConsumerFilterData:
+    def _known_data(self, header: PullMessageRequestHeader) -> ConsumerFilterData:
         """Return the expression that the group's heartbeat brought."""
         data = self._filters.get(header.topic, header.consumer_group)
         if data is None:
             raise Refused(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
                 "The broker's consumer filter data is not exist!Your expression may be wrong! "
-                f"{_fault(subscription)}",
+                f"{self._filters.fault(header.topic, header.consumer_group) or 'send a heartbeat first'}",
             )
         if data.client_version < header.sub_version:
             raise Refused(
@@ -547,11 +568,3 @@ def _code_of(result: GetResult, asked_offset: int) -> ResponseCode:
 
 def _forbidden(kind: ForbiddenType, remark: str) -> Refused:
     return Refused(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(int(kind))})
-
-
-def _fault(subscription: SubscriptionData) -> str:
-    try:
-        compile_expression(subscription.sub_string, subscription.expression_type)
-    except FilterExpressionError as error:
-        return str(error)
-    return "send a heartbeat first"

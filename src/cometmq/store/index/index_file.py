@@ -27,7 +27,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cometmq.model.hashing import java_hash
+from cometmq.model.hashing import hash_once
 from cometmq.model.work import WorkBudget
 from cometmq.store.files.descriptors import make_sure_of_numpy
 from cometmq.store.files.disk import Disk
@@ -60,7 +60,7 @@ def file_size(slot_count: int, entry_count: int) -> int:
 
 def hash_of(topic: str, key: str) -> int:
     """Return the hash under which the index keeps a key of a topic."""
-    value = java_hash.__wrapped__(f"{topic}#{key}")
+    value = hash_once(f"{topic}#{key}")
     return 0 if value == -(1 << 31) else abs(value)
 
 
