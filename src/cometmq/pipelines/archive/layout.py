@@ -208,12 +208,17 @@ class Layout:
             )
         return state
 
-    def load_manifests(self) -> Iterator[Manifest]:
-        """Yield the manifests ordered by topic and hour. Raise ConfigError for a file that is no
-        manifest.
+    def load_manifests(self, since_hour: str = "") -> Iterator[Manifest]:
+        """Yield the manifests ordered by topic and hour, those of an hour and later if one is given.
+        Raise ConfigError for a file that is no manifest.
         """
         decoder = msgspec.json.Decoder(Manifest)
-        paths = [self.manifests / name for name in _names(self.manifests, "topic=*/hour=*.json")]
+        names = _names(self.manifests, "topic=*/hour=*.json")
+        paths = [
+            self.manifests / name
+            for name in names
+            if PurePath(name).stem.removeprefix("hour=") >= since_hour
+        ]
         for path, content in zip(paths, contents(paths), strict=True):
             yield decoded(path, content, decoder.decode)
 

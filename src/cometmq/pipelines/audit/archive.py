@@ -16,7 +16,7 @@ from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.columns import needed_for, with_derived
 from cometmq.pipelines.archive.layout import DataFile, Hour, layout_of
-from cometmq.pipelines.message_logs import schema_of
+from cometmq.pipelines.message_logs import no_messages, schema_of
 from cometmq.spark.gaps import Gap
 
 
@@ -39,9 +39,11 @@ class ArchiveNotes:
     known_files: list[str] | None = None
 
 
-def archive_notes(spark: Any, path: str, topics: Collection[str]) -> ArchiveNotes:
-    """Read the notes about these topics. Raise ConfigError if the path has no archive or a damaged
-    one.
+def archive_notes(
+    spark: Any, path: str, topics: Collection[str], since_hour: str = ""
+) -> ArchiveNotes:
+    """Read the notes about these topics, and about their files from an hour on. Raise ConfigError if
+    the path has no archive or a damaged one.
     """
     layout = layout_of(spark, path, "archive")
     if not layout.path.is_dir():
@@ -63,29 +65,52 @@ def archive_notes(spark: Any, path: str, topics: Collection[str]) -> ArchiveNote
     notes.gaps = [gap for gap in gaps if gap.topic in topics]
     notes.known_files = []
     there = layout.data_files()
-    for manifest in layout.load_manifests():
+    for manifest in layout.load_manifests(since_hour):
         if manifest.topic in topics:
             for file in manifest.files:
                 _note_file(notes, there.get(manifest.key, {}), manifest.key, file)
     return notes
 
 
-def archived(spark: Any, path: str, topics: Collection[str], columns: Collection[str]) -> Any:
+def archived(
+    spark: Any,
+    path: str,
+    topics: Collection[str],
+    columns: Collection[str],
+    since_hour: str = "",
+) -> Any:
     """Return the archive's messages with these columns, and `file`, which names the file of each
-    message.
+    message; those of an hour and later, if one is given.
     """
     from pyspark.sql import functions as f
 
-    data = layout_of(spark, path, "archive").data
+    layout = layout_of(spark, path, "archive")
+    data = layout.data
     is_archive = data.is_dir()
     schema = schema_of(needed_for(columns)) + (", hour string" if is_archive else "")
     # The audit finds damaged or vanishing files by the messages that are missing.
     reader = spark.read.schema(schema).options(ignoreCorruptFiles="true", ignoreMissingFiles="true")
-    frame = reader.parquet(str(data if is_archive else path))
+    if since_hour:
+        # Spark would list all directories, of which an archive of months has many.
+        hours = [hour for hour in layout.data_files() if hour.hour >= since_hour]
+        if not hours:
+            return no_rows(spark, columns, "file")
+        paths = [str(layout.data_of(hour)) for hour in hours]
+        frame = reader.option("basePath", str(data)).parquet(*paths)
+    else:
+        frame = reader.parquet(str(data if is_archive else path))
     hour = f.col("hour") if is_archive else f.lit("")
     name = f.concat_ws("/", "topic", hour, f.col("_metadata.file_name"))
     chosen = frame.where(f.col("topic").isin(sorted(topics)))
     return with_derived(chosen.withColumn("file", name), columns, "file")
+
+
+def no_rows(spark: Any, columns: Collection[str], *texts: str) -> Any:
+    """Return an empty frame with these columns of messages, and further ones of text."""
+    from pyspark.sql import functions as f
+
+    frame = no_messages(spark, columns)
+    return frame.select("*", *(f.lit(None).cast("string").alias(name) for name in texts))
 
 
 def _note_file(notes: ArchiveNotes, there: Collection[str], hour: Hour, file: DataFile) -> None:
