@@ -12,7 +12,7 @@ MOST_STEPS = 200
 STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "ctypes.dlsym")
 
 
-def die_at(step: int, root: Path, work: Callable[[], None]) -> bool:
+def die_at(step: int, root: Path, work: Callable[[], object]) -> bool:
     """Do the work in a process that dies at its `step`th step below `root`; return whether it
     died.
     """
