@@ -115,7 +115,7 @@ def test_what_is_late_is_judged_again_and_nothing_is_missed_or_counted_twice(
     with Cluster() as cluster:
         sender = Sender(cluster)
         sent = [sender.send(topic, f"N{at}") for at in range(10)]
-        sender.create_group("billing", topic)
+        sender.meet_group("billing")
 
         def archive_once() -> None:
             archives.run(spark, cluster.namesrv, archive, topics=[topic], compact_files=0)
@@ -145,7 +145,6 @@ def test_what_is_late_is_judged_again_and_nothing_is_missed_or_counted_twice(
         sender.wait_for("%DLQ%billing", 1)
         sender.commit("billing", topic, 0, 15)
         report = rounds.run(2 * HOLD_S)
-        check_sum(rounds, report, 2 * HOLD_S)
         assert kinds(report, topic) == {(NOT_CONSUMED, "dead-lettered"): 1}
         assert waiting(report, topic) == {
             (NOT_CONSUMED, "not consumed yet"): 5,
@@ -165,18 +164,16 @@ def test_what_is_late_is_judged_again_and_nothing_is_missed_or_counted_twice(
         }
         assert report.waiting == []
         check_sum(rounds, report, DAY_S + 3 * HOLD_S)
-        again = rounds.run(DAY_S + 3 * HOLD_S)
-        assert summed(again) == summed(report)
-        with pytest.raises(ConfigError, match="groups: the audit in .* was begun with"):
+        with pytest.raises(ConfigError, match=r"groups: the audit in .* was begun with"):
             Rounds(context_of(spark, cluster), state, topics=[topic], archive=str(archive)).run()
 
 
-def test_the_rounds_of_a_stream_sum_up_to_an_audit_of_the_whole(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_the_rounds_of_a_stream_sum_up_to_an_audit_of_the_whole(spark: Any, tmp_path: Path) -> None:
     ledger = tmp_path / "sent.jsonl"
     archive = tmp_path / "archive"
-    with Cluster() as cluster:
+    # No transaction is checked, and given up, between the rounds and the audit of the whole.
+    properties = {"recallMessageEnable": "true", "transactionTimeOut": "3600000"}
+    with Cluster(properties=properties) as cluster:
         sender = Sender(cluster)
         sender.meet_group("search")
         sender.send("broken", "FIRST")
@@ -206,22 +203,16 @@ def test_the_rounds_of_a_stream_sum_up_to_an_audit_of_the_whole(
                 }
             ],
         )
-        sender.create_group("billing", "orders")
-        rounds.run()
+        sender.meet_group("billing")
         send_explained(sender)
         sender.write_ledger(ledger)
         archive_once()
-        # Two messages at a time: copies and their first ones are read by different rounds.
-        for _ in range(3):
-            report = rounds.run(max_messages=5)
+        # Copies and their first ones, messages and their records are read by different rounds.
+        rounds.run(max_messages=12)
         send_unexplained(sender)
         sender.write_ledger(ledger)
-        report = rounds.run()
-        assert report.holds, "nothing is unexplained before its time"
-        check_sum(rounds, report)
         archive_once()
         report = rounds.run(2 * HOLD_S)
-        check_sum(rounds, report, 2 * HOLD_S)
         assert report.holds, "what was not explained now is looked at once more"
         report = rounds.run(4 * HOLD_S)
         check_sum(rounds, report, 4 * HOLD_S)

@@ -265,13 +265,13 @@ def test_a_column_of_another_type_is_named_with_both_types_and_a_remedy(path: Pa
     state = Layout(path).load_state()
     strange = Schema(3, {**FIRST[ALL].columns, "flag": "string"})
     state = replace(state, version=3, form=3, schemas=(strange,))
-    Layout(path).state.write_bytes(msgspec.json.encode(state))
+    (path / "_state.json").write_bytes(msgspec.json.encode(state))
     said = "column flag of files of schema 3 has the type string, and int here.*under another path"
     with pytest.raises(ConfigError, match=said), Archive(path):
         raise AssertionError("it was opened")
     # What is wider here is read all the same.
     narrow = Schema(3, {**FIRST[ALL].columns, "queue_offset": "int"})
-    Layout(path).state.write_bytes(msgspec.json.encode(replace(state, schemas=(narrow,))))
+    (path / "_state.json").write_bytes(msgspec.json.encode(replace(state, schemas=(narrow,))))
     with Archive(path) as opened:
         assert opened.schema() == narrow
         assert opened.choose_schema(compact=True)

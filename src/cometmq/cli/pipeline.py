@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 
 log: Final = structlog.get_logger(__name__)
 
+_SETTINGS: Final = {
+    # Spark's own bars would be drawn over ours.
+    "spark.ui.showConsoleProgress": "false",
+    # What Spark keeps of past queries for its pages, a plan of up to a megabyte each, would fill the
+    # driver of a stream: by itself it keeps 1,000 queries, jobs and stages.
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "10000",
+}
+
 Name = Enum("Name", {name: name for name in PIPELINES})  # type: ignore[misc]  # mypy wants an Enum's members written out
 
 
@@ -87,9 +98,7 @@ def pipeline(
         except OSError as error:
             log.warning("the report is not written", directory=str(reports), reason=str(error))
 
-    # Spark's own bars would be drawn over ours.
-    quiet = {"spark.ui.showConsoleProgress": "false", **spark.config}
-    spark = SparkConfig(master=spark.master, config=quiet)
+    spark = SparkConfig(master=spark.master, config={**_SETTINGS, **spark.config})
     try:
         with (
             screen.progress() as progress,

@@ -10,15 +10,13 @@ import pytest
 from tests.unit.pipelines.dying import MOST_STEPS, die_at
 
 from cometmq.errors import ConfigError
-from cometmq.pipelines.audit.report import Found
+from cometmq.pipelines.audit.found import Found, folded, merged
 from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.audit.stream_state import (
     Judged,
     Place,
     State,
     StateDirectory,
-    folded,
-    merged,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -30,8 +28,10 @@ def config(path: Path, **settings: object) -> Config:
 
 
 def found(hour: int | None, times: int | None = None, *numbers: int) -> Found:
-    difference = ("gap in the offsets", None, "x", True) if times else (None, None, None, None)
-    return Found("orders", "broker-a", 0, hour, *difference, times, times and "at 1", list(numbers))
+    place = ("orders", "broker-a", 0, hour)
+    if times is None:
+        return Found(*place, None, None, None, None, None, None, list(numbers))
+    return Found(*place, "gap in the offsets", None, "x", True, times, "at 1", list(numbers))
 
 
 def one_round(path: Path) -> None:
@@ -100,7 +100,9 @@ def test_one_stream_at_a_time_and_with_the_settings_that_it_began_with(tmp_path:
         StateDirectory(str(tmp_path)).held(),
     ):
         raise AssertionError("two streams hold the state")
-    with pytest.raises(ConfigError, match=r"groups: the audit in .* was begun with \[\], not \['g'"):
+    with pytest.raises(
+        ConfigError, match=r"groups: the audit in .* was begun with \[\], not \['g'"
+    ):
         directory.load(config(tmp_path, groups=["g"]), NOW_MS)
     # How often it looks and how long it waits may change.
     assert directory.load(config(tmp_path, hold_s=1.0, keep_days=2), NOW_MS).rounds == 1

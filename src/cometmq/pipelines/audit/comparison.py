@@ -25,7 +25,7 @@ from cometmq.pipelines.audit.causes import (
     Numbers,
     Told,
 )
-from cometmq.pipelines.audit.report import Found
+from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.settings import Config, Ledger
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.known_names import unknown_name
@@ -34,7 +34,6 @@ from cometmq.pipelines.message_logs import (
     Ranges,
     check_topics,
     no_messages,
-    open_message_log,
 )
 from cometmq.pipelines.small_tables import collected
 
@@ -78,6 +77,8 @@ class Comparison:
         self._log = log
         self._kept: list[Any] = []
         self._has_batches = False
+        self.cut_ms = 0
+        self.newest_ms: dict[MessageQueue, int] = {}
 
     def found(self) -> list[Found]:
         """Read and compare; return numbers and differences by topic, queue, hour and cause."""

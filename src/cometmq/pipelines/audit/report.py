@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from cometmq.pipelines.audit.causes import Told
 from cometmq.pipelines.audit.figures import balance_figure, difference_figure
+from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.rows import Bounds
 from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.report import Report as BaseReport
@@ -18,27 +19,6 @@ from cometmq.pipelines.report import Section, Table
 
 _MOST_EXAMPLES: Final = 5
 _MOST_ROWS: Final = 500
-
-
-class Found(NamedTuple):
-    """A row of the comparison.
-
-    Without a difference, `numbers` are sent, stored, archived, and consumed by each group. With
-    one, `times` says how often it occurs. `hour` counts hours from the epoch; None if no time is
-    known.
-    """
-
-    topic: str
-    broker: str | None
-    queue_id: int | None
-    hour: int | None
-    difference: str | None
-    group: str | None
-    cause: str | None
-    explained: bool | None
-    times: int | None
-    example: str | None
-    numbers: Sequence[int | None]
 
 
 class Cell(msgspec.Struct):
@@ -101,14 +81,14 @@ class Report(BaseReport):
     cells without an hour.
     """
 
-    mode: str = "once"
     topics: list[Cell]
     cells: list[Cell]
     differences: list[Difference]
     evidence: dict[str, str]
     cut_at: str
     cut: list[Cut]
-    waiting: list[Difference] = []
+    mode: str = "once"
+    waiting: list[Difference] = msgspec.field(default_factory=list)
     rounds: int = 1
     hours_from: str | None = None
 

@@ -30,7 +30,7 @@ from cometmq.pipelines.audit import rows
 from cometmq.pipelines.audit.archive import ArchiveNotes, archive_notes, archived
 from cometmq.pipelines.audit.causes import Differences
 from cometmq.pipelines.audit.comparison import Comparison, grouped
-from cometmq.pipelines.audit.report import Found
+from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.settings import DELAYED_SEND, WAITING, Config, Ledger
 from cometmq.pipelines.audit.stream_state import (
     Judged,
@@ -92,12 +92,11 @@ class Round(Comparison):
         self._state = state
         self._directory = directory
         self._limited: set[MessageQueue] = set()
+        self._waiting: list[Found] = []
         self._hold_ms = round(config.hold_s * 1000)
 
     def outcome(self) -> Outcome:
         """Compare, and write the tables of what is left."""
-        waiting: list[Found] = []
-        self._waiting = waiting
         judged = self.found()
         cut_ms, left = self.cut_ms, self._left
         judged_ms = max(self._settled_ms, self._state.judged_ms or 0)
@@ -125,13 +124,13 @@ class Round(Comparison):
             totals=self._state.totals,
             hours_from=self._state.hours_from,
         )
-        return Outcome(judged, waiting, state, bool(self._limited))
+        return Outcome(judged, self._waiting, state, bool(self._limited))
 
     @property
     def _remembered_ms(self) -> int:
         """Return the time since which rounds have judged what is still looked at."""
         window_s = max(2 * self._config.hold_s, self._config.resend_window_s)
-        return self.cut_ms - round(window_s * 1000)
+        return int(self.cut_ms - window_s * 1000)
 
     @cached_property
     def _read_ms(self) -> int:
@@ -177,7 +176,9 @@ class Round(Comparison):
             archived = layout_of(self._spark, path, "archive").load_state().queues
             archive = {one.queue: (one.first, one.to) for one in archived}
         begins = rows.Bounds(ranges, archive)
-        return {queue: known[queue].to if queue in known else begins.begin(queue) for queue in ranges}
+        return {
+            queue: known[queue].to if queue in known else begins.begin(queue) for queue in ranges
+        }
 
     def _evidence_ranges(self, ranges: Ranges) -> Ranges:
         since_ms = self._state.since_ms
@@ -274,7 +275,9 @@ class Round(Comparison):
 
         if self._config.archive is None:
             return waits
-        sound = (f.col("archive_count") == 1) & ~f.coalesce("differs", f.lit(False)) & ~f.col("stray")
+        sound = (
+            (f.col("archive_count") == 1) & ~f.coalesce("differs", f.lit(False)) & ~f.col("stray")
+        )
         others = self._keep(waits.where(~sound))
         by = list(rows.PLACE)
         facts = self._facts.fieldNames()
@@ -296,9 +299,13 @@ class Round(Comparison):
         return explained.withColumn("log_gap", gap).drop("earlier_gap")
 
     def _of_messages(self, evidence: Any) -> Any:
-        pending = self._spark.read.schema(_PENDING).parquet(
-            str(self._directory.path / self._state.pending)
-        ) if self._state.pending else small_table(self._spark, [], _PENDING)
+        pending = (
+            self._spark.read.schema(_PENDING).parquet(
+                str(self._directory.path / self._state.pending)
+            )
+            if self._state.pending
+            else small_table(self._spark, [], _PENDING)
+        )
         return evidence.join(pending, list(_ID), "left")
 
     def _expired_ms(self, oldest_ms: Mapping[MessageQueue, int]) -> dict[str, int]:
@@ -321,7 +328,7 @@ class Round(Comparison):
     def _summed(self, judged: Any) -> list[Found]:
         verdicts = self._keep(self._with_verdict(judged))
         self._left = self._write(verdicts)
-        found = []
+        found: list[Found] = []
         for *fields, is_judged in grouped(verdicts, self.told, "differences", "judged").collect():
             (found if is_judged else self._waiting).append(Found(*fields))
         return found

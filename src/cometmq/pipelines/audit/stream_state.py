@@ -15,7 +15,7 @@ What `_state.json` does not name was left by a killed round, and is removed. Nee
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ import msgspec
 
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.audit.report import Found
+from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.settings import Config
 from cometmq.runtime.durable import sync, write_atomically
 from cometmq.runtime.file_lock import locked
@@ -190,29 +190,6 @@ def asked_of(config: Config) -> dict[str, Any]:
     asked = {name: getattr(config, name) for name in _ASKED}
     stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asked))
     return stored
-
-
-def merged(found: Iterable[Found]) -> tuple[Found, ...]:
-    """Add up what is of one place and hour, and of one cause; the first example stays."""
-    sums: dict[tuple[Any, ...], Found] = {}
-    for one in found:
-        key = one[:8]
-        before = sums.get(key)
-        if before is None:
-            sums[key] = one
-            continue
-        numbers = [(a or 0) + (b or 0) for a, b in zip(before.numbers, one.numbers, strict=True)]
-        times = None if before.times is None else before.times + (one.times or 0)
-        sums[key] = before._replace(times=times, numbers=numbers)
-    return tuple(sums.values())
-
-
-def folded(totals: Iterable[Found], hours_from: int) -> tuple[Found, ...]:
-    """Sum up the hours before `hours_from`, so that sums of years need no more room."""
-    return merged(
-        one._replace(hour=None) if one.hour is not None and one.hour < hours_from else one
-        for one in totals
-    )
 
 
 def oldest_first(times: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
