@@ -31,6 +31,9 @@ from cometmq.pipelines.progress import Progress
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.testing import Cluster
 
+# A machine that is ten times slower is to come to an end, too.
+pytestmark = pytest.mark.timeout(2 * JVM_WAIT_S)
+
 HOLD_S = 300.0
 DAY_S = 86_400.0
 
@@ -175,7 +178,7 @@ def test_the_rounds_of_a_stream_sum_up_to_an_audit_of_the_whole(spark: Any, tmp_
     properties = {"recallMessageEnable": "true", "transactionTimeOut": "3600000"}
     with Cluster(properties=properties) as cluster:
         sender = Sender(cluster)
-        sender.meet_group("search")
+        sender.meet_group("billing")
         sender.send("broken", "FIRST")
         sender.send("orders", "FIRST", 3)
 
@@ -190,11 +193,11 @@ def test_the_rounds_of_a_stream_sum_up_to_an_audit_of_the_whole(spark: Any, tmp_
             context_of(spark, cluster),
             tmp_path / "state",
             topics=["orders", "broken"],
-            groups=["billing", "search"],
+            groups=["billing"],
             sent=str(ledger),
             archive=str(archive),
             business_key="keys[0]",
-            subscriptions={"billing": "paid || late", "search": {"sql": "TAGS = 'changed'"}},
+            subscriptions={"billing": "paid || late"},
             rules=[
                 {
                     "difference": "business key twice",
@@ -203,7 +206,6 @@ def test_the_rounds_of_a_stream_sum_up_to_an_audit_of_the_whole(spark: Any, tmp_
                 }
             ],
         )
-        sender.meet_group("billing")
         send_explained(sender)
         sender.write_ledger(ledger)
         archive_once()
@@ -236,7 +238,7 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(spark: Any, tmp_path: Path
             '[spark]\nmaster = "local[1]"\n'
             'config = {"spark.ui.enabled" = "false", "spark.driver.memory" = "512m"}\n'
             f'[audit]\ntopics = ["killed"]\nmode = "stream"\nstate = "{state}"\n'
-            "max_messages = 7\ninterval_s = 0\nhold_s = 0\nsettle_s = 0\n"
+            "max_messages = 20\ninterval_s = 0\nhold_s = 0\nsettle_s = 0\n"
         )
         command = [sys.executable, "-m", "cometmq", "pipeline", "audit", "-c", str(file)]
         command += ["--reports", str(reports)]
@@ -245,13 +247,16 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(spark: Any, tmp_path: Path
             process = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
-        eventually(
-            lambda: (reports / "audit.json").exists() or process.poll() is not None,
-            wait_s=JVM_WAIT_S,
-        )
-        assert process.poll() is None, (tmp_path / "log").read_text()
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        try:
+            eventually(
+                lambda: (reports / "audit.json").exists() or process.poll() is not None,
+                wait_s=JVM_WAIT_S,
+            )
+            assert process.poll() is None, (tmp_path / "log").read_text()
+        finally:
+            # With Java, in the middle of a round.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         # The report of a round is there as long as the stream goes on.
         shown = json.loads((reports / "audit.json").read_text())
         assert (shown["mode"], shown["holds"]) == ("stream", True)
