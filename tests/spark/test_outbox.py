@@ -6,6 +6,7 @@ The points are those of the table in docs/decisions/0044.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -19,11 +20,11 @@ import pyarrow as pa
 import pytest
 from tests.spark.outbox_query import OutboxQuery
 from tests.spark.sink_rows import make_topic, messages_of, wait_for
-from tests.waits import JVM_WAIT_S, eventually
+from tests.waits import CLOCK, JVM_WAIT_S, eventually
 
 from cometmq.bulk.producer import BlockingBulkProducer
 from cometmq.errors import CometMQError, ConfigError, DataLossError, IllegalArgumentError
-from cometmq.spark.outbox import Decision, Mark, Outbox, batch_unit
+from cometmq.spark.outbox import Decision, Mark, Outbox, batch_unit, job_unit
 from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.sink_options import SinkOptions
 from cometmq.spark.sink_tasks import Place, keep_rows
@@ -232,3 +233,30 @@ def test_an_outbox_that_cannot_be_used_is_said(cluster: Cluster, tmp_path: Path)
     shutil.rmtree(tmp_path / "checkpoint" / "rocketmq-sink" / "batch-0")
     with pytest.raises(DataLossError, match="was decided when its tasks ran"):
         query.commit(0, again)
+
+
+def test_jobs_that_were_done_long_ago_are_forgotten_and_no_others(tmp_path: Path) -> None:
+    outbox = Outbox(str(tmp_path))
+    for name in ("old", "mine", "recent", "undone"):
+        unit = outbox.unit(job_unit(name))
+        unit.decide(Decision("query", unit.name, [], 0, []))
+        if name != "undone":
+            unit.finish()
+    now_s = CLOCK.now_ms() / 1000
+    for name in ("old", "mine", "undone"):
+        for file in (tmp_path / job_unit(name)).iterdir():
+            os.utime(file, (now_s - 1000, now_s - 1000))
+    outbox.forget_jobs(int((now_s - 500) * 1000), but=job_unit("mine"))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        job_unit("mine"),
+        job_unit("recent"),
+        job_unit("undone"),
+    }
+    assert outbox.job("old") is None
+    assert outbox.job("mine") == ("query", None, True)
+    assert outbox.job("undone") == ("query", None, False)
+    # One that died between decision and directory is finished by the next.
+    (tmp_path / job_unit("mine") / "decided.json").unlink()
+    outbox.forget_jobs(int((now_s - 500) * 1000), but="")
+    assert outbox.job("mine") is None
+    assert {path.name for path in tmp_path.iterdir()} == {job_unit("recent"), job_unit("undone")}

@@ -11,26 +11,35 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyarrow import parquet
+from pyspark.sql import functions as F
 from tests.spark.archives import archived_rows, context_of, places, run, send, sent_rows
+from tests.spark.audited import audited, balance, kinds
 from tests.spark.hadoop_aws import ROOT
 from tests.spark.standalone import HOST
-from tests.waits import JVM_WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
-from cometmq import LitePullConsumer, MessageQueue
+from cometmq import LitePullConsumer, Message, MessageQueue, Producer
 from cometmq.errors import ConfigError, DataLossError, RemoteError
-from cometmq.pipelines import archive
+from cometmq.pipelines import archive, replay
 from cometmq.pipelines.archive.batches import Batches, write_files
-from cometmq.pipelines.archive.columns import ALL, COMPACT, STORED, with_derived
-from cometmq.pipelines.archive.commits import Archive
-from cometmq.pipelines.archive.layout import Layout, session_for
+from cometmq.pipelines.archive.columns import with_derived
+from cometmq.pipelines.archive.commits import Archive, Commit
+from cometmq.pipelines.archive.figures import figures
+from cometmq.pipelines.archive.inventory import unreadable
+from cometmq.pipelines.archive.layout import Figures, Layout, read_files, session_for
+from cometmq.pipelines.archive.schemas import ALL, COMPACT, FIRST, Schema
 from cometmq.pipelines.archive.source import LiveSource
+from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.page import write_page
 from cometmq.spark.columns import COLUMNS
 from cometmq.testing.cluster import Cluster
@@ -38,6 +47,7 @@ from cometmq.testing.cluster import Cluster
 # A machine that is ten times slower is to come to an end, too.
 slow = pytest.mark.timeout(2 * JVM_WAIT_S)
 RETRY = "%RETRY%somebody"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 pytestmark = pytest.mark.cluster(
@@ -66,7 +76,7 @@ def test_a_file_has_row_groups_that_a_range_of_offsets_can_pass_over(
         f"{count} - id AS queue_offset",
         "cast(concat_ws('', transform(sequence(1, 16), n -> sha2(concat(id, '-', n), 256))) AS binary) AS body",
     )
-    write_files(in_all_columns(rows), tmp_path / "staged", COMPACT)
+    write_files(in_all_columns(rows), tmp_path / "staged", FIRST[COMPACT])
     (file,) = (tmp_path / "staged").glob("topic=orders/hour=*/*.parquet")
     metadata = parquet.ParquetFile(file).metadata
     names = [metadata.schema.column(at).name for at in range(metadata.num_columns)]
@@ -97,7 +107,9 @@ def test_what_files_leave_out_is_computed_as_sources_make_it(spark: Any) -> None
         given,
         "properties map<string,string>, store_host string, sys_flag int, offset_msg_id string",
     ).selectExpr("*", "cast(255 AS bigint) AS commit_log_offset")
-    names = [name for name in COLUMNS if name not in STORED or name == "offset_msg_id"]
+    names = [
+        name for name in COLUMNS if name not in FIRST[COMPACT].columns or name == "offset_msg_id"
+    ]
     derived = with_derived(in_all_columns(frame), [*names, "store_host"])
     found = {row.store_host: row for row in derived.collect()}
     first, second, third, last = (found[host] for _, host, _, _ in given)
@@ -156,6 +168,114 @@ def test_files_of_both_forms_lie_side_by_side(spark: Any, cluster: Cluster, path
         assert [(one.file, one.first == one.last) for one in differ] == [(name, True)]
         file.write_bytes(sound)
     assert run(spark, cluster.namesrv, path, **settings, verify="all").holds
+
+
+def copy_of_old_archive(path: Path) -> list[Path]:
+    """Copy what version 0.2 has archived: 12 messages of one queue, proved, without `batch_msg_id`
+    and in the form of its time. Return the files of data.
+    """
+    shutil.copytree(GOLDEN / "archive-0.2", path)
+    return sorted((path / "data").rglob("*.parquet"))
+
+
+@slow
+def test_an_archive_of_an_older_version_is_read_continued_compacted_audited_and_replayed(
+    spark: Any, cluster: Cluster, path: Path
+) -> None:
+    topic = "orders"
+    old = {file: file.read_bytes() for file in copy_of_old_archive(path)}
+    before = archived_rows(spark, path)
+    assert [row["body"] for row in before] == [b"body %d" % at for at in range(12)]
+    assert [row["tags"] for row in before[:3]] == ["paid", "open", None]
+    assert [row["keys"] for row in before[:3]] == [[], ["O-1"], ["O-2", "C-2"]]
+    assert {row["batch_msg_id"] for row in before} == {None}
+    with Producer("later", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
+        (queue,) = (q for q in producer.queues(topic) if q.broker_name == "broker-a")
+        for at in range(20):
+            producer.send(Message(topic, b"later %d" % at, tags="paid"), queue=queue)
+    settings: dict[str, Any] = {"topics": [topic], "verify": "all"}
+    report = run(spark, cluster.namesrv, path, **settings, compact_files=0)
+    assert (report.holds, report.archived) == (True, 8), report
+    assert {file: file.read_bytes() for file in old} == old, "nothing is rewritten"
+    rows = archived_rows(spark, path)
+    assert rows[:12] == before
+    assert [row["body"] for row in rows[12:]] == [b"later %d" % at for at in range(12, 20)]
+    # A version to come has a further column, and this one has what it left.
+    add_column(spark, path)
+    report = run(spark, cluster.namesrv, path, **settings, compact_files=2)
+    assert (report.holds, report.compacted_files_before, report.compacted_files_after) == (
+        *(True, 2 + 2),
+        1 + 1,
+    ), report
+    (compacted,) = (file for file in path.rglob("c*.parquet") if "note" in columns_in(file))
+    assert parquet.read_table(compacted)["note"].to_pylist() == ["n"] * 8
+    assert archived_rows(spark, path) == rows
+    found = audited(context_of(spark, cluster.namesrv), topics=[topic], archive=str(path))
+    # The log of the first twelve was another broker's.
+    assert kinds(found, topic) == {("archived, but not as stored", "unexplained"): 12}
+    assert balance(found, topic) == (20, 20, 20, {})
+    config = replay.Config(archive=str(path), topics=[topic], tags=["paid"], dry_run=True)
+    assert replay.run(config, context_of(spark, cluster.namesrv)).chosen == 4 + 8
+
+
+def columns_in(file: Path) -> list[str]:
+    return list(parquet.read_schema(file).names)
+
+
+def add_column(spark: Any, path: Path) -> None:
+    """Leave the newest file as a version leaves it whose messages have one column more: as two files
+    with it.
+    """
+    session = session_for(spark)
+    with Archive(path) as opened:
+        (manifest,) = opened.manifests.values()
+        newest = manifest.files[-1]
+        old = opened.schema(newest.form)
+        schema = Schema(3, {**old.columns, "note": "string"}, compact=old.compact)
+        data = opened.layout.data
+        rows = read_files(session, data, [opened.layout.data_of(manifest.key) / newest.name], old)
+        staged = opened.new_staging()
+        noted = rows.withColumn("note", F.lit("n")).drop("file").repartition(2, "queue_offset")
+        write_files(noted, staged, schema)
+        number = opened.state.next_batch
+        files = staged_files(staged, f"b{number:08d}", number, 3).files[manifest.key]
+        assert len(files) == 2
+        there = [staged / manifest.key.directory / file.name for file in files]
+        seen = figures(read_files(session, staged, there, schema), schema, by_file=True)
+        of_file = {name: one for _, name, one in seen}
+        files = tuple(replace(file, queues=(of_file[file.name],)) for file in files)
+        of_new = [one for one in manifest.log if one.form != newest.form]
+        after = replace(
+            manifest,
+            files=(*manifest.files[:-1], *files),
+            log=(*of_new, reduce(Figures.plus, of_file.values())),
+        )
+        state = replace(opened.state, next_batch=number + 1, version=3, form=3, schemas=(schema,))
+        opened.commit(Commit("files", (after,), state, staged.name))
+        (opened.layout.data_of(manifest.key) / newest.name).unlink()
+
+
+def test_a_column_of_another_type_is_named_with_both_types_and_a_remedy(path: Path) -> None:
+    file, _ = copy_of_old_archive(path)
+    table = parquet.read_table(file, partitioning=None)
+    at = table.schema.get_field_index("flag")
+    parquet.write_table(table.set_column(at, "flag", table["flag"].cast(pa.string())), file)
+    (said,) = unreadable({file: FIRST[ALL]}).values()
+    assert said.startswith("its column flag has the type string, and int in the manifest")
+    state = Layout(path).load_state()
+    strange = Schema(3, {**FIRST[ALL].columns, "flag": "string"})
+    state = replace(state, version=3, form=3, schemas=(strange,))
+    (path / "_state.json").write_bytes(msgspec.json.encode(state))
+    said = "column flag of files of schema 3 has the type string, and int here.*under another path"
+    with pytest.raises(ConfigError, match=said), Archive(path):
+        raise AssertionError("it was opened")
+    # What is wider here is read all the same.
+    narrow = Schema(3, {**FIRST[ALL].columns, "queue_offset": "int"})
+    (path / "_state.json").write_bytes(msgspec.json.encode(replace(state, schemas=(narrow,))))
+    with Archive(path) as opened:
+        assert opened.schema() == narrow
+        assert opened.choose_schema(compact=True)
+        assert (opened.state.version, opened.schema().number) == (3, COMPACT)
 
 
 def archive_unproved(spark: Any, namesrv: str, path: Path, topic: str) -> int:

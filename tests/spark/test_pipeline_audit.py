@@ -74,7 +74,9 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
         sender.meet_group("search")
         send_explained(sender)
         messages = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
-        messages.options(subscribe="orders", columns="all").load().write.parquet(
+        stored = messages.options(subscribe="orders", columns="all").load()
+        # As pandas would write it: its whole numbers are 64 bits wide. All files were passed over.
+        stored.withColumn("queue_id", stored.queue_id.cast("bigint")).write.parquet(
             str(tmp_path / "files")
         )
         send_unexplained(sender)
@@ -150,7 +152,16 @@ def test_what_does_not_fit_is_said_before_a_job(spark: Any, tmp_path: Path) -> N
         sender.send("orders", "A")
         sender.meet_group("billing")
         context = context_of(spark, cluster)
+        place = {"topic": ["orders"], "broker": ["b"], "queue_id": ["0"], "queue_offset": [0]}
+        for name, columns in (("typed", place), ("short", {"topic": ["orders"]})):
+            (tmp_path / name).mkdir()
+            parquet.write_table(pa.table(columns), tmp_path / name / "a.parquet")
         for settings, text in (
+            (
+                {"archive": str(tmp_path / "typed")},
+                r"the column queue_id has the type string, and an archive's has int; .*cast\(queue_id",
+            ),
+            ({"archive": str(tmp_path / "short")}, "has no column broker: it needs the columns"),
             ({"topics": ["refunds"]}, "topics names refunds, of which the brokers' log has no"),
             ({"topics": ["oders"]}, r"no queue; there are .*orders.*; did you mean orders\?"),
             # Nobody had consumed anything for it, and all was said to be waiting.

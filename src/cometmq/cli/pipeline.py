@@ -10,13 +10,30 @@ from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
+import structlog
 import typer
 
 from cometmq.cli.pipeline_failure import StoppedError, said_in_a_sentence, stoppable
 from cometmq.errors import ConfigError
 from cometmq.pipelines.catalogue import PIPELINES
+
+if TYPE_CHECKING:
+    from cometmq.pipelines.report import Report
+
+log: Final = structlog.get_logger(__name__)
+
+_SETTINGS: Final = {
+    # Spark's own bars would be drawn over ours.
+    "spark.ui.showConsoleProgress": "false",
+    # What Spark keeps of past queries for its pages, a plan of up to a megabyte each, would fill the
+    # driver of a stream: by itself it keeps 1,000 queries, jobs and stages.
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "10000",
+}
 
 Name = Enum("Name", {name: name for name in PIPELINES})  # type: ignore[misc]  # mypy wants an Enum's members written out
 
@@ -65,7 +82,6 @@ def pipeline(
     from cometmq.pipelines.catalogue import pipeline as module_of
     from cometmq.pipelines.configuration import ConfigFile, SparkConfig
     from cometmq.pipelines.context import open_context, silence_spark
-    from cometmq.pipelines.page import write_page
 
     title = str(name.value)
     file = ConfigFile(config, lenient=lenient)
@@ -74,13 +90,19 @@ def pipeline(
     cluster, spark = file.cluster(), file.spark()
     check_reports(reports)
     silence_spark()
-    # Spark's own bars would be drawn over ours.
-    quiet = {"spark.ui.showConsoleProgress": "false", **spark.config}
-    spark = SparkConfig(master=spark.master, config=quiet)
+
+    def publish(report: Report) -> None:
+        # A stream goes on, and its next round writes the report again.
+        try:
+            write_report(report, reports, title)
+        except OSError as error:
+            log.warning("the report is not written", directory=str(reports), reason=str(error))
+
+    spark = SparkConfig(master=spark.master, config={**_SETTINGS, **spark.config})
     try:
         with (
             screen.progress() as progress,
-            open_context(cluster, spark, progress, f"cometmq {title}") as context,
+            open_context(cluster, spark, progress, f"cometmq {title}", publish) as context,
             said_in_a_sentence(config, title),
             stoppable(title),
         ):
@@ -88,18 +110,26 @@ def pipeline(
     except StoppedError as error:  # said when the bars are gone
         typer.echo(f"cometmq: {error}", err=True)
         raise typer.Exit(error.exit_status) from error
-    json_file, page_file = reports / f"{title}.json", reports / f"{title}.html"
     try:
-        report.write_json(json_file)
-        write_page(report, page_file)
+        files = write_report(report, reports, title)
     except OSError as error:
         raise ConfigError(
             f"the report cannot be written to {reports}: {error.strerror or error}; "
             "name another directory by --reports"
         ) from error
-    screen.print_report(report, (json_file, page_file))
+    screen.print_report(report, files)
     if not report.holds:
         raise typer.Exit(1)
+
+
+def write_report(report: Report, directory: Path, name: str) -> tuple[Path, Path]:
+    """Write a report's JSON and page, and return their paths. Raise OSError."""
+    from cometmq.pipelines.page import write_page
+
+    files = directory / f"{name}.json", directory / f"{name}.html"
+    report.write_json(files[0])
+    write_page(report, files[1])
+    return files
 
 
 def check_reports(directory: Path) -> None:

@@ -54,6 +54,9 @@ class _Bars(Progress):
         self._tasks: dict[str, TaskID] = {}
 
     def begin(self, step: str) -> None:
+        # A stream has the same steps for months, and they would fill the screen and the memory.
+        if (before := self._tasks.get(step)) is not None:
+            self._bars.remove_task(before)
         self._tasks[step] = self._bars.add_task(escape(step), total=None, said="")
 
     def advance(self, step: str, done: int, total: int | None) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
 from cometmq.pipelines.progress import Progress
+from cometmq.pipelines.report import Report
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.spark.session import spark_session
 
@@ -19,12 +20,19 @@ _SETTINGS: Final = {
 }
 
 
+def _to_nobody(_report: Report) -> None:
+    """Show nobody how a stream stands."""
+
+
 @dataclass(frozen=True)
 class Context:
+    """What a pipeline works with. `publish` is called with the report of each round of a stream."""
+
     spark: Any
     cluster: ClusterConfig
     progress: Progress
     clock: Clock = SYSTEM_CLOCK
+    publish: Callable[[Report], None] = _to_nobody
 
 
 @contextmanager
@@ -33,6 +41,7 @@ def open_context(
     spark: SparkConfig | None = None,
     progress: Progress | None = None,
     app_name: str = "cometmq",
+    publish: Callable[[Report], None] = _to_nobody,
 ) -> Iterator[Context]:
     """Open a context in the present Spark session, or in a new one that is stopped at the end.
 
@@ -47,7 +56,9 @@ def open_context(
     was_there = SparkSession.getActiveSession() is not None
     session = spark_session(spark.master, app_name, spark.config)
     try:
-        yield Context(_in_utc(session), cluster or ClusterConfig(), progress or Progress())
+        yield Context(
+            _in_utc(session), cluster or ClusterConfig(), progress or Progress(), publish=publish
+        )
     finally:
         if not was_there:
             session.stop()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipelines.report import Report, Section, Table
+from cometmq.runtime.durable import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot
@@ -17,7 +18,7 @@ COLOURS: Final = ("#1f5fa8", "#e07b39", "#3a8f5c", "#b3354b", "#7a5ea8", "#8a8a8
 
 
 def write_page(report: Report, path: Path) -> None:
-    """Write the report's page. Raise OSError."""
+    """Write the report's page. Raise OSError; the page is then as before."""
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(
@@ -31,8 +32,7 @@ def write_page(report: Report, path: Path) -> None:
     environment.tests["table"] = lambda section: isinstance(section, Table)
     sections: list[Section] = report.sections()
     html = environment.get_template(_TEMPLATE).render(report=report, sections=sections)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html)
+    write_atomically(path, html.encode())
 
 
 def has_numbers(table: Table, column: int) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.durable import write_atomically
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,6 @@ class Report(msgspec.Struct, kw_only=True):
         return []
 
     def write_json(self, path: Path) -> None:
-        """Write the report as JSON. Raise OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+        """Write the report as JSON. Raise OSError; the file is then as before."""
+        # A stream replaces its report while people and programs read it.
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")

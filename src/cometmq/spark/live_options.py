@@ -68,6 +68,7 @@ SINK_ONLY: Final = (
     "batchBytes",
     "sendsInFlight",
     "transactionId",
+    "outboxKeepDays",
     # Spark's own options of a stream.
     "checkpointLocation",
     "queryName",

@@ -32,6 +32,7 @@ _DECIDED: Final = "decided.json"
 _DONE: Final = "done"
 _BATCH: Final = "batch-"
 _JOB: Final = "job-"
+_NS_PER_MS: Final = 1_000_000
 # Spark's names of file systems that Arrow calls by another name.
 _SCHEMES: Final = {"s3a:": "s3:", "s3n:": "s3:"}
 
@@ -146,6 +147,24 @@ class Outbox:
         for number in self._batches():
             if number < batch_id:
                 self.files.delete_dir(f"{self.root}/{batch_unit(number)}")
+
+    def forget_jobs(self, before_ms: int, but: str) -> None:
+        """Remove jobs that were done before this time, except the unit `but`. What is not done
+        stays.
+        """
+        for info in self.files.get_file_info(fs.FileSelector(self.root)):
+            if not info.base_name.startswith(_JOB) or info.base_name == but:
+                continue
+            done = self.files.get_file_info(f"{info.path}/{_DONE}")
+            if done.type != fs.FileType.File or done.mtime_ns is None:
+                continue
+            if done.mtime_ns < before_ms * _NS_PER_MS:
+                # The decision goes first: one without `done` would be a job to resume, of which
+                # nothing is left.
+                with suppress(FileNotFoundError):
+                    self.files.delete_file(f"{info.path}/{_DECIDED}")
+                with suppress(FileNotFoundError):  # another job forgets it, too
+                    self.files.delete_dir(info.path)
 
     def _batches(self) -> list[int]:
         infos = self.files.get_file_info(fs.FileSelector(self.root))

@@ -30,7 +30,7 @@ KNOWN: Final = (
     "timeoutMs",
     *SINK_ONLY,
 )
-_JOB: Final = ("transactionId",)
+_JOB: Final = ("transactionId", "outboxKeepDays")
 _STREAM: Final = ("checkpointLocation", "queryName")
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -46,6 +46,7 @@ class SinkOptions:
         A stream keeps it in its checkpoint if `checkpointLocation` is given as an option.
     transactionId: names an exactly-once job; writing it again resumes it, or does nothing if it is
         done.
+    outboxKeepDays: for how many days an outbox remembers jobs that are done; 0 (default) is for ever.
     keepOrigin: whether topic, place, id and times of the source become properties.
     compression: none (default), zlib, lz4 or zstd, for bodies of compressOverBytes (4096) and more;
         these are sent one by one.
@@ -76,6 +77,7 @@ class SinkOptions:
         self.exactly_once = self._delivery() == EXACTLY_ONCE
         self.transaction_id = self._transaction_id()
         self.outbox = self._outbox(streaming)
+        self.keep_days = options.number("outboxKeepDays", 0, 36_500) or 0
 
     def new_producer(self) -> BlockingBulkProducer:
         return BlockingBulkProducer(
@@ -127,7 +129,7 @@ class SinkOptions:
         options = self._options
         outbox = options.text("outbox")
         if not self.exactly_once:
-            for name in ("outbox", "transactionId"):
+            for name in ("outbox", "transactionId", "outboxKeepDays"):
                 if name in options:
                     raise options.error(name, f"is for delivery={EXACTLY_ONCE}")
             return None

@@ -13,6 +13,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundError
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
 from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.patience import patiently
@@ -28,6 +29,8 @@ else:
 
 # The module in which a stream's commit and abort run; see `_committing`.
 _COMMIT_MODULE: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+
+_MS_PER_DAY: Final = 86_400_000
 
 Messages = Sequence[WriterCommitMessage | None]
 
@@ -104,8 +107,13 @@ class SinkWriter(_Writer, DataSourceArrowWriter):
         return self._options.transaction_id
 
     def commit(self, messages: Messages) -> None:
-        if self._outbox is not None:
-            self._commit(job_unit(self._id), messages)
+        if self._outbox is None:
+            return
+        name = job_unit(self._id)
+        self._commit(name, messages)
+        if self._options.keep_days:
+            before_ms = SYSTEM_CLOCK.now_ms() - self._options.keep_days * _MS_PER_DAY
+            self._outbox.forget_jobs(before_ms, but=name)
 
     def abort(self, messages: Messages) -> None:  # noqa: ARG002 - Spark's signature
         if self._outbox is not None:

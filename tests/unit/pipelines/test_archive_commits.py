@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.unit.pipelines.dying import MOST_STEPS, die_at
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.archive.commits import Archive, Commit, exchange
@@ -28,9 +28,6 @@ from cometmq.pipelines.archive.layout import (
 from cometmq.spark.gaps import Gap
 
 HOURS = (Hour("orders", "2026-11-20T16"), Hour("%RETRY%g", "2026-11-20T17"))
-# Steps on the file system, of which a commit has fewer.
-MOST_STEPS = 200
-STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "ctypes.dlsym")
 
 
 def file(name: str, batch: int) -> DataFile:
@@ -108,30 +105,6 @@ def snapshot(path: Path) -> Snapshot:
         }
         assert not layout.pending.exists()
         return archive.state, found, layout.load_safe(), layout.load_gaps()
-
-
-def die_at(step: int, root: Path, work: Callable[[], None]) -> bool:
-    """Do the work in a process that dies at its `step`th step below `root`; return whether it
-    died.
-    """
-    process = os.fork()
-    if process:
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
-    left = step
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal left
-        if event in STEPS and (event == "ctypes.dlsym" or str(arguments[0]).startswith(str(root))):
-            left -= 1
-            if left < 0:
-                os._exit(9)
-
-    try:
-        sys.addaudithook(hook)
-        work()
-        os._exit(0)
-    finally:
-        os._exit(1)
 
 
 def do(path: Path, change: Callable[[Archive], None]) -> None:

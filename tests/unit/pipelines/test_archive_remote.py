@@ -16,7 +16,6 @@ from tests.unit.pipelines.objects import Objects
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.archive import lease
-from cometmq.pipelines.archive.columns import ALL
 from cometmq.pipelines.archive.commits import Archive, Commit
 from cometmq.pipelines.archive.inventory import take_inventory
 from cometmq.pipelines.archive.layout import (
@@ -28,6 +27,7 @@ from cometmq.pipelines.archive.layout import (
     SafeRange,
     State,
 )
+from cometmq.pipelines.archive.schemas import ALL
 from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.locations import RemotePath
 from cometmq.spark.gaps import Gap

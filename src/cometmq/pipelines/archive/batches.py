@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from cometmq.errors import CometMQError, DataLossError
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.columns import columns_of, in_form
+from cometmq.pipelines.archive.columns import made_for
 from cometmq.pipelines.archive.commits import Archive, Commit, batch_name
 from cometmq.pipelines.archive.figures import with_hour
 from cometmq.pipelines.archive.layout import (
@@ -22,6 +22,7 @@ from cometmq.pipelines.archive.layout import (
     QueueState,
     in_order,
 )
+from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.source import Source
 from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.locations import Location
@@ -119,9 +120,9 @@ class Batches:
         gaps = self._archive.new_gap_log() if self._note_loss else None
         filled = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
         if filled:
-            form = self._archive.state.form
-            frame = self._log.rows(self._spark, filled, gaps, columns_of(form))
-            write_files(with_hour(self._in_tasks(frame, filled)), staged, form)
+            schema = self._archive.schema()
+            frame = self._log.rows(self._spark, filled, gaps, schema.columns)
+            write_files(with_hour(self._in_tasks(frame, filled)), staged, schema)
         commit = self._commit_of(ranges, staged, gaps)
         self._archive.commit(commit)
         self._tell({queue: end for queue, (_, end) in ranges.items()})
@@ -219,11 +220,11 @@ class Batches:
         )
 
 
-def write_files(frame: Any, directory: Location, form: int) -> None:
-    """Write a frame that has the column `hour` as files of a form below `directory`, each file
+def write_files(frame: Any, directory: Location, schema: Schema) -> None:
+    """Write a frame that has the column `hour` as files of a schema below `directory`, each file
     ordered by queue and offset, in row groups of about ROW_GROUP_BYTES.
     """
-    made = [column.alias(name) for name, column in in_form(form).items()]
+    made = [column.alias(name) for name, column in made_for(schema).items()]
     frame = frame.select(*made, "hour")
     writer = frame.sortWithinPartitions(*ORDER).write.partitionBy("topic", "hour")
     writer = writer.option("compression", CODEC).option("parquet.block.size", ROW_GROUP_BYTES)

@@ -1,9 +1,8 @@
-"""Say which columns the files of an archive have, and compute those that they leave out.
+"""Make the columns that the files of an archive have, and compute those that they leave out.
 
-There are two forms of files. Those of the form ALL have every column of a message. Those of the form
-COMPACT leave out what follows from other columns; of the ids by offset they keep those that name an
-IPv6 host, which Spark's SQL cannot compute. Files of both forms may lie side by side. A checksum
-belongs to a form: it covers the columns that a file of this form has.
+Files of a compact schema leave out what follows from other columns; of the ids by offset they keep
+those that name an IPv6 host, which Spark's SQL cannot compute. Files of several schemas may lie side
+by side.
 """
 
 from __future__ import annotations
@@ -13,57 +12,38 @@ from typing import Any, Final
 
 from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_MASK
+from cometmq.pipelines.archive.schemas import MADE_OF, OFFSET_ID, Schema
 from cometmq.spark.columns import COLUMNS
 
-ALL: Final = 1
-COMPACT: Final = 2
-FORMS: Final = {"all": ALL, "compact": COMPACT}
-
-# What is left out, and the columns that it follows from.
-_MADE_OF: Final = {
-    "keys": ("properties",),
-    "tags": ("properties",),
-    "transaction_type": ("sys_flag",),
-    "transaction_id": ("properties",),
-    "delay_level": ("properties",),
-    "deliver_time": ("properties",),
-    "offset_msg_id": ("store_host", "commit_log_offset"),
-}
-_OFFSET_ID: Final = "offset_msg_id"
-STORED: Final = tuple(name for name in COLUMNS if name not in _MADE_OF or name == _OFFSET_ID)
+# As `cometmq.spark.record_batches` bounds them.
 _MAX_MS: Final = (2**63 - 1) // 1000
 
 
-def columns_of(form: int) -> tuple[str, ...]:
-    """Return the columns that files of this form have."""
-    return STORED if form == COMPACT else tuple(COLUMNS)
-
-
-def in_form(form: int) -> dict[str, Any]:
-    """Return the columns that files of this form have, by name, made of rows that have them."""
+def made_for(schema: Schema) -> dict[str, Any]:
+    """Return the columns that files of this schema have, by name, made of rows that have them."""
     from pyspark.sql import functions as F
 
-    made = {name: F.col(name) for name in columns_of(form)}
-    if form == COMPACT:
-        made[_OFFSET_ID] = F.when(_is_ipv6(), F.col(_OFFSET_ID))
+    made = {name: F.col(name) for name in schema.columns}
+    if schema.compact and OFFSET_ID in made:
+        made[OFFSET_ID] = F.when(_is_ipv6(), F.col(OFFSET_ID))
     return made
 
 
 def needed_for(columns: Collection[str]) -> list[str]:
     """Return the columns to read of files so that `with_derived` gives these."""
-    made_of = {part for name in columns for part in _MADE_OF.get(name, ())}
+    made_of = {part for name in columns for part in MADE_OF.get(name, ())}
     return [name for name in COLUMNS if name in made_of or name in columns]
 
 
 def with_derived(frame: Any, columns: Collection[str], *others: str) -> Any:
-    """Return these columns of files of both forms, and `others` as they are.
+    """Return these columns of files of all schemas, and `others` as they are.
 
     `frame` has the columns of `needed_for`, with nulls where a file has no such column.
     """
     from pyspark.sql import functions as F
 
     chosen = [
-        F.coalesce(F.col(name), _derived(name)).alias(name) if name in _MADE_OF else F.col(name)
+        F.coalesce(F.col(name), _derived(name)).alias(name) if name in MADE_OF else F.col(name)
         for name in COLUMNS
         if name in columns
     ]
@@ -96,14 +76,14 @@ def _derived(name: str) -> Any:
         time = F.coalesce(named(p.TIMER_DELIVER_MS), named(p.TIMER_OUT_MS))
         found = number(time, 18)
         return F.timestamp_millis(F.when(found > _MAX_MS, _MAX_MS).otherwise(found))
-    assert name == _OFFSET_ID, name
+    assert name == OFFSET_ID, name
     return _offset_id_of_ipv4()
 
 
 def _offset_id_of_ipv4() -> Any:
     """Return the id by offset: address, port (4 bytes) and offset (8 bytes) in hex digits.
 
-    Every store host of a file of the form COMPACT whose id was left out is `1.2.3.4:10911`.
+    Every store host of a compact file whose id was left out is `1.2.3.4:10911`.
     """
     from pyspark.sql import functions as F
 

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.archive.layout import (
+    VERSIONS,
     Hour,
     Layout,
     Manifest,
@@ -32,6 +33,7 @@ from cometmq.pipelines.archive.layout import (
     load,
 )
 from cometmq.pipelines.archive.lease import Lease
+from cometmq.pipelines.archive.schemas import Schema, check_readable, wanted
 from cometmq.pipelines.locations import (
     Location,
     RemotePath,
@@ -141,27 +143,48 @@ class Archive:
             return where
         return self._gap_logs and self._gap_logs / SYSTEM_RANDOMNESS.token_hex(16)
 
-    def forms(self, hours: Iterable[Hour]) -> dict[Location, int]:
-        """Return the form of each file that the manifests of these hours name."""
+    @property
+    def schemas(self) -> dict[int, Schema]:
+        return self.state.all_schemas()
+
+    def schema(self, number: int | None = None) -> Schema:
+        """Return the schema of a number, of new files if none is given."""
+        return self.schemas[self.state.form if number is None else number]
+
+    def schemas_of(self, hours: Iterable[Hour]) -> dict[Location, Schema]:
+        """Return the schema of each file that the manifests of these hours name."""
+        known = self.schemas
         return {
-            self.layout.data_of(hour) / file.name: file.form
+            self.layout.data_of(hour) / file.name: known[file.form]
             for hour in hours
             if hour in self.manifests
             for file in self.manifests[hour].files
         }
 
-    def choose_form(self, form: int) -> bool:
-        """Have the next files be of this form, and say whether they are.
+    def choose_schema(self, *, compact: bool) -> bool:
+        """Have the next files be of this kind, and say whether they are.
 
-        While something is not proved, the form stays as it is: a proof reads the log's side of all
-        that is not proved in one form.
+        While something is not proved, the schema stays as it is: a proof reads the log's side of all
+        that is not proved in one schema. Raise ConfigError if that cannot be read here.
         """
-        if self.state.form == form:
+        schema = wanted(self.schemas, compact=compact)
+        if self.state.form == schema.number:
             return True
         if any(one.proved_to < one.to for one in self.state.queues):
+            if foreign := self.schema().foreign:
+                raise ConfigError(
+                    f"{self.layout.path} has messages without a proof in files with "
+                    f"{', '.join(f'{name} of the type {kind}' for name, kind in foreign.items())}, "
+                    "which messages do not have here: run the CometMQ that archived them once more, "
+                    "and then this one"
+                )
             return False
-        version = max(self.state.version, form)
-        self.commit(Commit("nothing", (), replace(self.state, version=version, form=form)))
+        listed = self.state.schemas
+        if schema.number not in self.schemas:
+            listed = (*listed, schema)
+        version = max(self.state.version, min(schema.number, VERSIONS[-1]))
+        state = replace(self.state, version=version, form=schema.number, schemas=listed)
+        self.commit(Commit("nothing", (), state))
         return True
 
     def gaps_noted(self, directory: Path | None) -> tuple[Gap, ...]:
@@ -239,6 +262,7 @@ class Archive:
             )
         self.state = layout.load_state()
         self.manifests = {manifest.key: manifest for manifest in layout.load_manifests()}
+        check_readable(layout.path, self.schemas.values())
 
     def _recover_remote(self, decode: Callable[[bytes], Commit]) -> None:
         """Carry out the commits that follow the state, which is one at most."""

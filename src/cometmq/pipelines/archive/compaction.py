@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from cometmq.errors import StoreCorruptError
 from cometmq.pipelines.archive.batches import write_files
-from cometmq.pipelines.archive.columns import FORMS
 from cometmq.pipelines.archive.commits import Archive, Commit
 from cometmq.pipelines.archive.division import packed
 from cometmq.pipelines.archive.figures import Found, figures, summed
@@ -51,7 +50,7 @@ class Compacted(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A directory to compact, and the form of the files that are made into larger ones."""
+    """A directory to compact, and the schema of the files that are made into larger ones."""
 
     hour: Hour
     form: int
@@ -67,20 +66,20 @@ class Compaction:
         self._target_bytes = target_bytes
 
     def due(self) -> list[Due]:
-        """Return the directories to compact now, ordered by form, topic and hour."""
+        """Return the directories to compact now, ordered by schema, topic and hour."""
         manifests = sorted(self._archive.manifests.values(), key=lambda one: one.key)
         return [
             Due(one.key, form)
-            for form in FORMS.values()
+            for form in sorted(self._archive.schemas)
             for one in manifests
             if not one.suspect and len(self._small(one, form)) >= self._from_files
         ]
 
     def run(self, due: Sequence[Due]) -> Iterator[Compacted]:
         """Compact in one job after the other, and yield what each has done."""
-        for form in FORMS.values():
+        for form in sorted(self._archive.schemas):
             for hours in self._groups([one.hour for one in due if one.form == form], form):
-                # As they are now: a job for another form may have changed them.
+                # As they are now: a job for another schema may have changed them.
                 yield self._compact([self._archive.manifests[hour] for hour in hours], form)
 
     # Inside
@@ -108,7 +107,8 @@ class Compaction:
         if not group:
             return Compacted(suspects=suspects)
         staged = self._archive.new_staging()
-        write_files(self._by_bins(group, form), staged, form)
+        schema = self._archive.schema(form)
+        write_files(self._by_bins(group, form), staged, schema)
         number = self._archive.state.next_batch
         found = staged_files(staged, f"c{number:08d}", number, form)
         written = found.files
@@ -117,7 +117,7 @@ class Compaction:
             for hour in written
             for file in written[hour]
         ]
-        after = figures(read_files(self._spark, staged, paths), form, by_file=False)
+        after = figures(read_files(self._spark, staged, paths, schema), schema, by_file=False)
         kept = ((hour, one) for hour, _, one in before if hour not in suspects)
         if summed(kept) != summed((hour, one) for hour, _, one in after):
             raise StoreCorruptError(
@@ -150,9 +150,11 @@ class Compaction:
         if not there:
             return [], frozenset(suspects)
         try:
-            found = figures(self._read(there, form), form, by_file=True)
+            schema = self._archive.schema(form)
+            found = figures(self._read(there, form), schema, by_file=True)
         except Exception:  # Spark documents no exception type for a torn file
-            torn = {path.parent for path in unreadable(self._paths(there, form))}
+            paths = self._paths(there, form)
+            torn = {path.parent for path in unreadable(dict.fromkeys(paths, schema))}
             if not torn:
                 raise
             hours = {Hour.of(path) for path in torn}
@@ -175,7 +177,8 @@ class Compaction:
         return sizes == {file.name: file.bytes for file in manifest.files}
 
     def _read(self, group: Iterable[Manifest], form: int) -> Any:
-        return read_files(self._spark, self._archive.layout.data, self._paths(group, form))
+        data, schema = self._archive.layout.data, self._archive.schema(form)
+        return read_files(self._spark, data, self._paths(group, form), schema)
 
     def _paths(self, group: Iterable[Manifest], form: int) -> list[Location]:
         layout = self._archive.layout

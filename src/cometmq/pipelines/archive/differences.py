@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.columns import ALL, COMPACT, FORMS
 from cometmq.pipelines.archive.figures import Place, row_checksum
 from cometmq.pipelines.archive.inventory import Problem
 from cometmq.pipelines.archive.layout import Hour, read_files
+from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.spans import runs
 from cometmq.pipelines.locations import Location
 
@@ -19,31 +19,30 @@ LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 
 def differences(
-    spark: Any, data: Location, place: Place, files: Mapping[Location, int], log: Any, low: int
+    spark: Any, data: Location, place: Place, files: Mapping[Location, Schema], log: Any, low: int
 ) -> list[Problem]:
     """Compare an hour of a queue in the archive with `log`, message by message.
 
-    files: their forms. log: the rows that the log has of this queue for this hour, from the offset
-        `low` on, with all columns.
+    files: their schemas; columns that messages do not have here are not compared. log: the rows that
+        the log has of this queue for this hour, from the offset `low` on, with all columns.
     """
     from pyspark.sql import functions as F
 
     hour, queue = place
-    wanted = log.select(
-        "queue_offset",
-        row_checksum(ALL).alias("wanted_all"),
-        row_checksum(COMPACT).alias("wanted_compact"),
-    )
+    schemas = {schema.number: schema.common() for schema in files.values()}
+    sums = [f for at in schemas for f in (F.lit(at), row_checksum(schemas[at]))]
+    of_schema = F.create_map(*sums) if sums else F.create_map().cast("map<int,bigint>")
+    wanted = log.select("queue_offset", of_schema.alias("wanted"))
     rows = spark.createDataFrame([], "queue_offset bigint, file string, form int, checksum bigint")
     mine = (F.col("broker") == queue.broker_name) & (F.col("queue_id") == queue.queue_id)
-    for form in FORMS.values():
-        if own := [path for path, one in files.items() if one == form]:
-            here = read_files(spark, data, own, **LENIENT)
-            rows = rows.union(
-                here.where(mine & (F.col("queue_offset") >= low)).select(
-                    "queue_offset", "file", F.lit(form), row_checksum(form)
-                )
+    for number, schema in schemas.items():
+        own = [path for path, one in files.items() if one.number == number]
+        here = read_files(spark, data, own, files[own[0]], **LENIENT)
+        rows = rows.union(
+            here.where(mine & (F.col("queue_offset") >= low)).select(
+                "queue_offset", "file", F.lit(number), row_checksum(schema)
             )
+        )
     found = rows.groupBy("queue_offset").agg(
         F.count("*").alias("count"),
         F.min("file").alias("file"),
@@ -52,10 +51,10 @@ def differences(
         F.max("checksum").alias("most"),
         F.max("form").alias("form"),
     )
-    said = F.when(F.col("form") == COMPACT, F.col("wanted_compact")).otherwise(F.col("wanted_all"))
+    said = F.try_element_at("wanted", F.col("form"))
     kind = (
         F.when(F.col("count").isNull(), "messages missing")
-        .when(F.col("wanted_all").isNull(), "strange messages")
+        .when(F.col("wanted").isNull(), "strange messages")
         .when(F.col("count") > 1, "messages twice")
         .when((F.col("least") != said) | (F.col("most") != said), "messages differ")
     )

@@ -1,7 +1,7 @@
 """Compute counts, offset spans and checksums of messages with Spark, alike for log and archive.
 
-A row's checksum covers the columns of its form. The checksum of a set is the sum of its rows' checksums: rows
-may come in any order, a row that occurs twice counts twice, and the figures of two sets add up to
+A row's checksum covers the columns of its schema. The checksum of a set is the sum of its rows'
+checksums: rows may come in any order, a row that occurs twice counts twice, and the figures of two sets add up to
 those of both.
 """
 
@@ -11,28 +11,17 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.columns import in_form
+from cometmq.pipelines.archive.columns import made_for
 from cometmq.pipelines.archive.layout import Figures, Hour
-from cometmq.spark.columns import COLUMNS
+from cometmq.pipelines.archive.schemas import Schema
 
-# xxhash64 skips nulls, so a value could otherwise stand for its neighbour's.
-_NULLABLE: Final = (
-    "broker",
-    "msg_id",
-    "keys",
-    "tags",
-    "transaction_type",
-    "transaction_id",
-    "delay_level",
-    "deliver_time",
-)
 _LOW_HALF: Final = 0xFFFFFFFF
 _HOUR: Final = "yyyy-MM-dd'T'HH"
 
 # The file's name is None for figures of the log.
 Found = list[tuple[Hour, str | None, Figures]]
 Place = tuple[Hour, MessageQueue]
-# The last part is the form of the figures.
+# The last part is the number of the schema of the figures.
 Sum = tuple[Hour, MessageQueue, int]
 
 
@@ -43,27 +32,27 @@ def with_hour(frame: Any) -> Any:
     return frame.withColumn("hour", F.date_format("store_time", _HOUR))
 
 
-def row_checksum(form: int) -> Any:
-    """Return a 64-bit checksum column over the columns of this form, of rows that have them."""
+def row_checksum(schema: Schema) -> Any:
+    """Return a 64-bit checksum column over the columns of this schema, of rows that have them."""
     from pyspark.sql import functions as F
 
-    made = in_form(form)
+    made = made_for(schema)
     # The entries of a map have no guaranteed order.
     values = [
-        F.sort_array(F.map_entries(column)) if COLUMNS[name].startswith("map") else column
+        F.sort_array(F.map_entries(column)) if schema.columns[name].startswith("map") else column
         for name, column in made.items()
     ]
-    return F.xxhash64(*values, *(made[name].isNull() for name in _NULLABLE if name in made))
+    return F.xxhash64(*values, *(made[name].isNull() for name in schema.nullable))
 
 
-def figures(frame: Any, form: int, *, by_file: bool) -> Found:
+def figures(frame: Any, schema: Schema, *, by_file: bool) -> Found:
     """Return the figures of messages with their `hour`, by hour and queue; with `by_file`, by
     `file`, too.
     """
     from pyspark.sql import functions as F
 
     by = ["topic", "hour", "broker", "queue_id", *(["file"] if by_file else [])]
-    sums = frame.withColumn("checksum", row_checksum(form)).groupBy(*by)
+    sums = frame.withColumn("checksum", row_checksum(schema)).groupBy(*by)
     # Sum the two halves apart: the sum of 64-bit numbers would overflow 64 bits.
     rows = sums.agg(
         F.count("*").alias("count"),
@@ -83,7 +72,7 @@ def figures(frame: Any, form: int, *, by_file: bool) -> Found:
                 row["first"],
                 row["last"],
                 f"{(row.high << 32) + row.low:x}",
-                form,
+                schema.number,
             ),
         )
         for row in rows
@@ -91,7 +80,7 @@ def figures(frame: Any, form: int, *, by_file: bool) -> Found:
 
 
 def summed(found: Iterable[tuple[Hour, Figures]]) -> dict[Sum, Figures]:
-    """Add the figures up for each hour and queue; those of several forms are each a sum."""
+    """Add the figures up for each hour and queue; those of several schemas are each a sum."""
     sums: dict[Sum, Figures] = {}
     for hour, one in found:
         place = hour, MessageQueue(hour.topic, one.broker, one.queue_id), one.form

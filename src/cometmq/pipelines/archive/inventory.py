@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from cometmq.pipelines.archive.layout import Figures, Hour, Layout, Manifest
+from cometmq.pipelines.archive.schemas import Schema, misfit_of
 from cometmq.pipelines.locations import Location, on_this_machine
 
 
@@ -83,15 +84,20 @@ def of_file(
     return of_queues or [Problem(kind, *hour, name, detail=detail)]
 
 
-def unreadable(paths: Iterable[Location]) -> dict[Location, str]:
-    """Return the Parquet files that cannot be read to their end, each with the reason."""
+def unreadable(files: Mapping[Location, Schema]) -> dict[Location, str]:
+    """Return the Parquet files that cannot be read to their end as files of their schema, each with
+    the reason.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
     found: dict[Location, str] = {}
-    for path in paths:
+    for path, schema in files.items():
         try:
             with on_this_machine(path) as local, parquet.ParquetFile(local) as file:
+                if said := misfit_of(file, schema):
+                    found[path] = said
+                    continue
                 for _ in file.iter_batches():
                     pass
         except (OSError, pa.ArrowException) as error:

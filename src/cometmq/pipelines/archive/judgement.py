@@ -9,7 +9,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.columns import FORMS
 from cometmq.pipelines.archive.figures import Place, Sum, summed
 from cometmq.pipelines.archive.inventory import Inventory, Problem, of_file
 from cometmq.pipelines.archive.layout import (
@@ -175,8 +174,8 @@ class Judgement:
 
 
 def _of(sums: Mapping[Sum, Figures], place: Place) -> Figures | None:
-    """Return the figures of a place, of all forms together: their checksum says nothing then."""
-    found = [sums[(*place, form)] for form in FORMS.values() if (*place, form) in sums]
+    """Return the figures of a place, of all schemas together: their checksum says nothing then."""
+    found = [sums[one] for one in sorted(sums) if one[:2] == place]
     return reduce(Figures.plus, found) if found else None
 
 

@@ -14,7 +14,8 @@ import msgspec
 
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.columns import ALL, with_derived
+from cometmq.pipelines.archive.columns import with_derived
+from cometmq.pipelines.archive.schemas import ALL, FIRST, Schema, check_readable
 from cometmq.pipelines.hadoop_files import location
 from cometmq.pipelines.locations import Location, RemotePath, contents, sizes_below
 from cometmq.spark.columns import COLUMNS
@@ -22,8 +23,8 @@ from cometmq.spark.gaps import Gap, decoded_gaps, noted_gaps
 
 T = TypeVar("T")
 
-# Version 1 knows files of the form ALL only.
-_VERSIONS: Final = (1, 2)
+# Version 1 knows the first schema only, version 2 the first two.
+VERSIONS: Final = (1, 2, 3)
 # Spark names directories so. Of the characters that topic names may have, only this one needs
 # escaping.
 _PERCENT: Final = "%"
@@ -56,7 +57,7 @@ class Figures(msgspec.Struct, frozen=True, order=True):
     """The figures of some messages of a queue.
 
     checksum: the sum of the rows' 64-bit checksums, in hex digits. The checksums of two sets
-    without a common row add up to that of both. form: which columns it covers (`columns_of`).
+    without a common row add up to that of both. form: the number of the schema whose columns it covers.
     """
 
     broker: str
@@ -81,7 +82,7 @@ class Figures(msgspec.Struct, frozen=True, order=True):
 
 class DataFile(msgspec.Struct, frozen=True):
     """A file of the archive. `batch` is the number of the commit that added it; `queues` is empty
-    until the file is proved. `form` says which columns it has (`columns_of`).
+    until the file is proved. `form` is the number of its schema.
     """
 
     name: str
@@ -132,8 +133,8 @@ class QueueState(msgspec.Struct, frozen=True):
 
 class State(msgspec.Struct, frozen=True):
     """The archive's state. `next_batch` is the number of the next commit that adds files; those are
-    of `form`. Everything that is not proved yet was archived in this form. `commits` counts all
-    commits.
+    of the schema `form`. Everything that is not proved yet was archived in this schema. `commits`
+    counts all commits. `schemas` are those that the archive has had beside the first two.
     """
 
     version: int = 1
@@ -141,6 +142,10 @@ class State(msgspec.Struct, frozen=True):
     queues: tuple[QueueState, ...] = ()
     form: int = ALL
     commits: int = 0
+    schemas: tuple[Schema, ...] = ()
+
+    def all_schemas(self) -> dict[int, Schema]:
+        return FIRST | {schema.number: schema for schema in self.schemas}
 
     def by_queue(self) -> dict[MessageQueue, QueueState]:
         return {state.queue: state for state in self.queues}
@@ -201,19 +206,24 @@ class Layout:
         state = load(self.state, msgspec.json.Decoder(State).decode)
         if state is None:
             return State()
-        if state.version not in _VERSIONS:
+        if state.version not in VERSIONS:
             raise ConfigError(
-                f"{self.state} is of version {state.version}, this is for {_VERSIONS[-1]} and older; "
+                f"{self.state} is of version {state.version}, this is for {VERSIONS[-1]} and older; "
                 "use the CometMQ that wrote the archive, or a newer one"
             )
         return state
 
-    def load_manifests(self) -> Iterator[Manifest]:
-        """Yield the manifests ordered by topic and hour. Raise ConfigError for a file that is no
-        manifest.
+    def load_manifests(self, since_hour: str = "") -> Iterator[Manifest]:
+        """Yield the manifests ordered by topic and hour, those of an hour and later if one is given.
+        Raise ConfigError for a file that is no manifest.
         """
         decoder = msgspec.json.Decoder(Manifest)
-        paths = [self.manifests / name for name in _names(self.manifests, "topic=*/hour=*.json")]
+        names = _names(self.manifests, "topic=*/hour=*.json")
+        paths = [
+            self.manifests / name
+            for name in names
+            if PurePath(name).stem.removeprefix("hour=") >= since_hour
+        ]
         for path, content in zip(paths, contents(paths), strict=True):
             yield decoded(path, content, decoder.decode)
 
@@ -284,12 +294,9 @@ def session_for(spark: Any) -> Any:
     return session
 
 
-def archive_schema() -> Any:
-    """Return the schema of files: all columns of messages, and `hour`."""
-    # Imported here, because other parts of this package must work without Spark.
-    from cometmq.spark.schema import spark_schema
-
-    return spark_schema().add("hour", "string")
+def _with_hour(columns: Mapping[str, str]) -> str:
+    """Return Spark's schema of files with these columns, and of `hour`, which their directory has."""
+    return ", ".join(f"{name} {kind}" for name, kind in {**columns, "hour": "string"}.items())
 
 
 def layout_of(spark: Any, path: str | Location, key: str = "path") -> Layout:
@@ -305,7 +312,8 @@ def read(spark: Any, path: str | Location) -> Any:
     for a moment.
     """
     layout = layout_of(spark, path)
-    reader = spark.read.schema(archive_schema())
+    check_readable(layout.path, layout.load_state().all_schemas().values())
+    reader = spark.read.schema(_with_hour(COLUMNS))
     files = []
     if isinstance(layout.path, RemotePath):
         files = [
@@ -320,12 +328,14 @@ def read(spark: Any, path: str | Location) -> Any:
     return with_derived(frame, COLUMNS, "hour")
 
 
-def read_files(spark: Any, base: Location, files: Sequence[Location], **options: str) -> Any:
-    """Return the messages of some files below `base` as they stand there, with the file's name in
-    the column `file`. Columns that a file does not have are null.
+def read_files(
+    spark: Any, base: Location, files: Sequence[Location], schema: Schema, **options: str
+) -> Any:
+    """Return the messages of some files of a schema below `base` as they stand there, with the file's
+    name in the column `file`. Columns that a file does not have are null.
     """
     from pyspark.sql import functions as F
 
-    reader = spark.read.schema(archive_schema()).option("basePath", str(base))
+    reader = spark.read.schema(_with_hour(schema.columns)).option("basePath", str(base))
     frame = reader.options(**options).parquet(*map(str, files))
     return frame.withColumn("file", F.col("_metadata.file_name"))

@@ -25,7 +25,6 @@ import structlog
 from cometmq.errors import ConfigError
 from cometmq.model.names import group_fault, topic_fault
 from cometmq.pipelines.archive.batches import Batches, Written
-from cometmq.pipelines.archive.columns import FORMS
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
 from cometmq.pipelines.archive.layout import read, session_for
@@ -231,7 +230,7 @@ class _Run:
         self._proved = Proved()
 
     def run(self, stopped: threading.Event) -> Report:
-        self._choose_form()
+        self._choose_schema()
         if self._config.mode == "once":
             self._once()
         else:
@@ -248,13 +247,13 @@ class _Run:
 
     # Inside
 
-    def _choose_form(self) -> None:
-        """Have new files of the configured form, as soon as all that is archived is proved."""
-        form = FORMS[self._config.columns]
-        if self._archive.choose_form(form):
+    def _choose_schema(self) -> None:
+        """Have new files of the configured columns, as soon as all that is archived is proved."""
+        compact = self._config.columns == "compact"
+        if self._archive.choose_schema(compact=compact):
             return
         self._compact_and_prove(all_of_them=self._config.mode == "once")
-        if not self._archive.choose_form(form):
+        if not self._archive.choose_schema(compact=compact):
             log.warning(
                 "the files get the columns that they had so far: not all of the archive is proved",
                 columns=self._config.columns,

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.columns import FORMS, columns_of
 from cometmq.pipelines.archive.commits import Archive, Commit
 from cometmq.pipelines.archive.differences import LENIENT, differences
 from cometmq.pipelines.archive.figures import Found, Place, Sum, figures, summed, with_hour
@@ -99,10 +98,10 @@ class Proof:
         # archived.
         aside = self._archive.new_gap_log()
         log: dict[Sum, Figures] = {}
-        form = self._archive.state.form
+        schema = self._archive.schema()
         if ranges:
-            frame = self._log.rows(self._spark, ranges, aside, columns_of(form))
-            log = summed((h, one) for h, _, one in figures(with_hour(frame), form, by_file=False))
+            frame = self._log.rows(self._spark, ranges, aside, schema.columns)
+            log = summed((h, one) for h, _, one in figures(with_hour(frame), schema, by_file=False))
         lost = {}
         gone_now = self._archive.gaps_noted(aside)
         for queue, (start, end) in spans.items():
@@ -142,23 +141,23 @@ class Proof:
                 for start, end in parts
             ),
         )
-        rows = read_files(self._spark, self._archive.layout.data, paths, **LENIENT).where(chosen)
-        form = self._archive.state.form
-        return [(hour, one) for hour, _, one in figures(rows, form, by_file=False)]
+        data, schema = self._archive.layout.data, self._archive.schema()
+        rows = read_files(self._spark, data, paths, schema, **LENIENT).where(chosen)
+        return [(hour, one) for hour, _, one in figures(rows, schema, by_file=False)]
 
     def _archived(self, hours: Iterable[Hour], inventory: Inventory) -> Found:
         """Return the figures of every file of these hours, and of strange files."""
         archive = self._archive
-        form_of = archive.forms(hours)
+        schema_of = archive.schemas_of(hours)
         paths = [path for hour in sorted(hours) for path in inventory.listed.get(hour, ())]
         paths += [path for there in inventory.strange.values() for path in there]
         found: Found = []
-        for form in FORMS.values():
+        for schema in archive.schemas.values():
             # A strange file may have any columns; its figures only tell what seems to be in it.
-            own = [path for path in paths if form_of.get(path, archive.state.form) == form]
+            own = [path for path in paths if schema_of.get(path, archive.schema()) == schema]
             if own:
-                rows = read_files(self._spark, archive.layout.data, own, **LENIENT)
-                found += figures(rows, form, by_file=True)
+                rows = read_files(self._spark, archive.layout.data, own, schema, **LENIENT)
+                found += figures(rows, schema, by_file=True)
         return found
 
     def _explained(self, judgement: Judgement, inventory: Inventory) -> Iterable[Problem]:
@@ -167,8 +166,10 @@ class Proof:
         if not failed:
             return
         told = {(Hour(p.topic, p.hour or ""), p.broker, p.queue_id) for p in judgement.problems}
+        schema_of = self._archive.schemas_of({hour for hour, _ in failed})
         for hour in sorted({hour for hour, _ in failed}):
-            for path, reason in unreadable(inventory.listed.get(hour, ())).items():
+            listed = {path: schema_of[path] for path in inventory.listed.get(hour, ())}
+            for path, reason in unreadable(listed).items():
                 yield Problem("file unreadable", *hour, path.name, detail=reason)
         bounds = self._log.bounds({}, all_of_them=False)
         for at, (place, (wanted, there)) in enumerate(failed.items()):
@@ -193,9 +194,9 @@ class Proof:
         aside = self._archive.new_gap_log()
         rows = with_hour(self._log.rows(self._spark, {queue: (low, high)}, aside))
         here = rows.where(rows.hour == hour.hour)
-        data, form_of = self._archive.layout.data, self._archive.forms([hour])
+        data, schema_of = self._archive.layout.data, self._archive.schemas_of([hour])
         found = differences(
-            self._spark, data, place, {path: form_of[path] for path in paths}, here, low
+            self._spark, data, place, {path: schema_of[path] for path in paths}, here, low
         )
         self._archive.gaps_noted(aside)
         return found

@@ -21,7 +21,7 @@ class Staged(NamedTuple):
 
 
 def staged_files(staged: Location, prefix: str, number: int, form: int) -> Staged:
-    """Give the files of a form that a job has written the names that they will have in `data`.
+    """Give the files of the schema `form` that a job has written the names that they will have in `data`.
 
     Remote ones, of which each renaming may be a copy, get them on their way there.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,8 +16,13 @@ from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.columns import needed_for, with_derived
 from cometmq.pipelines.archive.layout import DataFile, Hour, layout_of
-from cometmq.pipelines.message_logs import schema_of
+from cometmq.pipelines.archive.schemas import check_columns, check_readable
+from cometmq.pipelines.message_logs import no_messages, schema_of
+from cometmq.spark.columns import COLUMNS
 from cometmq.spark.gaps import Gap
+
+# The audit finds damaged or vanishing files by the messages that are missing.
+_LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 
 @dataclass
@@ -39,9 +44,11 @@ class ArchiveNotes:
     known_files: list[str] | None = None
 
 
-def archive_notes(spark: Any, path: str, topics: Collection[str]) -> ArchiveNotes:
-    """Read the notes about these topics. Raise ConfigError if the path has no archive or a damaged
-    one.
+def archive_notes(
+    spark: Any, path: str, topics: Collection[str], since_hour: str = ""
+) -> ArchiveNotes:
+    """Read the notes about these topics, and about their files from an hour on. Raise ConfigError if
+    the path has no archive or a damaged one.
     """
     layout = layout_of(spark, path, "archive")
     if not layout.path.is_dir():
@@ -51,7 +58,9 @@ def archive_notes(spark: Any, path: str, topics: Collection[str]) -> ArchiveNote
     notes = ArchiveNotes()
     if not layout.data.is_dir():
         return notes
-    for state in layout.load_state().queues:
+    archive = layout.load_state()
+    check_readable(f"archive is {path!r}", archive.all_schemas().values())
+    for state in archive.queues:
         if state.topic in topics:
             notes.offsets[state.queue] = (state.first, state.to)
     try:
@@ -63,29 +72,77 @@ def archive_notes(spark: Any, path: str, topics: Collection[str]) -> ArchiveNote
     notes.gaps = [gap for gap in gaps if gap.topic in topics]
     notes.known_files = []
     there = layout.data_files()
-    for manifest in layout.load_manifests():
+    for manifest in layout.load_manifests(since_hour):
         if manifest.topic in topics:
             for file in manifest.files:
                 _note_file(notes, there.get(manifest.key, {}), manifest.key, file)
     return notes
 
 
-def archived(spark: Any, path: str, topics: Collection[str], columns: Collection[str]) -> Any:
+def archived(
+    spark: Any,
+    path: str,
+    topics: Collection[str],
+    columns: Collection[str],
+    since_hour: str = "",
+) -> Any:
     """Return the archive's messages with these columns, and `file`, which names the file of each
-    message.
+    message; those of an hour and later, if one is given.
     """
     from pyspark.sql import functions as f
 
-    data = layout_of(spark, path, "archive").data
-    is_archive = data.is_dir()
-    schema = schema_of(needed_for(columns)) + (", hour string" if is_archive else "")
-    # The audit finds damaged or vanishing files by the messages that are missing.
-    reader = spark.read.schema(schema).options(ignoreCorruptFiles="true", ignoreMissingFiles="true")
-    frame = reader.parquet(str(data if is_archive else path))
-    hour = f.col("hour") if is_archive else f.lit("")
-    name = f.concat_ws("/", "topic", hour, f.col("_metadata.file_name"))
+    layout = layout_of(spark, path, "archive")
+    data = layout.data
+    if not data.is_dir():
+        return _of_directory(spark, path, topics, columns)
+    schema = f"{schema_of(needed_for(columns))}, hour string"
+    reader = spark.read.schema(schema).options(**_LENIENT)
+    if since_hour:
+        # Spark would list all directories, of which an archive of months has many.
+        hours = [hour for hour in layout.data_files() if hour.hour >= since_hour]
+        if not hours:
+            return no_rows(spark, columns, "file")
+        paths = [str(layout.data_of(hour)) for hour in hours]
+        frame = reader.option("basePath", str(data)).parquet(*paths)
+    else:
+        frame = reader.parquet(str(data))
+    name = f.concat_ws("/", "topic", "hour", f.col("_metadata.file_name"))
     chosen = frame.where(f.col("topic").isin(sorted(topics)))
     return with_derived(chosen.withColumn("file", name), columns, "file")
+
+
+def _of_directory(spark: Any, path: str, topics: Collection[str], columns: Collection[str]) -> Any:
+    """Return the messages of a directory of Parquet files that some tool has written.
+
+    Raise ConfigError if its columns are not those of messages. Spark would pass over its files.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as f
+
+    try:
+        frame = spark.read.options(**_LENIENT, mergeSchema="true").parquet(path)
+        found = {name: kind.replace(" ", "") for name, kind in frame.dtypes}
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"archive is {path!r}, which Spark cannot read: {reason}") from error
+    needed = {name: COLUMNS[name] for name in needed_for(columns)}
+    check_columns(f"archive is {path!r}, which", found, needed)
+    # Other tools write whole numbers and times in their own width.
+    cast = [
+        (f.col(name) if name in found else f.lit(None)).cast(kind).alias(name)
+        for name, kind in needed.items()
+    ]
+    file = f.concat_ws("/", "topic", f.lit(""), f.col("_metadata.file_name")).alias("file")
+    chosen = frame.select(*cast, file).where(f.col("topic").isin(sorted(topics)))
+    return with_derived(chosen, columns, "file")
+
+
+def no_rows(spark: Any, columns: Collection[str], *texts: str) -> Any:
+    """Return an empty frame with these columns of messages, and further ones of text."""
+    from pyspark.sql import functions as f
+
+    frame = no_messages(spark, columns)
+    return frame.select("*", *(f.lit(None).cast("string").alias(name) for name in texts))
 
 
 def _note_file(notes: ArchiveNotes, there: Collection[str], hour: Hour, file: DataFile) -> None:

@@ -272,7 +272,7 @@ class Evidence:
         told = frame.select(
             f.col(ledger.topic) if has_topic else f.lit(self.config.topics[0]).alias(ledger.topic),
             f.col(ledger.msg_id if has_id else ledger.key).cast("string").alias("given"),
-            _milliseconds(ledger.time, types.get(ledger.time)).alias("time_ms"),
+            milliseconds(ledger.time, types.get(ledger.time)).alias("time_ms"),
             _is_yes(ledger.ok, types).alias("ok"),
             *([f.col(ledger.group).alias("grp")] if ledger.group in types else []),
         ).withColumnRenamed(ledger.topic, "topic")
@@ -330,6 +330,27 @@ def read_ledger(spark: Any, ledger: Ledger, key: str) -> Any:
         raise ConfigError(
             f"{key} is {ledger.path!r}, which cannot be read as {ledger.file_format()}: {reason}"
         ) from error
+
+
+def since(frame: Any, ledger: Ledger, key: str, since_ms: int | None) -> Any:
+    """Return the rows of a ledger that tell of this time or later. Raise ConfigError if it does not
+    tell the time.
+    """
+    from pyspark.sql import functions as f
+
+    kind = dict(frame.dtypes).get(ledger.time)
+    if kind is None:
+        raise ConfigError(
+            f"{key}: {ledger.path} has no column {ledger.time!r}, and a stream has to know when each "
+            "message was sent or consumed; name the column by time"
+        )
+    if since_ms is None:
+        return frame
+    # Readers of Parquet pass over what an untouched column excludes.
+    if kind.startswith("timestamp"):
+        return frame.where(f.col(ledger.time) >= f.timestamp_millis(f.lit(since_ms)))
+    time = milliseconds(ledger.time, kind) if kind == "string" else f.col(ledger.time)
+    return frame.where(time >= since_ms)
 
 
 def by_id(evidence: Any, groups: Sequence[str]) -> Any:
@@ -392,7 +413,7 @@ def _outcome(group: Any, groups: Sequence[str], success: Any) -> Any:
     return what.alias("what")
 
 
-def _milliseconds(name: str, kind: str | None) -> Any:
+def milliseconds(name: str, kind: str | None) -> Any:
     """Return a time column as ms since the epoch, whatever its type; null for values that are no
     time.
     """

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from cometmq.pipelines.audit.causes import Told
 from cometmq.pipelines.audit.figures import balance_figure, difference_figure
+from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.rows import Bounds
 from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.report import Report as BaseReport
@@ -18,27 +19,6 @@ from cometmq.pipelines.report import Section, Table
 
 _MOST_EXAMPLES: Final = 5
 _MOST_ROWS: Final = 500
-
-
-class Found(NamedTuple):
-    """A row of the comparison.
-
-    Without a difference, `numbers` are sent, stored, archived, and consumed by each group. With
-    one, `times` says how often it occurs. `hour` counts hours from the epoch; None if no time is
-    known.
-    """
-
-    topic: str
-    broker: str | None
-    queue_id: int | None
-    hour: int | None
-    difference: str | None
-    group: str | None
-    cause: str | None
-    explained: bool | None
-    times: int | None
-    example: str | None
-    numbers: Sequence[int | None]
 
 
 class Cell(msgspec.Struct):
@@ -56,6 +36,8 @@ class Cell(msgspec.Struct):
     consumed: dict[str, int] = {}
     explained: int = 0
     unexplained: int = 0
+    # Of a stream: differences that are judged again.
+    waiting: int = 0
 
     @property
     def queue(self) -> str:
@@ -92,7 +74,12 @@ class Cut(msgspec.Struct):
 
 
 class Report(BaseReport):
-    """The report of an audit. `evidence` says where each number comes from."""
+    """The report of an audit. `evidence` says where each number comes from.
+
+    Of a stream, the numbers are of everything since it began; `differences` has a verdict, `waiting`
+    is judged again by the next round. `hours_from`: of the hours before it there are only sums, in
+    cells without an hour.
+    """
 
     topics: list[Cell]
     cells: list[Cell]
@@ -100,25 +87,34 @@ class Report(BaseReport):
     evidence: dict[str, str]
     cut_at: str
     cut: list[Cut]
+    mode: str = "once"
+    waiting: list[Difference] = msgspec.field(default_factory=list)
+    rounds: int = 1
+    hours_from: str | None = None
 
     def sections(self) -> list[Section]:
         groups = sorted({group for cell in self.topics for group in cell.consumed})
         archived = any(cell.archived is not None for cell in self.topics)
         sections: list[Section] = [
-            Table("Messages", _columns(["topic"], archived, groups), self._topic_rows(groups)),
+            Table(
+                "Messages",
+                self._columns(["topic"], archived, groups),
+                self._topic_rows(groups),
+            ),
             Table(
                 "Differences",
                 ["", "difference", "cause", "count", "for example, at"],
                 [self._difference_row(each) for each in self.differences],
                 empty="none: all numbers are equal",
             ),
+            *self._waiting_table(),
             balance_figure(self.cells, archived, groups),
             difference_figure(self.cells),
             Table(
                 "Queues and hours",
-                _columns(["topic", "queue", "hour (UTC)"], archived, groups),
+                self._columns(["topic", "queue", "hour (UTC)"], archived, groups),
                 [
-                    [cell.topic, cell.queue, cell.hour, *_numbers(cell, archived, groups)]
+                    [cell.topic, cell.queue, cell.hour, *self._numbers(cell, archived, groups)]
                     for cell in self.cells[:_MOST_ROWS]
                 ],
                 page_only=True,
@@ -133,11 +129,26 @@ class Report(BaseReport):
 
     def _topic_rows(self, groups: Sequence[str]) -> list[list[object]]:
         archived = any(cell.archived is not None for cell in self.topics)
-        rows = [[cell.topic, *_numbers(cell, archived, groups)] for cell in self.topics]
+        rows = [[cell.topic, *self._numbers(cell, archived, groups)] for cell in self.topics]
         if len(rows) > 1:
             whole = _sum("all", self.topics)
-            rows.append([whole.topic, *_numbers(whole, archived, groups)])
+            rows.append([whole.topic, *self._numbers(whole, archived, groups)])
         return rows
+
+    def _waiting_table(self) -> list[Section]:
+        if self.mode == "once":
+            return []
+        columns = ["difference", "cause", "count", "for example, at"]
+        rows = [self._difference_row(each)[1:] for each in self.waiting]
+        return [Table("Judged again by the next round", columns, rows, empty="nothing waits")]
+
+    def _columns(self, first: list[str], archived: bool, groups: Sequence[str]) -> list[str]:
+        waiting = ["waiting"] if self.mode == "stream" else []
+        return [*_columns(first, archived, groups), *waiting]
+
+    def _numbers(self, cell: Cell, archived: bool, groups: Sequence[str]) -> list[object]:
+        waiting = [cell.waiting] if self.mode == "stream" else []
+        return [*_numbers(cell, archived, groups), *waiting]
 
     def _difference_row(self, each: Difference) -> list[object]:
         what = each.difference if each.group is None else f"{each.difference} by {each.group}"
@@ -155,8 +166,10 @@ def make_report(
     cut: Bounds,
     evidence: Mapping[str, str],
     found: Collection[Found],
+    waiting: Collection[Found] = (),
 ) -> Report:
-    cells = _cells(config, found)
+    """Make the report of `found`, and of what is `waiting` for a verdict of a stream."""
+    cells = _cells(config, found, waiting)
     differences = _differences(found)
     topics = [
         _sum(topic, [cell for cell in cells if cell.topic == topic]) for topic in config.topics
@@ -166,14 +179,21 @@ def make_report(
         pipeline="audit",
         started=started,
         holds=not unexplained,
-        summary=_summary(differences, topics, config),
+        summary=_summary(differences, topics, config) + _still_waiting(topics),
+        mode=config.mode,
         topics=topics,
         cells=cells,
         differences=differences,
         evidence=dict(evidence),
         cut_at=datetime.fromtimestamp(told.cut_ms / 1000, UTC).isoformat(timespec="milliseconds"),
         cut=_cut(config, cut),
+        waiting=_differences(waiting),
     )
+
+
+def _still_waiting(topics: Iterable[Cell]) -> str:
+    waiting = sum(cell.waiting for cell in topics)
+    return f"; {waiting:,} differences are judged again" if waiting else ""
 
 
 def _summary(differences: Sequence[Difference], topics: Sequence[Cell], config: Config) -> str:
@@ -192,19 +212,24 @@ def _summary(differences: Sequence[Difference], topics: Sequence[Cell], config: 
     return f"{equation} but for {explained:,} explained differences of {stored:,} messages"
 
 
-def _cells(config: Config, found: Iterable[Found]) -> list[Cell]:
+def _cells(config: Config, found: Iterable[Found], waiting: Iterable[Found]) -> list[Cell]:
     cells: dict[tuple[Any, ...], Cell] = {}
-    for each in found:
+    for each, has_verdict in (*((one, True) for one in found), *((one, False) for one in waiting)):
         hour = None
         if each.hour is not None:
             hour = f"{datetime.fromtimestamp(each.hour * 3600, UTC):%Y-%m-%dT%H}"
         where = (each.topic, each.broker, each.queue_id, hour)
-        cell = cells.setdefault(where, Cell(*where))
+        cell = cells.setdefault(where, Cell(*where, consumed=dict.fromkeys(config.groups, 0)))
         if each.difference is None:
             sent, stored, archived, *consumed = (count or 0 for count in each.numbers)
-            cell.sent, cell.stored = sent, stored
-            cell.archived = archived if config.archive is not None else None
-            cell.consumed = dict(zip(config.groups, consumed, strict=True))
+            cell.sent += sent
+            cell.stored += stored
+            if config.archive is not None:
+                cell.archived = (cell.archived or 0) + archived
+            for group, count in zip(config.groups, consumed, strict=True):
+                cell.consumed[group] += count
+        elif not has_verdict:
+            cell.waiting += each.times or 0
         elif each.explained:
             cell.explained += each.times or 0
         else:
@@ -225,7 +250,10 @@ def _counts(cell: Cell) -> bool:
     """Return whether the cell has anything to report, which one of mere evidence about other places
     has not.
     """
-    numbers = (cell.sent, cell.stored, cell.archived, cell.explained, cell.unexplained)
+    numbers = (
+        *(cell.sent, cell.stored, cell.archived),
+        *(cell.explained, cell.unexplained, cell.waiting),
+    )
     return any(numbers) or any(cell.consumed.values())
 
 
@@ -272,6 +300,7 @@ def _sum(topic: str, cells: Iterable[Cell]) -> Cell:
             whole.consumed[group] = whole.consumed.get(group, 0) + count
         whole.explained += cell.explained
         whole.unexplained += cell.unexplained
+        whole.waiting += cell.waiting
     return whole
 
 

@@ -17,7 +17,8 @@ message becomes a row, too. This module does not judge what is right or wrong.
     stray                                     it lies in a file that the archive does not know
     low, end, first, archived_to              bounds of the queue: `log_bounds`
     committed_<n>                             the n-th group's offset
-    late                                      it was stored after the cut
+    late                                      it was stored after the cut, or judged by an earlier
+                                              round of a stream: it only shows that it is there
     copy, copies                              number of this copy of its msg_id, and of all copies
     is_resend, is_commit_again                equals the first copy and came soon after it; has its
                                               half message
@@ -81,16 +82,20 @@ class Bounds:
     log: the lowest offset of the log, and its end.
     archived: the first offset that was to be archived, and the offset below which all is archived.
     committed: offsets by group.
+    first: where the audit of a queue begins, if something else than log and archive says so.
     """
 
     log: Mapping[MessageQueue, tuple[int, int]]
     archived: Mapping[MessageQueue, tuple[int, int]] = field(default_factory=dict)
     committed: Mapping[str, Mapping[MessageQueue, int]] = field(default_factory=dict)
+    first: Mapping[MessageQueue, int] = field(default_factory=dict)
 
     def begin(self, queue: MessageQueue) -> int:
         """Return the first audited offset of a queue. Messages gone before the archive began are
         not audited.
         """
+        if queue in self.first:
+            return self.first[queue]
         low, end = self.log[queue]
         first, _ = self.archived.get(queue, (low, 0))
         return min(low, first, end)

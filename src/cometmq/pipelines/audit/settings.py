@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 
@@ -73,6 +75,22 @@ EXPLAINING: Final = (
     "transaction undecided",
     "waits to be consumed again",
 )
+
+# The causes that time removes: what they tell of is judged again by a later round of a stream.
+WAITING: Final = frozenset(
+    (
+        "consumed after the cut",
+        "delayed, not due yet",
+        "not archived yet",
+        "not consumed yet",
+        "sent after the cut",
+        "stored just before the cut",
+        "transaction undecided",
+        "waits to be consumed again",
+    )
+)
+# Of these, the one that says itself until when.
+DELAYED_SEND: Final = "delayed, not due yet"
 
 FORMATS: Final = ("parquet", "json", "csv")
 _SUFFIXES: Final = {".json": "json", ".jsonl": "json", ".csv": "csv"}
@@ -158,6 +176,16 @@ class Config(Settings, frozen=True):
     settle_s: what happened so shortly before the cut may not have been written down everywhere.
     delay_levels: messageDelayLevel of the brokers.
     work_path: a directory that driver and workers see; a temporary one of this machine if left out.
+    mode: `once` audits what is there now, `stream` goes on until it is stopped.
+    state: of a stream: a directory that driver and workers see, where it keeps what it has judged and
+        what waits.
+    interval_s: of a stream: from the beginning of one round to that of the next.
+    hold_s: of a stream: for so long nothing is judged for good, and no difference counts as
+        unexplained.
+    patience_s: of a stream: for so long a message is judged again that waits to be archived or
+        consumed.
+    max_messages: of a round of a stream.
+    keep_days: of a stream: for so many days numbers are kept by hour; those before are summed up.
     """
 
     topics: list[str]
@@ -175,8 +203,16 @@ class Config(Settings, frozen=True):
     settle_s: float = 10.0
     delay_levels: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     work_path: str | None = None
+    mode: Literal["once", "stream"] = "once"
+    state: str | None = None
+    interval_s: float = 300.0
+    hold_s: float = 300.0
+    patience_s: float = 86_400.0
+    max_messages: int = 1_000_000
+    keep_days: int = 31
 
     def __post_init__(self) -> None:
+        self._check_stream()
         if not self.topics:
             raise ConfigError('topics is empty; name some, for example topics = ["orders"]')
         check_names(self.topics, "topics", check_topic)
@@ -196,6 +232,32 @@ class Config(Settings, frozen=True):
                     f"fail_on has {cause!r}, which explains nothing; causes are "
                     f"{', '.join(sorted(causes))}"
                 )
+
+    def _check_stream(self) -> None:
+        for key, low in (
+            ("interval_s", 0),
+            ("hold_s", 0),
+            ("patience_s", 0),
+            ("max_messages", 1),
+            ("keep_days", 1),
+        ):
+            value = getattr(self, key)
+            if not low <= value < math.inf:
+                raise ConfigError(f"{key} is {value}, give {low} or more")
+        if self.mode == "once":
+            if self.state is not None:
+                raise ConfigError('state is for a stream; leave it out, or give mode = "stream"')
+            return
+        if self.stores:
+            raise ConfigError(
+                'mode is "stream", and stores are only read while no broker writes them: '
+                'give mode = "once"'
+            )
+        if self.state is None or not Path(self.state).is_absolute():
+            raise ConfigError(
+                f"state is {self.state!r}; a stream needs a directory that driver and workers see, "
+                'from the root on, for example state = "/data/audits/orders"'
+            )
 
     def _check_subscription(self, group: str, subscription: str | SqlSubscription) -> None:
         if group not in self.groups:

@@ -60,6 +60,8 @@ class Config(Settings, frozen=True, kw_only=True):
     id: names this redrive: under one id no letter is sent twice. state: the directory that
         remembers it.
     rate: letters a second, of the whole job.
+    keep_days: ledgers of other ids that were finished longer ago are dropped from `state`; 0 keeps
+        them all.
 
     Selection has further keys; its times are those at which letters became dead letters.
     """

@@ -36,7 +36,7 @@ class Report(ResendReport):
             title = "When they were given up, and why"
             sections.append(timeline_figure(self.timeline, title, "dead letters"))
         sections.append(self._hours())
-        return sections
+        return sections + self.dropped_tables()
 
     def _reasons(self) -> Table:
         groups: defaultdict[tuple[str, str], list[LetterCount]] = defaultdict(list)

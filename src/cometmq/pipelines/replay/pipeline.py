@@ -67,6 +67,8 @@ class Config(Settings, frozen=True, kw_only=True):
     id: names this replay: under one id nothing is sent twice. state: the directory that remembers
         it.
     rate: messages a second, of the whole job.
+    keep_days: ledgers of other ids that were finished longer ago are dropped from `state`; 0 keeps
+        them all.
     dry_run: count and show what would be sent, and send nothing.
     delivery: with at-least-once no locks are taken: messages may come twice if two attempts at the
         same work live at the same time, or if one was killed while sending.

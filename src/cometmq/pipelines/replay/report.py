@@ -55,7 +55,7 @@ class Report(ResendReport):
         sections.append(self._queues())
         if self.dry_run:
             sections.append(self._samples())
-        return sections
+        return sections + self.dropped_tables()
 
     def _topics(self) -> Table:
         counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])

@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Step
 from cometmq.pipelines.report import now
+from cometmq.pipelines.resending.finished import Finished
 from cometmq.pipelines.resending.lanes import Errand
 from cometmq.pipelines.resending.ledger import Ledger, Progress, ResendPlan
 from cometmq.pipelines.resending.marks import Marks, check_id
@@ -24,12 +25,15 @@ from cometmq.pipelines.targets import connecting_to
 # The settings of Selection that the ledger keeps: a further run under the same id must have the
 # same.
 _SELECTED = ("since", "until", "tags", "keys", "where")
+_MOST_DAYS: Final = 36_500
 
 
 class Settings(Selection, frozen=True, kw_only=True):
     """id: names this job: under one id nothing is sent twice. state: the directory that remembers
         it.
     rate: messages a second, of the whole job.
+    keep_days: ledgers of other ids that were finished longer ago are dropped from `state`; 0 keeps
+        them all.
 
     Selection has further keys.
     """
@@ -37,6 +41,7 @@ class Settings(Selection, frozen=True, kw_only=True):
     id: str = ""
     state: str = ""
     rate: float | None = None
+    keep_days: int = 90
 
     def check_sending(self, *, sends: bool, unit: str, instead: str) -> None:
         """Raise ConfigError if `unit` are to be sent and cannot be; `instead` says how to look
@@ -44,6 +49,8 @@ class Settings(Selection, frozen=True, kw_only=True):
         """
         if self.rate is not None and not 0 < self.rate <= 10**9:
             raise ConfigError(f"rate is {self.rate}; {unit} a second are a number above 0")
+        if not 0 <= self.keep_days <= _MOST_DAYS:
+            raise ConfigError(f"keep_days is {self.keep_days}; it lies in 0..{_MOST_DAYS}")
         if sends:
             check_id("id", self.id)
             if not self.state:
@@ -72,6 +79,7 @@ class Resend(ABC, Generic[C, P]):
         self._config = config
         self._context = context
         self._started = now()
+        self._dropped: list[str] = []
         self._connecting = connecting_to(context.cluster)
         self._asked = {name: getattr(config, name) for name in (*self.asked, *_SELECTED)}
 
@@ -85,15 +93,21 @@ class Resend(ABC, Generic[C, P]):
         Raise ConfigError before anything is sent, and CometMQError or Spark's errors when the run
         cannot go on; a further run continues.
         """
-        ledger = Ledger(self._config.state, self._config.id, self.plan_type)
+        config = self._config
+        ledger = Ledger(config.state, config.id, self.plan_type)
+        finished = Finished(config.state)
+        finished.check(config.id)  # before a directory is made for it
         with ledger.held():
+            finished.check(config.id)
             plan = ledger.plan(self._asked) or ledger.begin(self._new_plan())
             progress = ledger.progress()
             before = progress.sent + progress.already_there
             if not progress.finished:
                 self._send_all(plan, ledger, progress)
-                progress.finished = True
+                progress.finished, progress.ended = True, now()
                 ledger.save(progress)
+            if config.keep_days:
+                self._dropped = finished.drop(config.keep_days, now(), but=config.id)
             return self._report(plan, progress, before)
 
     # What a replay and a redrive fill in
@@ -163,4 +177,5 @@ class Resend(ABC, Generic[C, P]):
             "refused": progress.refused,
             "refusals": progress.reasons,
             "timeline": plan.timeline,
+            "ledgers_dropped": self._dropped,
         }

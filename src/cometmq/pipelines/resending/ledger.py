@@ -13,6 +13,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -60,7 +61,7 @@ class Progress(msgspec.Struct, kw_only=True):
     bases: for each target queue, the offset from which on its log may hold what the chunk in
         progress has sent.
 
-    The counts are those of finished chunks.
+    The counts are those of finished chunks. `ended` is when the last one was.
     """
 
     chunks_done: int = 0
@@ -70,6 +71,7 @@ class Progress(msgspec.Struct, kw_only=True):
     refused: int = 0
     reasons: list[str] = []
     finished: bool = False
+    ended: datetime | None = None
 
     def add(self, outcome: Any) -> None:
         """Add what became of a target's messages, a `lanes.Outcome`."""
