@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from cometmq.client.cluster.broker_api import PullAnswer, found_in
+from cometmq.client.cluster.broker_api import PullAnswer, answer_in
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, lite_header
 from cometmq.errors import CometMQError, RouteNotFoundError
@@ -176,14 +176,14 @@ class RangePulls:
             return None  # the task meets the same fault, and treats it
 
     async def _answered(self, pull: _Pull) -> PullAnswer:
-        """Return the answer to a pull. One that was sent at once and has brought nothing is begun
-        anew: only `_answer` tells what is missing from what is late.
+        """Return the answer to a pull. One that was sent at once and does not get on is begun anew:
+        only `_answer` tells what is missing from what is late.
         """
         if pull.sent is None:
             assert pull.answer is not None, "a pull is one of both"
             return await pull.answer
         try:
-            answer = found_in(await pull.sent)
+            answer = answer_in(await pull.sent)
         except CometMQError as error:
             if not error.retriable:
                 raise
@@ -317,8 +317,8 @@ class RangePulls:
 
 
 def _has_come_on(answer: PullAnswer, offset: int) -> bool:
-    """Return whether an answer with records tells all that there is to know of a pull of `offset`,
-    whoever gave it.
+    """Return whether an answer goes beyond `offset`, and nothing in front of that is missing, so that
+    it counts whoever gave it.
     """
     header = answer.header
     return header.next_begin_offset > offset and header.min_offset <= offset

@@ -62,12 +62,13 @@ class PullAnswer:
     records: bytes
 
 
-def found_in(command: RemotingCommand) -> PullAnswer | None:
-    """Return the answer to a pull if it has records, None for any other."""
-    if command.code != ResponseCode.SUCCESS:
+def answer_in(command: RemotingCommand) -> PullAnswer | None:
+    """Return what a broker answered to a pull, None if it refused it."""
+    status = _PULL_STATUS.get(command.code)  # type: ignore[call-overload]  # a member equals its number
+    if status is None:
         return None
     header = command.header(requests.LITE_PULL_MESSAGE.answer)
-    return PullAnswer(PullStatus.FOUND, header, bytes(command.body))
+    return PullAnswer(status, header, bytes(command.body))
 
 
 class BrokerApi:
@@ -92,7 +93,7 @@ class BrokerApi:
         self, address: str, ext: Ext, timeout_s: float
     ) -> asyncio.Future[RemotingCommand] | None:
         """Send a lite pull, whose header are the fields `ext`, and return a future of its answer, from
-        which `found_in` takes the records. Return None where `pull` would wait before it sends.
+        which `answer_in` takes the records. Return None where `pull` would wait before it sends.
         """
         command = RemotingCommand(requests.LITE_PULL_MESSAGE.code, ext=ext)
         return self._remoting.begin_call(address, command, timeout_s)
