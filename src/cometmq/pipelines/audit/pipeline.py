@@ -8,16 +8,16 @@ messages. Messages stored after the cut only show that a send was not lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cometmq.client.namespaces import Namespace
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit import batch_ids, blocks, rows
 from cometmq.pipelines.audit import evidence as ev
 from cometmq.pipelines.audit.archive import ArchiveNotes, archive_notes, archived
-from cometmq.pipelines.audit.blocks import Kind
+from cometmq.pipelines.audit.blocks import Block, Kind
 from cometmq.pipelines.audit.causes import (
     LEDGER,
     OFFSETS,
@@ -70,6 +70,31 @@ def run(config: Config, context: Context) -> Report:
             audit.close()
 
 
+class Seen(NamedTuple):
+    """What the places of a queue tell together: the times of the oldest message of the log and of the
+    newest one, the highest archived offset, and how many messages came in batches.
+    """
+
+    oldest_ms: int | None
+    newest_ms: int | None
+    archived: int | None
+    of_batches: int
+
+    def plus(self, other: Seen) -> Seen:
+        return Seen(
+            _of_both(min, self.oldest_ms, other.oldest_ms),
+            _of_both(max, self.newest_ms, other.newest_ms),
+            _of_both(max, self.archived, other.archived),
+            self.of_batches + other.of_batches,
+        )
+
+
+def _of_both(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)
+
+
 @dataclass(frozen=True)
 class _Sources:
     """What the audit reads, as it is when the audit runs."""
@@ -89,6 +114,7 @@ class _Audit:
         self._log = log
         self._kept: list[Any] = []
         self._has_batches = False
+        self._others: list[Any] = []
         with context.progress.step("cut") as step:
             self.cut_ms = context.clock.now_ms()
             self.cut = self._take_cut()
@@ -197,14 +223,19 @@ class _Audit:
         """Return a row for each place, and how many there are."""
         config, sources, spark = self._config, self._sources, self._spark
         known = sources.notes.known_files
-        # The log goes on, so it is read once.
-        logged = self._keep(rows.facts(sources.messages, config))
-        log, archived = blocks.sums_of(logged), {}
-        archive = None
+        # The log of brokers goes on, so it is read once. A store stays as it is, and reading it again
+        # in the JVM takes less than keeping its rows.
+        logged = rows.facts(sources.messages, config)
+        if not self._log.reads_again:
+            logged = self._keep(logged)
+        log, self._extents = blocks.sums_of(logged)
+        archive: Any = None
+        archived: dict[Block, blocks.Sums] = {}
         if sources.archive is not None:
             archive = rows.facts(sources.archive, config, "file")
-            archived = blocks.sums_of(archive, known)
+            archived, _ = blocks.sums_of(archive, known)
         kinds = blocks.kinds_of(log, archived)
+        self._kinds, self._log_sums = kinds, log
         as_logged = blocks.in_blocks(spark, logged, kinds, (Kind.BOTH, Kind.LOG))
         places = rows.told_places(as_logged)
         count = sum(log[b].messages for b, kind in kinds.items() if kind in (Kind.BOTH, Kind.LOG))
@@ -222,28 +253,60 @@ class _Audit:
             others.append(rows.places(mixed_log, mixed_archive, known))
         for each in others:
             kept = self._keep(each)
+            self._others.append(kept)
             count += kept.count()
             places = places.unionByName(kept)
         return places, count
 
-    def _look(self) -> Told:
-        """Return what all places together tell."""
+    def _as_told(self) -> Iterable[tuple[Block, Kind]]:
+        """Yield the blocks whose messages of the log are rows as they stand."""
+        for block, kind in self._kinds.items():
+            if kind in (Kind.BOTH, Kind.LOG):
+                yield block, kind
+
+    def _seen(self) -> dict[MessageQueue, Seen]:
+        """Return what the places of each queue tell together."""
         from pyspark.sql import functions as f
 
-        notes = self._sources.notes
-        seen = {
-            MessageQueue(row.topic, row.broker, row.queue_id): row
-            for row in self._places.groupBy(*rows.QUEUE)
-            .agg(
-                f.unix_millis(f.min(f.when(f.col("log_count") > 0, f.col("store_time")))).alias(
-                    "oldest_ms"
-                ),
-                f.unix_millis(f.max("store_time")).alias("newest_ms"),
-                f.max(f.when(f.col("archive_count") > 0, f.col("queue_offset"))).alias("archived"),
-                f.count("batch_msg_id").alias("of_batches"),
+        seen: dict[MessageQueue, Seen] = {}
+        for block, kind in self._as_told():
+            one = self._extents[block]
+            told = Seen(
+                one.oldest_ms,
+                one.newest_ms,
+                one.last if kind is Kind.BOTH else None,
+                one.of_batches,
             )
-            .collect()
-        }
+            queue = MessageQueue(*block[:3])
+            seen[queue] = seen[queue].plus(told) if queue in seen else told
+        for other in self._others:
+            found = other.groupBy(*rows.QUEUE).agg(
+                f.unix_millis(f.min(f.when(f.col("log_count") > 0, f.col("store_time")))),
+                f.unix_millis(f.max("store_time")),
+                f.max(f.when(f.col("archive_count") > 0, f.col("queue_offset"))),
+                f.count("batch_msg_id"),
+            )
+            for row in found.collect():
+                queue, told = MessageQueue(*row[:3]), Seen(*row[3:])
+                seen[queue] = seen[queue].plus(told) if queue in seen else told
+        return seen
+
+    def _complete(self) -> set[Block]:
+        """Return blocks of which surely no place is missing."""
+        complete = set()
+        for block, _ in self._as_told():
+            queue = MessageQueue(*block[:3])
+            if queue in self.cut.log:
+                first, end = self.cut.begin(queue), self.cut.log[queue][1]
+                sums, extent = self._log_sums[block], self._extents[block]
+                if blocks.lacks_nothing(block, sums, extent, first, end):
+                    complete.add(block)
+        return complete
+
+    def _look(self) -> Told:
+        """Return what all places together tell."""
+        notes = self._sources.notes
+        seen = self._seen()
         self._has_batches = any(row.of_batches for row in seen.values())
         offsets = notes.offsets
         if self._config.archive is not None and notes.known_files is None:
@@ -289,12 +352,13 @@ class _Audit:
 
         config = self._config
         bounds = rows.log_bounds(self._spark, self.cut, config.groups)
-        whole = rows.with_missing(self._places, bounds)
+        whole = rows.with_missing(self._places, bounds, self._complete())
         whole = rows.with_copies(whole, config.resend_window_s, self._keep)
         whole = rows.with_key_copies(whole, self._keep, by_key=config.business_key is not None)
         gaps = self._log.gaps(config.topics)
         whole = rows.with_gaps(self._spark, whole, gaps, self._sources.notes)
-        whole = self._keep(whole)
+        if config.sent or config.consumed or config.trace_topic or self._has_batches:
+            whole = self._keep(whole)  # evidence is looked for in it
         evidence = self._keep(ev.by_id(self._known_evidence(whole), config.groups))
         self.told = replace(self.told, first_sent_ms=_first_sent_ms(evidence))
         joined = _joined(whole, evidence).where("late is null or not late")
@@ -380,19 +444,25 @@ def _grouped(joined: Any, told: Told) -> Any:
     # Python would convert a timestamp to the driver's own time zone.
     where = (*rows.QUEUE, f.floor(f.unix_millis(time) / _HOUR_MS).alias("hour"))
     # Numbers and differences are summed apart: every row has numbers, and sums of mere numbers need
-    # no sorting, while few rows have differences.
-    sums = joined.groupBy(*where).agg(
-        *(f.sum(column.cast("bigint")).alias(name) for name, column in counted.items())
+    # no sorting, while few rows have differences. If none has, nothing is read for them.
+    differences = Differences(told).column()
+    sums = collected(
+        joined.groupBy(*where).agg(
+            *(f.sum(column.cast("bigint")).alias(name) for name, column in counted.items()),
+            f.count_if(f.size(differences) > 0).alias("differing"),
+        )
     )
     numbered = sums.select(
         *_WHERE,
         *(f.lit(None).cast(kind).alias(name) for name, kind in _NO_DIFFERENCE.items()),
         f.array(*counted).alias("numbers"),
     )
+    if sums.where("differing > 0").isEmpty():
+        return numbered
     each = joined.select(
         *where,
         f.struct(time.alias("time"), example.alias("text")).alias("example"),
-        f.explode(Differences(told).column()).alias("found"),
+        f.explode(differences).alias("found"),
     )
     differing = (
         each.groupBy(*_WHERE, *(f.col(f"found.{name}").alias(name) for name in _WHAT))
