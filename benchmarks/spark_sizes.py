@@ -201,6 +201,8 @@ def session() -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
+        # On a machine that others use, too, Python workers come up slowly.
+        "spark.python.authenticate.socketTimeout": "600s",
     }
     spark = spark_session("local[2]", config=config)
     spark.sparkContext.setLogLevel("ERROR")

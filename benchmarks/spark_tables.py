@@ -196,9 +196,13 @@ def main() -> None:
         server = context.Process(target=serve, args=(stores, rows, body_bytes, theirs))
         server.start()
         namesrv = ours.recv()
-        spark = spark_session(
-            "local[1]", config={"spark.ui.enabled": "false", "spark.driver.memory": "1g"}
-        )
+        config = {
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "1g",
+            # On a machine that others use, too, Python workers come up slowly.
+            "spark.python.authenticate.socketTimeout": "600s",
+        }
+        spark = spark_session("local[1]", config=config)
         spark.sparkContext.setLogLevel("ERROR")
         print(f"Python {sys.version.split()[0]}, Spark {spark.version}, {rows:,} rows", flush=True)
         reader = spark.read.format("rocketmq").options(namesrv=namesrv, subscribe=TOPIC)

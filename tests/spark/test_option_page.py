@@ -67,9 +67,15 @@ def test_a_wrong_name_is_answered_with_the_right_one(given: str, words: str) -> 
 
 
 def test_both_names_of_one_option_are_refused() -> None:
-    given = {"maxOffsetsPerTrigger": "1", "maxMessagesPerTrigger": "2"}
-    with pytest.raises(ValueError, match="is another name of maxMessagesPerTrigger"):
-        Options("rocketmq", given, live_options.KNOWN)
+    # As Spark gives them: in small letters, either of them first.
+    for given in (
+        ["maxoffsetspertrigger", "maxmessagespertrigger"],
+        ["maxmessagespertrigger", "maxoffsetspertrigger"],
+    ):
+        with pytest.raises(
+            ValueError, match="maxOffsetsPerTrigger is another name of maxMessagesPerTrigger"
+        ):
+            Options("rocketmq", dict.fromkeys(given, "1"), live_options.KNOWN)
     options = Options("rocketmq", {"MAXOFFSETSPERTRIGGER": "7"}, live_options.KNOWN)
     assert options.number("maxMessagesPerTrigger", 1, 9) == 7
 

@@ -18,6 +18,8 @@ from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.errors import ConfigError
+from cometmq.pipelines.audit import blocks
+from cometmq.pipelines.audit.blocks import Block, Kind, Sums
 from cometmq.pipelines.page import write_page
 from cometmq.testing import Cluster
 
@@ -244,7 +246,9 @@ def damage(archive: Path) -> None:
     parquet.write_table(table.slice(0, len(ids) - 1), third, use_deprecated_int96_timestamps=True)
 
 
-def test_a_store_an_archive_and_what_consumers_noted(spark: Any, tmp_path: Path) -> None:
+def test_a_store_an_archive_and_what_consumers_noted(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, archive, places, times_ms = fill(spark, tmp_path)
     # Java's consumers take the id of the batch for the message's.
     consumed = [f"A{at}" if at < 100 else f"B{at // 10}" for at in range(STORED) if at != 7]
@@ -301,6 +305,23 @@ def test_a_store_an_archive_and_what_consumers_noted(spark: Any, tmp_path: Path)
         {"billing": CONSUMED - gone},
     )
     assert report.holds
+
+    def all_mixed(log: dict[Block, Sums], archive: dict[Block, Sums]) -> dict[Block, Kind]:
+        return dict.fromkeys({*log, *archive}, Kind.MIXED)
+
+    # The same where each message is matched with its copy in the archive, and nothing is known of
+    # blocks.
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "kinds_of", all_mixed)
+        long_way = audited(
+            context_of(spark),
+            topics=[TOPIC],
+            groups=["billing"],
+            stores={"broker-a": str(store)},
+            archive=str(archive),
+        )
+    assert (long_way.cells, long_way.cut) == (report.cells, report.cut)
+    assert long_way.differences == report.differences
 
     with pytest.raises(ConfigError, match=r"groups names biling, of which the store .*billing\?"):
         audited(

@@ -26,7 +26,7 @@ from cometmq.pipelines.known_names import unknown_name
 from cometmq.protocol.json_dialect import decode_body
 from cometmq.spark.columns import COLUMNS
 from cometmq.spark.gaps import Gap, noted_gaps
-from cometmq.spark.jvm import reader_for
+from cometmq.spark.jvm import reader_for, reads_in_jvm
 from cometmq.spark.live_options import LiveOptions, table_of
 from cometmq.spark.schema import arrow_schema
 from cometmq.store.reading.files import StoreFiles
@@ -37,9 +37,12 @@ _NO_LOG: Final = 2**63 - 1
 
 
 class MessageLog(Protocol):
-    """A log that a pipeline reads. `what` names it in a few words."""
+    """A log that a pipeline reads. `what` names it in a few words; `reads_again` says that reading it
+    again gives the same, and takes less than keeping what was read.
+    """
 
     what: str
+    reads_again: bool
 
     def topics(self) -> set[str]:
         """Return all topics, including RocketMQ's own."""
@@ -199,6 +202,7 @@ class LiveLog:
         self._options = cluster.options()
         self._gaps = gaps
         self.what = "the brokers' log"
+        self.reads_again = False
 
     def topics(self) -> set[str]:
         with self._client() as client:
@@ -270,6 +274,7 @@ class StoreLog:
         self._stores = stores
         self._gaps = gaps
         self.what = f"the store {', '.join(stores.values())}"
+        self.reads_again = reads_in_jvm(spark)
 
     def topics(self) -> set[str]:
         return {

@@ -136,6 +136,22 @@ class RemotingClient:
         self.rpc_hooks.after(address, command, answer)
         return answer
 
+    def begin_call(
+        self, address: str, command: RemotingCommand, timeout_s: float
+    ) -> asyncio.Future[RemotingCommand] | None:
+        """Send a request at once and return a future of its answer, whatever its code; return None
+        where `call` would wait first (for a connection, or for a peer that does not read), or where a
+        hook is to see the answer.
+
+        So a caller of many requests needs no task for each. The future may fail as
+        `Connection.call_nowait` says.
+        """
+        connection = self.connected(address)
+        if connection is None or connection.congested or self.rpc_hooks.see_answers:
+            return None
+        self.rpc_hooks.before(address, command)
+        return connection.call_nowait(command, timeout_s)
+
     async def ask(
         self,
         address: str,

@@ -42,6 +42,11 @@ class RpcHooks:
     def __bool__(self) -> bool:
         return self._signer is not None or bool(self._hooks)
 
+    @property
+    def see_answers(self) -> bool:
+        """Return whether a hook is to see the answers."""
+        return bool(self._hooks)
+
     def add(self, hook: RpcHook) -> None:
         self._brought.append(hook)
         self._hooks = tuple(dict.fromkeys(self._brought))

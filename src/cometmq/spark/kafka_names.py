@@ -53,6 +53,11 @@ def ours(name: str) -> str | None:
     return _ALIASES.get(name.lower())
 
 
+def alias_of(official: str) -> str | None:
+    """Return the other name of an option of ours, None if it has none."""
+    return next((alias for alias, name in ALIASES.items() if name == official), None)
+
+
 def instead_of(name: str) -> str | None:
     """Return what to do in place of an option of Kafka's connector, None for any other name."""
     advice = _INSTEAD.get(name.lower())

@@ -61,8 +61,10 @@ class Options:
                     f"{', '.join(sorted(names.values()))}"
                 )
             if official in self._given:
+                # Spark gives names in small letters, and in any order.
+                other = kafka_names.alias_of(official) or name
                 raise IllegalArgumentError(
-                    f"{name} is another name of {official}, and {self._what} is given both: leave "
+                    f"{other} is another name of {official}, and {self._what} is given both: leave "
                     "one out"
                 )
             self._given[official] = value

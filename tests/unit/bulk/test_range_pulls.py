@@ -22,11 +22,18 @@ from cometmq.filtering.tags import build_subscription
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, response
+from cometmq.protocol.header import header_from_ext
 from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 RECORD_BYTES = 8
+CODES = {
+    PullStatus.FOUND: ResponseCode.SUCCESS,
+    PullStatus.NO_MATCHED_MSG: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    PullStatus.OFFSET_ILLEGAL: ResponseCode.PULL_OFFSET_MOVED,
+}
 
 
 class FakeBroker:
@@ -75,6 +82,24 @@ class FakeBroker:
             return self._answer(header.queue_offset, header.max_msg_nums)
         finally:
             self._at_once -= 1
+
+    def begin_pull(
+        self, address: str, ext: dict[str, str], timeout_s: float
+    ) -> asyncio.Future[RemotingCommand] | None:
+        """Some pulls cannot be sent at once."""
+        if self._rng.random() < 0.3:
+            return None
+        header = header_from_ext(ext, PullMessageRequestHeader)
+        return asyncio.ensure_future(self._as_command(address, header, timeout_s))
+
+    async def _as_command(
+        self, address: str, header: PullMessageRequestHeader, timeout_s: float
+    ) -> RemotingCommand:
+        try:
+            answer = await self.pull(address, header, timeout_s)
+        except RemoteError as error:
+            return response(error.code or 0, "busy")
+        return response(CODES[answer.status], header=answer.header, body=answer.records)
 
     def _answer(self, offset: int, wanted: int) -> PullAnswer:
         if offset < self._low:

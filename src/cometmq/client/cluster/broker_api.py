@@ -5,6 +5,7 @@ Every call raises RemotingError when the exchange fails, RemoteError when the br
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,7 @@ from cometmq.protocol.bodies import (
     UnlockBatchRequestBody,
 )
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import Ext, RemotingCommand
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
@@ -60,6 +62,15 @@ class PullAnswer:
     records: bytes
 
 
+def answer_in(command: RemotingCommand) -> PullAnswer | None:
+    """Return what a broker answered to a pull, None if it refused it."""
+    status = _PULL_STATUS.get(command.code)  # type: ignore[call-overload]  # a member equals its number
+    if status is None:
+        return None
+    header = command.header(requests.LITE_PULL_MESSAGE.answer)
+    return PullAnswer(status, header, bytes(command.body))
+
+
 class BrokerApi:
     def __init__(self, remoting: RemotingClient) -> None:
         self._remoting = remoting
@@ -77,6 +88,15 @@ class BrokerApi:
             also=_PULL_STATUS,
         )
         return PullAnswer(_PULL_STATUS[ResponseCode(answer.code)], answer.header, answer.body)
+
+    def begin_pull(
+        self, address: str, ext: Ext, timeout_s: float
+    ) -> asyncio.Future[RemotingCommand] | None:
+        """Send a lite pull, whose header are the fields `ext`, and return a future of its answer, from
+        which `answer_in` takes the records. Return None where `pull` would wait before it sends.
+        """
+        command = RemotingCommand(requests.LITE_PULL_MESSAGE.code, ext=ext)
+        return self._remoting.begin_call(address, command, timeout_s)
 
     async def check_client(
         self, address: str, client_id: str, group: str, subscription: SubscriptionData

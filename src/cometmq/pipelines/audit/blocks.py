@@ -9,14 +9,15 @@ the other blocks are matched one by one, which takes a shuffle of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from cometmq.pipelines.small_tables import small_table
 
-# Bits of the bitmap that counts different offsets (Spark: `bitmap_construct_agg`).
 BLOCK: Final = 1 << 15
+# So many offsets are noted in the bits of a number, to count different ones.
+_WORD: Final = 64
 _QUEUE: Final = ("topic", "broker", "queue_id")
 _LOW_HALF: Final = 0xFFFFFFFF
 _SCHEMA: Final = "topic string, broker string, queue_id int, block bigint, kind string"
@@ -48,8 +49,55 @@ class Sums(NamedTuple):
     strange: int
 
 
-def sums_of(messages: Any, known_files: Sequence[str] | None = None) -> dict[Block, Sums]:
-    """Return the sums of each block of `facts`. `messages` of an archive have the column `file`."""
+class Extent(NamedTuple):
+    """What else is known of a block: its lowest and highest offset, the times of its oldest and newest
+    message, and how many messages of it came in batches.
+    """
+
+    first: int
+    last: int
+    oldest_ms: int
+    newest_ms: int
+    of_batches: int
+
+
+class Seen(NamedTuple):
+    """What the places of a queue tell together: the times of the oldest message of the log and of the
+    newest one, the highest archived offset, and how many messages came in batches.
+    """
+
+    oldest_ms: int | None
+    newest_ms: int | None
+    archived: int | None
+    of_batches: int
+
+    @classmethod
+    def of_block(cls, extent: Extent, kind: Kind) -> Seen:
+        """Return what a block tells whose messages of the log are rows as they stand."""
+        archived = extent.last if kind is Kind.BOTH else None
+        return cls(extent.oldest_ms, extent.newest_ms, archived, extent.of_batches)
+
+    def plus(self, other: Seen) -> Seen:
+        return Seen(
+            _of_both(min, self.oldest_ms, other.oldest_ms),
+            _of_both(max, self.newest_ms, other.newest_ms),
+            _of_both(max, self.archived, other.archived),
+            self.of_batches + other.of_batches,
+        )
+
+
+def _of_both(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)
+
+
+def sums_of(
+    messages: Any, known_files: Sequence[str] | None = None
+) -> tuple[dict[Block, Sums], dict[Block, Extent]]:
+    """Return the sums and the extent of each block of `facts`. `messages` of an archive have the
+    column `file`.
+    """
     from pyspark.sql import functions as f
 
     checksum = f.xxhash64(
@@ -58,20 +106,53 @@ def sums_of(messages: Any, known_files: Sequence[str] | None = None) -> dict[Blo
     strange = f.lit(False) if known_files is None else ~f.col("file").isin(list(known_files))
     rows = messages.select(
         *_QUEUE,
-        _block(),
-        (f.col("queue_offset") % BLOCK).alias("bit"),
+        "queue_offset",
+        "batch_msg_id",
+        f.unix_millis("store_time").alias("ms"),
+        f.expr(f"queue_offset div {_WORD}").alias("word"),
+        f.expr(f"shiftleft(1L, cast(queue_offset % {_WORD} AS int))").alias("bit"),
         checksum.alias("checksum"),
         strange.alias("strange"),
     )
-    # Sum the two halves apart: the sum of 64-bit numbers would overflow 64 bits.
-    found = rows.groupBy(*_QUEUE, "block").agg(
+    # Sum the two halves apart: the sum of 64-bit numbers would overflow 64 bits. All of these sums
+    # are numbers, which Spark keeps in hash tables; for a bitmap of a whole block it sorts all rows.
+    words = rows.groupBy(*_QUEUE, "word").agg(
         f.count("*").alias("messages"),
-        f.bitmap_count(f.bitmap_construct_agg("bit")).alias("offsets"),
+        f.bit_or("bit").alias("bits"),
         f.sum(f.shiftrightunsigned("checksum", 32)).alias("high"),
         f.sum(f.col("checksum").bitwiseAND(f.lit(_LOW_HALF))).alias("low"),
         f.count_if("strange").alias("strange"),
+        f.min("queue_offset").alias("first"),
+        f.max("queue_offset").alias("last"),
+        f.min("ms").alias("oldest_ms"),
+        f.max("ms").alias("newest_ms"),
+        f.count("batch_msg_id").alias("of_batches"),
     )
-    return {Block(*row[:4]): Sums(*row[4:]) for row in found.collect()}
+    found = words.groupBy(*_QUEUE, f.expr(f"word div {BLOCK // _WORD}").alias("block")).agg(
+        f.sum("messages").alias("messages"),
+        f.sum(f.bit_count("bits").cast("bigint")).alias("offsets"),
+        f.sum("high").alias("high"),
+        f.sum("low").alias("low"),
+        f.sum("strange").alias("strange"),
+        f.min("first").alias("first"),
+        f.max("last").alias("last"),
+        f.min("oldest_ms").alias("oldest_ms"),
+        f.max("newest_ms").alias("newest_ms"),
+        f.sum("of_batches").alias("of_batches"),
+    )
+    sums, extents = {}, {}
+    for row in found.collect():
+        block = Block(*row[:4])
+        sums[block], extents[block] = Sums(*row[4:9]), Extent(*row[9:])
+    return sums, extents
+
+
+def lacks_nothing(block: Block, sums: Sums, extent: Extent, first: int, end: int) -> bool:
+    """Say whether a block surely has a message for each of its offsets from `first` to below `end`,
+    and none outside of these.
+    """
+    low, high = max(first, block.number * BLOCK), min(end, (block.number + 1) * BLOCK)
+    return extent.first >= low and extent.last < high and sums.offsets == high - low
 
 
 def kinds_of(log: dict[Block, Sums], archive: dict[Block, Sums]) -> dict[Block, Kind]:
@@ -96,6 +177,8 @@ def in_blocks(spark: Any, messages: Any, kinds: dict[Block, Kind], wanted: Itera
     from pyspark.sql import functions as f
 
     chosen = set(wanted)
+    if len(all_kinds := set(kinds.values())) == 1 and all_kinds <= chosen:
+        return messages.withColumn("kind", f.lit(str(*all_kinds)))
     table = small_table(
         spark, [(*block, kind) for block, kind in kinds.items() if kind in chosen], _SCHEMA
     )

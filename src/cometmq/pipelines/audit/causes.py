@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 from cometmq.pipelines.audit import settings as a
@@ -132,10 +134,13 @@ class Differences:
     def __init__(self, told: Told) -> None:
         self._told = told
         self._numbers = Numbers(told)
+        # Whether each of the differences holds.
+        self._holds: list[Any] = []
 
     def column(self) -> Any:
         from pyspark.sql import functions as f
 
+        self._holds = []
         structs = [
             self._gap(),
             self._not_stored(),
@@ -150,7 +155,11 @@ class Differences:
                 self._consumed_twice(at, group),
                 self._consumed_only(at, group),
             ]
-        return f.array_compact(f.array(*structs))
+        # Most rows differ nowhere, and making an array of nulls costs more than all else of a row.
+        nothing = f.array().cast(f"array<{STRUCT}>")
+        return f.when(reduce(or_, self._holds), f.array_compact(f.array(*structs))).otherwise(
+            nothing
+        )
 
     def _struct(
         self, difference: str, holds: Any, cases: Sequence[Case], count: Any = 1, group: str = ""
@@ -178,7 +187,9 @@ class Differences:
             explained.alias("explained"),
             (count if not isinstance(count, int) else f.lit(count)).cast("bigint").alias("count"),
         )
-        return f.when(f.coalesce(holds, f.lit(False)), told)
+        is_there = f.coalesce(holds, f.lit(False))
+        self._holds.append(is_there)
+        return f.when(is_there, told)
 
     # Sent and stored
 

@@ -16,7 +16,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit import batch_ids, blocks, rows
 from cometmq.pipelines.audit import evidence as ev
 from cometmq.pipelines.audit.archive import ArchiveNotes, archive_notes, archived
-from cometmq.pipelines.audit.blocks import Kind
+from cometmq.pipelines.audit.blocks import Block, Kind, Seen
 from cometmq.pipelines.audit.causes import (
     LEDGER,
     OFFSETS,
@@ -77,6 +77,7 @@ class Comparison:
         self._log = log
         self._kept: list[Any] = []
         self._has_batches = False
+        self._others: list[Any] = []
         self.cut_ms = 0
         self.newest_ms: dict[MessageQueue, int] = {}
 
@@ -155,7 +156,13 @@ class Comparison:
 
     def _whole(self, places: Any, bounds: Any) -> Any:
         """Return all rows, made of the places that were read: without copies and gaps yet."""
-        return rows.with_missing(places, bounds)
+        return rows.with_missing(places, bounds, self._complete())
+
+    def _reads_rows_again(self) -> bool:
+        """Say whether evidence is looked for in the rows before they are counted."""
+        config = self._config
+        evidence = config.sent or config.consumed or config.trace_topic
+        return bool(evidence) or self._has_batches
 
     def _explained(self, whole: Any) -> Any:
         """Return the rows with what noted gaps say of them."""
@@ -250,14 +257,19 @@ class Comparison:
         """Return a row for each place, and how many there are."""
         config, sources, spark = self._config, self._sources, self._spark
         known = sources.notes.known_files
-        # The log goes on, so it is read once.
-        logged = self._keep(rows.facts(sources.messages, config))
-        log, archived = blocks.sums_of(logged), {}
-        archive = None
+        # The log of brokers goes on, so it is read once. A store stays as it is, and reading it again
+        # in the JVM takes less than keeping its rows.
+        logged = rows.facts(sources.messages, config)
+        if not self._log.reads_again:
+            logged = self._keep(logged)
+        log, self._extents = blocks.sums_of(logged)
+        archive: Any = None
+        archived: dict[Block, blocks.Sums] = {}
         if sources.archive is not None:
             archive = rows.facts(sources.archive, config, "file")
-            archived = blocks.sums_of(archive, known)
+            archived, _ = blocks.sums_of(archive, known)
         kinds = blocks.kinds_of(log, archived)
+        self._kinds, self._log_sums = kinds, log
         as_logged = blocks.in_blocks(spark, logged, kinds, (Kind.BOTH, Kind.LOG))
         places = rows.told_places(as_logged)
         count = sum(log[b].messages for b, kind in kinds.items() if kind in (Kind.BOTH, Kind.LOG))
@@ -275,28 +287,53 @@ class Comparison:
             others.append(rows.places(mixed_log, mixed_archive, known))
         for each in others:
             kept = self._keep(each)
+            self._others.append(kept)
             count += kept.count()
             places = places.unionByName(kept)
         return places, count
 
-    def _look(self) -> Told:
-        """Return what all places together tell."""
+    def _as_told(self) -> Iterable[tuple[Block, Kind]]:
+        """Yield the blocks whose messages of the log are rows as they stand."""
+        for block, kind in self._kinds.items():
+            if kind in (Kind.BOTH, Kind.LOG):
+                yield block, kind
+
+    def _seen(self) -> dict[MessageQueue, Seen]:
+        """Return what the places of each queue tell together."""
         from pyspark.sql import functions as f
 
-        notes = self._sources.notes
-        seen = {
-            MessageQueue(row.topic, row.broker, row.queue_id): row
-            for row in self._places.groupBy(*rows.QUEUE)
-            .agg(
-                f.unix_millis(f.min(f.when(f.col("log_count") > 0, f.col("store_time")))).alias(
-                    "oldest_ms"
-                ),
-                f.unix_millis(f.max("store_time")).alias("newest_ms"),
-                f.max(f.when(f.col("archive_count") > 0, f.col("queue_offset"))).alias("archived"),
-                f.count("batch_msg_id").alias("of_batches"),
+        seen: dict[MessageQueue, Seen] = {}
+        for block, kind in self._as_told():
+            queue, told = MessageQueue(*block[:3]), Seen.of_block(self._extents[block], kind)
+            seen[queue] = seen[queue].plus(told) if queue in seen else told
+        for other in self._others:
+            found = other.groupBy(*rows.QUEUE).agg(
+                f.unix_millis(f.min(f.when(f.col("log_count") > 0, f.col("store_time")))),
+                f.unix_millis(f.max("store_time")),
+                f.max(f.when(f.col("archive_count") > 0, f.col("queue_offset"))),
+                f.count("batch_msg_id"),
             )
-            .collect()
-        }
+            for row in found.collect():
+                queue, told = MessageQueue(*row[:3]), Seen(*row[3:])
+                seen[queue] = seen[queue].plus(told) if queue in seen else told
+        return seen
+
+    def _complete(self) -> set[Block]:
+        """Return blocks of which surely no place is missing."""
+        complete = set()
+        for block, _ in self._as_told():
+            queue = MessageQueue(*block[:3])
+            if queue in self.cut.log:
+                first, end = self.cut.begin(queue), self.cut.log[queue][1]
+                sums, extent = self._log_sums[block], self._extents[block]
+                if blocks.lacks_nothing(block, sums, extent, first, end):
+                    complete.add(block)
+        return complete
+
+    def _look(self) -> Told:
+        """Return what all places together tell."""
+        notes = self._sources.notes
+        seen = self._seen()
         self._has_batches = any(row.of_batches for row in seen.values())
         offsets = notes.offsets
         if self._config.archive is not None and notes.known_files is None:
@@ -341,7 +378,9 @@ class Comparison:
         whole = self._whole(self._places, bounds)
         whole = rows.with_copies(whole, config.resend_window_s, self._keep)
         whole = rows.with_key_copies(whole, self._keep, by_key=config.business_key is not None)
-        whole = self._keep(self._explained(whole))
+        whole = self._explained(whole)
+        if self._reads_rows_again():
+            whole = self._keep(whole)
         known = ev.by_id(self._known_evidence(whole), config.groups)
         evidence = self._keep(self._of_messages(known))
         self.told = replace(self.told, first_sent_ms=self._first_sent_ms(evidence))
@@ -423,9 +462,12 @@ def grouped(joined: Any, told: Told, differences: Any, *by: str) -> Any:
     # Python would convert a timestamp to the driver's own time zone.
     where = (*rows.QUEUE, f.floor(f.unix_millis(time) / _HOUR_MS).alias("hour"), *by)
     # Numbers and differences are summed apart: every row has numbers, and sums of mere numbers need
-    # no sorting, while few rows have differences.
-    sums = joined.groupBy(*where).agg(
-        *(f.sum(column.cast("bigint")).alias(name) for name, column in counted.items())
+    # no sorting, while few rows have differences. If none has, nothing is read for them.
+    sums = collected(
+        joined.groupBy(*where).agg(
+            *(f.sum(column.cast("bigint")).alias(name) for name, column in counted.items()),
+            f.count_if(f.size(differences) > 0).alias("differing"),
+        )
     )
     numbered = sums.select(
         *_WHERE,
@@ -433,6 +475,8 @@ def grouped(joined: Any, told: Told, differences: Any, *by: str) -> Any:
         f.array(*counted).alias("numbers"),
         *by,
     )
+    if sums.where("differing > 0").isEmpty():
+        return numbered
     each = joined.select(
         *where,
         f.struct(time.alias("time"), example.alias("text")).alias("example"),

@@ -38,7 +38,7 @@ from cometmq.filtering.sql92 import compile_sql
 from cometmq.model import properties as p
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit.archive import ArchiveNotes
-from cometmq.pipelines.audit.blocks import Kind
+from cometmq.pipelines.audit.blocks import BLOCK, Block, Kind
 from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.small_tables import collected, small_table
 from cometmq.spark.columns import COLUMNS, columns_in
@@ -63,9 +63,8 @@ _ALWAYS: Final = (
     "delay_level",
     "deliver_time",
 )
-# Offsets are counted in blocks of this size, so that only incomplete blocks are compared offset by
-# offset.
-_BLOCK: Final = 1 << 16
+# Offsets are counted in blocks, so that only incomplete blocks are compared offset by offset.
+_BLOCK: Final = BLOCK
 # The order of copies.
 _IN_ORDER: Final = ("store_time", "broker", "queue_id", "queue_offset")
 # A table of so many hashes or ids goes whole to each task.
@@ -242,9 +241,9 @@ def queue_columns(queue: MessageQueue) -> tuple[str, str, int]:
     return queue.topic, queue.broker_name, queue.queue_id
 
 
-def with_missing(found: Any, bounds: Any) -> Any:
+def with_missing(found: Any, bounds: Any, complete: Collection[Block] = ()) -> Any:
     """Return the places `found` with their bounds, and a row for each offset within bounds that has
-    none.
+    none. Blocks that are known to be `complete` are not counted.
     """
     from pyspark.sql import functions as f
 
@@ -253,7 +252,10 @@ def with_missing(found: Any, bounds: Any) -> Any:
     )
     # Drops what an archive has from before its own beginning, or a store from before its retention.
     whole = whole.where(f.col("late") | (f.col("queue_offset") >= f.col("first")))
-    incomplete = collected(_incomplete(whole.where("not late"), bounds))
+    doubtful = collected(_blocks(bounds, complete))
+    if doubtful.isEmpty():
+        return whole
+    incomplete = collected(_incomplete(whole.where("not late"), doubtful))
     if incomplete.isEmpty():
         return whole
     missing = _missing(whole.where("not late"), incomplete).join(f.broadcast(bounds), list(QUEUE))
@@ -268,11 +270,14 @@ def with_missing(found: Any, bounds: Any) -> Any:
     )
 
 
-def _incomplete(found: Any, bounds: Any) -> Any:
-    """Return the blocks within bounds of which `found` lacks places."""
+def _blocks(bounds: Any, complete: Collection[Block]) -> Any:
+    """Return the blocks within bounds, without those that are complete."""
     from pyspark.sql import functions as f
 
-    blocks = (
+    known = small_table(
+        bounds.sparkSession, complete, "topic string, broker string, queue_id int, block bigint"
+    )
+    return (
         bounds.where("first < end")
         .withColumn(
             "block", f.explode(f.expr(f"sequence(first div {_BLOCK}, (end - 1) div {_BLOCK})"))
@@ -283,11 +288,18 @@ def _incomplete(found: Any, bounds: Any) -> Any:
             f.greatest("first", f.col("block") * _BLOCK).alias("block_first"),
             f.least("end", (f.col("block") + 1) * _BLOCK).alias("block_end"),
         )
+        .join(f.broadcast(known), [*QUEUE, "block"], "left_anti")
     )
-    counted = found.groupBy(*QUEUE, _block()).agg(f.count("*").alias("found"))
-    return blocks.join(counted, [*QUEUE, "block"], "left").where(
-        "coalesce(found, 0) < block_end - block_first"
-    )
+
+
+def _incomplete(found: Any, doubtful: Any) -> Any:
+    """Return those of these blocks of which `found` lacks places."""
+    from pyspark.sql import functions as f
+
+    by = [*QUEUE, "block"]
+    inside = found.select(*QUEUE, _block()).join(f.broadcast(doubtful.select(*by)), by, "left_semi")
+    counted = inside.groupBy(*by).agg(f.count("*").alias("found"))
+    return doubtful.join(counted, by, "left").where("coalesce(found, 0) < block_end - block_first")
 
 
 def _missing(found: Any, incomplete: Any) -> Any:

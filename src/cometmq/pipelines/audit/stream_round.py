@@ -232,13 +232,16 @@ class Round(Comparison):
 
     # What is known already
 
+    def _reads_rows_again(self) -> bool:
+        return True  # what waits is kept for the next round
+
     def _whole(self, places: Any, bounds: Any) -> Any:
         from pyspark.sql import functions as f
 
         self._has_batches |= self._state.has_batches
         nothing = f.lit(None)
         fresh = (
-            rows.with_missing(places, bounds)
+            rows.with_missing(places, bounds, self._complete())
             .withColumn("seen_ms", f.lit(self.cut_ms).cast("bigint"))
             .withColumn("doubt_ms", nothing.cast("bigint"))
             .withColumn("earlier_gap", nothing.cast("string"))

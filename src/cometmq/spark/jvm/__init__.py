@@ -63,21 +63,32 @@ def reader_for(spark: Any) -> str:
 
     Whoever names jars for a session may name one of another version, whose columns mean something else.
     """
-    try:
-        stamp = spark._jvm.cometmq.spark.store.StoreSource.stamp()  # noqa: SLF001 - the only way there
-    except (AttributeError, TypeError):
-        return (
-            "auto"  # Spark Connect has no JVM to ask; and a package, for want of a class, no calls
-        )
-    except Exception:  # noqa: BLE001 - py4j's, which is there with PySpark only
-        stamp = None  # a jar from before they could be asked
-    if stamp == checksum():
+    stamp = _stamp(spark)
+    if stamp in (None, checksum()):
         return "auto"
     log.warning(
         "stores are read in Python: the session's jar of the store reader was made of other sources "
         "than this installation's; `python -m cometmq.spark.jvm` prints the path of the right one"
     )
     return "python"
+
+
+def reads_in_jvm(spark: Any) -> bool:
+    """Return whether a session surely has this installation's jar."""
+    return _stamp(spark) == checksum()
+
+
+def _stamp(spark: Any) -> str | None:
+    """Return which sources the session's jar was made of: "" if it cannot say; None without a jar, and
+    where nobody can be asked.
+    """
+    try:
+        return str(spark._jvm.cometmq.spark.store.StoreSource.stamp())  # noqa: SLF001 - the only way there
+    except (AttributeError, TypeError):
+        # Spark Connect has no JVM to ask; and a package, for want of a class, no calls.
+        return None
+    except Exception:  # noqa: BLE001 - py4j's, which is there with PySpark only
+        return ""  # a jar from before they could be asked
 
 
 def with_jar(jars: str | None) -> str | None:
