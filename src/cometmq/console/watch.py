@@ -148,20 +148,23 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """Is how far all groups were at one moment. `errors` says which brokers did not tell."""
+    """Is how far all groups were at one moment. `errors` says which brokers did not tell.
+
+    `of_users` are the groups of programs, and `total` is what waits for them: what waits for
+    RocketMQ's own groups is no work for anybody.
+    """
 
     at_ms: int
     groups: Mapping[str, GroupLag]
     errors: Mapping[str, CometMQError]
+    # Many pages ask for these until there are newer ones.
+    of_users: tuple[GroupLag, ...] = field(init=False)
+    total: int = field(init=False)
 
-    @property
-    def of_users(self) -> list[GroupLag]:
-        """Those of programs. What waits for RocketMQ's own groups is no work for anybody."""
-        return [each for each in self.groups.values() if not is_system_group(each.group)]
-
-    @property
-    def total(self) -> int:
-        return sum(group.lag for group in self.of_users)
+    def __post_init__(self) -> None:
+        found = tuple(each for each in self.groups.values() if not is_system_group(each.group))
+        object.__setattr__(self, "of_users", found)
+        object.__setattr__(self, "total", sum(each.lag for each in found))
 
 
 @dataclass(frozen=True, slots=True)
