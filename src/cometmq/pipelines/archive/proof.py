@@ -102,7 +102,7 @@ class Proof:
         form = self._archive.state.form
         if ranges:
             frame = self._log.rows(self._spark, ranges, aside, columns_of(form))
-            log = summed((h, one) for h, _, one in figures(with_hour(frame), form, by_file=False))
+            log = summed((h, one) for h, _, one in figures(frame, form, by_file=False))
         lost = {}
         gone_now = self._archive.gaps_noted(aside)
         for queue, (start, end) in spans.items():
