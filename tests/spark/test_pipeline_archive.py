@@ -410,6 +410,39 @@ def test_what_is_damaged_is_found_and_named(
     assert safe_ends(path) == safe
 
 
+@slow
+def test_a_proved_file_that_has_changed_is_not_compacted(
+    spark: Any, cluster: Cluster, path: Path
+) -> None:
+    """Compaction takes a proved file's figures from its proof, so what it reads must be held against
+    them; where all fits, the new files are proved without another proof.
+    """
+    topics = ["as-proved", "otherwise", "torn"]
+    for topic in topics:
+        send(cluster.namesrv, topic, 12)
+    settings: dict[str, Any] = {"topics": topics, "max_messages": 20}
+    assert run(spark, cluster.namesrv, path, **settings, compact_files=0).holds
+    (manifest,) = (path / "_manifest" / "topic=otherwise").glob("*.json")
+    said = json.loads(manifest.read_bytes())
+    changed = said["files"][0]["name"]
+    said["files"][0]["queues"][0]["checksum"] = "1"
+    manifest.write_text(json.dumps(said))
+    torn = a_file(path, "torn")
+    tear(torn)
+    report = run(spark, cluster.namesrv, path, **settings, compact_files=2)
+    found = {(one.kind, one.topic, one.file) for one in report.problems}
+    assert ("file changed", "otherwise", changed) in found
+    assert ("file unreadable", "torn", torn.name) in found
+    assert "as-proved" not in {one.topic for one in report.problems}
+    assert report.compacted_directories == 1
+    (sound,) = [one for one in Layout(path).load_manifests() if one.topic == "as-proved"]
+    assert sound.is_proved
+    assert report.compacted_files_after == len(sound.files) < report.compacted_files_before
+    # What it says of them is what a proof finds in them.
+    again = run(spark, cluster.namesrv, path, **settings, compact_files=0, verify="all")
+    assert "as-proved" not in {one.topic for one in again.problems}
+
+
 def tear(file: Path) -> None:
     """Zeros behind the magic, where pages of data lie; the size stays."""
     data = bytearray(file.read_bytes())

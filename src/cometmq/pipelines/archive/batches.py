@@ -37,6 +37,19 @@ CODEC: Final = "zstd"
 # Of uncompressed columns in a row group. Readers pass over groups in which no offset is wanted, and
 # divide a file among tasks by its groups. Parquet's own 128 MiB would give most files one.
 ROW_GROUP_BYTES: Final = 16 << 20
+# Columns of which nearly every value is another one. Parquet would look for a dictionary of each in
+# every row group, find that it is larger than the values, and encode them again without.
+_WITHOUT_DICTIONARY: Final = (
+    "queue_offset",
+    "commit_log_offset",
+    "msg_id",
+    "offset_msg_id",
+    "body",
+    "body_crc",
+    "properties.key_value.value",
+)
+# Whose lowest and highest value in a row group nobody asks for.
+_WITHOUT_STATISTICS: Final = ("body", "properties.key_value.key", "properties.key_value.value")
 
 
 class Waiting(NamedTuple):
@@ -228,6 +241,10 @@ def write_files(frame: Any, directory: Location, schema: Schema) -> None:
     frame = frame.select(*made, "hour")
     writer = frame.sortWithinPartitions(*ORDER).write.partitionBy("topic", "hour")
     writer = writer.option("compression", CODEC).option("parquet.block.size", ROW_GROUP_BYTES)
+    for name in _WITHOUT_DICTIONARY:
+        writer = writer.option(f"parquet.enable.dictionary#{name}", "false")
+    for name in _WITHOUT_STATISTICS:
+        writer = writer.option(f"parquet.column.statistics.enabled#{name}", "false")
     # A finished task moves its files once, not twice, which matters where a move is a copy. Spark
     # fails a job of which a task ends while it does so, and files of failed jobs stay in staging.
     writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "2")

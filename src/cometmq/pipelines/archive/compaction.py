@@ -19,11 +19,11 @@ from cometmq.errors import StoreCorruptError
 from cometmq.pipelines.archive.batches import write_files
 from cometmq.pipelines.archive.commits import Archive, Commit
 from cometmq.pipelines.archive.division import packed
-from cometmq.pipelines.archive.figures import Found, figures, summed
+from cometmq.pipelines.archive.figures import Found, Sum, figures, summed
 from cometmq.pipelines.archive.inventory import unreadable
 from cometmq.pipelines.archive.layout import DataFile, Figures, Hour, Manifest, read_files
 from cometmq.pipelines.archive.staging import staged_files
-from cometmq.pipelines.locations import Location, RemotePath, sizes_below
+from cometmq.pipelines.locations import Location, RemotePath, remove_tree, sizes_below
 
 # The bounds of one job. Stopping the archive loses the work of at most one job.
 _DIRECTORIES_AT_ONCE: Final = 64
@@ -54,6 +54,14 @@ class Due(NamedTuple):
 
     hour: Hour
     form: int
+
+
+class _Written(NamedTuple):
+    """New files, their names in staging as in `Staged`, and the figures of each as read back."""
+
+    files: dict[Hour, tuple[DataFile, ...]]
+    sources: dict[str, str]
+    figures: dict[tuple[Hour, str], list[Figures]]
 
 
 class Compaction:
@@ -102,83 +110,115 @@ class Compaction:
             yield group
 
     def _compact(self, group: list[Manifest], form: int) -> Compacted:
-        before, suspects = self._looked_at(group, form)
-        group = [one for one in group if one.key not in suspects]
-        if not group:
-            return Compacted(suspects=suspects)
-        staged = self._archive.new_staging()
+        suspects = {one.key for one in group if not self._is_there(one)}
+        left = [one for one in group if one.key not in suspects]
+        while left:
+            staged = self._archive.new_staging()
+            written = self._written(left, form, staged)
+            if not isinstance(written, _Written):
+                suspects |= written
+                left = [one for one in left if one.key not in written]
+                remove_tree(staged)
+                continue
+            self._commit(left, form, staged, written)
+            files = sum(map(len, written.files.values()))
+            before = sum(len(self._small(one, form)) for one in left)
+            return Compacted(len(left), before, files, frozenset(suspects))
+        return Compacted(suspects=frozenset(suspects))
+
+    def _written(
+        self, group: Sequence[Manifest], form: int, staged: Location
+    ) -> _Written | set[Hour]:
+        """Write the new files, read them back and compare them with the old ones. Return the hours
+        whose old files are not as they should be, if there are some.
+
+        The figures of a proved file are in its manifest, so that only the others are read for them;
+        that a proved one has changed meanwhile shows in the sums.
+        """
         schema = self._archive.schema(form)
-        write_files(self._by_bins(group, form), staged, schema)
+        try:
+            before = self._figures(group, form)
+            write_files(self._by_bins(group, form), staged, schema)
+        except Exception:  # Spark documents no exception type for a torn file
+            torn = unreadable(dict.fromkeys(self._paths(group, form), schema))
+            if not torn:
+                raise
+            return {Hour.of(path.parent) for path in torn}
         number = self._archive.state.next_batch
         found = staged_files(staged, f"c{number:08d}", number, form)
-        written = found.files
-        paths = [
-            staged / hour.directory / found.sources.get(file.name, file.name)
-            for hour in written
-            for file in written[hour]
-        ]
-        after = figures(read_files(self._spark, staged, paths, schema), schema, by_file=False)
-        kept = ((hour, one) for hour, _, one in before if hour not in suspects)
-        if summed(kept) != summed((hour, one) for hour, _, one in after):
-            raise StoreCorruptError(
-                f"compacted files of {self._archive.layout.data} are not what they were made of; "
-                "nothing was changed. See that disk and memory of the workers are sound"
-            )
-        manifests = tuple(self._manifest_of(one, form, written[one.key], staged) for one in group)
+        # By hour, because a task gives its files of all hours the same name.
+        names = {
+            (hour, found.sources.get(file.name, file.name)): file.name
+            for hour, files in found.files.items()
+            for file in files
+        }
+        paths = [staged / hour.directory / name for hour, name in names]
+        after = figures(read_files(self._spark, staged, paths, schema), schema, by_file=True)
+        if _sums(before) == _sums(after):
+            of_file: dict[tuple[Hour, str], list[Figures]] = {}
+            for hour, name, one in after:
+                of_file.setdefault((hour, names[hour, str(name)]), []).append(one)
+            return _Written(found.files, found.sources, of_file)
+        if changed := self._changed(group, form):
+            return changed
+        raise StoreCorruptError(
+            f"compacted files of {self._archive.layout.data} are not what they were made of; "
+            "nothing was changed. See that disk and memory of the workers are sound"
+        )
+
+    def _commit(
+        self, group: Sequence[Manifest], form: int, staged: Location, written: _Written
+    ) -> None:
+        number = self._archive.state.next_batch
+        manifests = tuple(self._manifest_of(one, form, written, staged) for one in group)
         state = replace(self._archive.state, next_batch=number + 1)
         if isinstance(staged, RemotePath):
             old = tuple(tuple(file.name for file in self._small(one, form)) for one in group)
             commit = Commit(
-                "replaced", manifests, state, staged.name, sources=found.sources, removed=old
+                "replaced", manifests, state, staged.name, sources=written.sources, removed=old
             )
         else:
             commit = Commit("directories", manifests, state, staged.name)
         self._archive.commit(commit)
-        return Compacted(
-            len(group),
-            sum(len(self._small(one, form)) for one in group),
-            sum(map(len, written.values())),
-            suspects,
-        )
 
-    def _looked_at(self, group: list[Manifest], form: int) -> tuple[Found, frozenset[Hour]]:
-        """Return the figures of all small files, and the hours whose files are not as they should
-        be.
-        """
-        suspects = {one.key for one in group if not self._is_there(one)}
-        there = [one for one in group if one.key not in suspects]
-        if not there:
-            return [], frozenset(suspects)
-        try:
-            schema = self._archive.schema(form)
-            found = figures(self._read(there, form), schema, by_file=True)
-        except Exception:  # Spark documents no exception type for a torn file
-            paths = self._paths(there, form)
-            torn = {path.parent for path in unreadable(dict.fromkeys(paths, schema))}
-            if not torn:
-                raise
-            hours = {Hour.of(path) for path in torn}
-            found, more = self._looked_at([one for one in there if one.key not in hours], form)
-            return found, frozenset(suspects | hours | more)
-        by_file: dict[str, set[Figures]] = {}
-        for _, name, one in found:
-            by_file.setdefault(str(name), set()).add(one)
-        suspects |= {
+    def _figures(self, group: Iterable[Manifest], form: int) -> Found:
+        """Return the figures of all small files: those of their proofs, else as they are now."""
+        found: Found = []
+        unproved: list[Location] = []
+        for one in group:
+            directory = self._archive.layout.data_of(one.key)
+            for file in self._small(one, form):
+                found += [(one.key, file.name, part) for part in file.queues]
+                if not file.queues:
+                    unproved.append(directory / file.name)
+        if unproved:
+            found += self._figures_of(unproved, form)
+        return found
+
+    def _changed(self, group: Iterable[Manifest], form: int) -> set[Hour]:
+        """Return the hours with a small file that is not what was proved."""
+        now: dict[tuple[Hour, str], set[Figures]] = {}
+        group = list(group)
+        for hour, name, one in self._figures_of(self._paths(group, form), form):
+            now.setdefault((hour, str(name)), set()).add(one)
+        return {
             one.key
-            for one in there
+            for one in group
             for file in self._small(one, form)
-            if file.queues and set(file.queues) != by_file.get(file.name)
+            if file.queues and set(file.queues) != now.get((one.key, file.name))
         }
-        return found, frozenset(suspects)
 
     def _is_there(self, manifest: Manifest) -> bool:
         there = sizes_below(self._archive.layout.data_of(manifest.key)).items()
         sizes = {name: size for name, size in there if name.endswith(".parquet")}
         return sizes == {file.name: file.bytes for file in manifest.files}
 
-    def _read(self, group: Iterable[Manifest], form: int) -> Any:
+    def _figures_of(self, paths: Sequence[Location], form: int) -> Found:
+        return figures(self._read(paths, form), self._archive.schema(form), by_file=True)
+
+    def _read(self, paths: Sequence[Location], form: int) -> Any:
         data, schema = self._archive.layout.data, self._archive.schema(form)
-        return read_files(self._spark, data, self._paths(group, form), schema)
+        return read_files(self._spark, data, paths, schema)
 
     def _paths(self, group: Iterable[Manifest], form: int) -> list[Location]:
         layout = self._archive.layout
@@ -186,7 +226,7 @@ class Compaction:
             layout.data_of(one.key) / file.name for one in group for file in self._small(one, form)
         ]
 
-    def _by_bins(self, group: Iterable[Manifest], form: int) -> Any:
+    def _by_bins(self, group: Sequence[Manifest], form: int) -> Any:
         """Return the rows such that those of one new file are next to each other."""
         from pyspark.sql import functions as F
 
@@ -197,25 +237,40 @@ class Compaction:
         ]
         named = [(name, at) for at, names in enumerate(bins) for name in names]
         table = self._spark.createDataFrame(named, "file string, bin int")
-        rows = self._read(group, form).join(F.broadcast(table), "file").drop("file")
+        rows = (
+            self._read(self._paths(group, form), form).join(F.broadcast(table), "file").drop("file")
+        )
         if hasattr(rows, "repartitionById"):  # PySpark 4.1 and newer
             return rows.repartitionById(len(bins), "bin").drop("bin")
         # Bins of an hour whose hashes meet become one file.
         return rows.repartition(len(bins), "topic", "hour", "bin").drop("bin")
 
     def _manifest_of(
-        self, before: Manifest, form: int, written: tuple[DataFile, ...], staged: Location
+        self, before: Manifest, form: int, written: _Written, staged: Location
     ) -> Manifest:
         """Return the new manifest, and link the files that are kept beside the new ones if
         directories are to be exchanged.
+
+        What is made of proved files is proved: its figures are theirs, and it was read back.
         """
-        small = {file.name for file in self._small(before, form)}
-        kept = tuple(file for file in before.files if file.name not in small)
+        small = self._small(before, form)
+        names = {file.name for file in small}
+        kept = tuple(file for file in before.files if file.name not in names)
+        new = written.files[before.key]
+        if all(file.queues for file in small):
+            of_file = written.figures
+            new = tuple(
+                replace(file, queues=tuple(sorted(of_file[before.key, file.name]))) for file in new
+            )
         here = self._archive.layout.data_of(before.key)
         if isinstance(here, Path) and isinstance(staged, Path):
             for file in kept:
                 _link(here / file.name, staged / before.key.directory / file.name)
-        return Manifest(*before.key, kept + written, before.log, before.suspect)
+        return Manifest(*before.key, kept + new, before.log, before.suspect)
+
+
+def _sums(found: Found) -> dict[Sum, Figures]:
+    return summed((hour, one) for hour, _, one in found)
 
 
 def _link(from_: Path, to: Path) -> None:

@@ -13,10 +13,14 @@ from typing import Any, Final
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.columns import made_for
 from cometmq.pipelines.archive.layout import Figures, Hour
-from cometmq.pipelines.archive.schemas import Schema
+from cometmq.pipelines.archive.schemas import ALL, Schema
 
 _LOW_HALF: Final = 0xFFFFFFFF
 _HOUR: Final = "yyyy-MM-dd'T'HH"
+# Of the hours since 1970, rounded down in front of it, too.
+_HOUR_NUMBER: Final = (
+    "unix_micros(store_time) div 3600000000 - if(unix_micros(store_time) % 3600000000 < 0, 1, 0)"
+)
 
 # The file's name is None for figures of the log.
 Found = list[tuple[Hour, str | None, Figures]]
@@ -37,33 +41,44 @@ def row_checksum(schema: Schema) -> Any:
     from pyspark.sql import functions as F
 
     made = made_for(schema)
-    # The entries of a map have no guaranteed order.
-    values = [
-        F.sort_array(F.map_entries(column)) if schema.columns[name].startswith("map") else column
-        for name, column in made.items()
-    ]
+    values = []
+    for name, column in made.items():
+        if not schema.columns[name].startswith("map"):
+            values.append(column)
+        elif schema.number == ALL:  # as version 0.2 summed them
+            values.append(F.sort_array(F.map_entries(column)))
+        else:
+            # In the order of the record, which sources, Parquet and Spark's rows keep: sorting took
+            # more than half of a checksum's time.
+            values += [F.map_keys(column), F.map_values(column)]
     return F.xxhash64(*values, *(made[name].isNull() for name in schema.nullable))
 
 
 def figures(frame: Any, schema: Schema, *, by_file: bool) -> Found:
-    """Return the figures of messages with their `hour`, by hour and queue; with `by_file`, by
-    `file`, too.
+    """Return the figures of messages by hour and queue; with `by_file`, by `file`, too. Messages of
+    files have their `hour`, those of the log get it here.
     """
     from pyspark.sql import functions as F
 
     by = ["topic", "hour", "broker", "queue_id", *(["file"] if by_file else [])]
-    sums = frame.withColumn("checksum", row_checksum(schema)).groupBy(*by)
+    summed_rows = frame.withColumn("checksum", row_checksum(schema))
+    has_hour = "hour" in frame.columns
+    if not has_hour:
+        # By numbers: making a text of each message's time takes long.
+        summed_rows = summed_rows.withColumn("hour", F.expr(_HOUR_NUMBER))
+    sums = summed_rows.groupBy(*by)
     # Sum the two halves apart: the sum of 64-bit numbers would overflow 64 bits.
-    rows = sums.agg(
+    found = sums.agg(
+        *([] if has_hour else [F.date_format(F.min("store_time"), _HOUR).alias("hour_text")]),
         F.count("*").alias("count"),
         F.min("queue_offset").alias("first"),
         F.max("queue_offset").alias("last"),
         F.sum(F.shiftrightunsigned("checksum", 32)).alias("high"),
         F.sum(F.col("checksum").bitwiseAND(F.lit(_LOW_HALF))).alias("low"),
-    ).collect()
+    )
     return [
         (
-            Hour(row.topic, row.hour),
+            Hour(row.topic, row.hour if has_hour else row.hour_text),
             row.file if by_file else None,
             Figures(
                 row.broker,
@@ -75,7 +90,7 @@ def figures(frame: Any, schema: Schema, *, by_file: bool) -> Found:
                 schema.number,
             ),
         )
-        for row in rows
+        for row in found.collect()
     ]
 
 

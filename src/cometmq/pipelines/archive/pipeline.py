@@ -13,7 +13,7 @@ import math
 import re
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -27,7 +27,7 @@ from cometmq.model.names import group_fault, topic_fault
 from cometmq.pipelines.archive.batches import Batches, Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
-from cometmq.pipelines.archive.layout import read, session_for
+from cometmq.pipelines.archive.layout import Hour, read, session_for
 from cometmq.pipelines.archive.proof import Proof, Proved
 from cometmq.pipelines.archive.report import Report, report_of
 from cometmq.pipelines.archive.source import LiveSource, Source, StoreSource
@@ -300,12 +300,21 @@ class _Run:
             )
 
     def _compact_and_prove(self, *, all_of_them: bool) -> None:
-        self._compact()
+        """Prove, and then compact, so that compaction needs to read no file for the figures that its
+        proof has just told.
+        """
+        everything = self._config.verify == "all"
+        self._prove(all_of_them=all_of_them, everything=everything)
+        if suspects := self._compact():
+            self._prove(all_of_them=all_of_them, suspects=suspects)
+        self._source.safe({one.queue: one.to for one in self._archive.layout.load_safe()})
+
+    def _prove(
+        self, *, all_of_them: bool, everything: bool = False, suspects: Iterable[Hour] = ()
+    ) -> None:
         with self._progress.step("prove") as step, step.spark_jobs(self._spark):
             proved = self._proof.run(
-                everything=self._config.verify == "all",
-                all_of_them=all_of_them,
-                suspects=self._compacted.suspects,
+                everything=everything, all_of_them=all_of_them, suspects=suspects
             )
             # Every proof reports again what does not fit, but only the first one reports a gap.
             self._proved = proved._replace(
@@ -313,19 +322,19 @@ class _Run:
                 gaps=self._proved.gaps + proved.gaps,
             )
             step.outcome = f"{proved.messages:,} messages, {len(proved.problems)} problems"
-        self._source.safe({one.queue: one.to for one in self._archive.layout.load_safe()})
 
-    def _compact(self) -> None:
+    def _compact(self) -> frozenset[Hour]:
+        """Compact what is due, and return the hours whose files are not as they should be."""
         due = self._compaction.due() if self._config.compact_files else []
-        if not due:
-            return
-        with self._progress.step("compact") as step:
-            done = Compacted()
-            for one in self._compaction.run(due):
-                done = done.plus(one)
-                step.advance(done.directories + len(done.suspects), len(due))
-            step.outcome = f"{done.files_before:,} files into {done.files_after:,}"
+        done = Compacted()
+        if due:
+            with self._progress.step("compact") as step:
+                for one in self._compaction.run(due):
+                    done = done.plus(one)
+                    step.advance(done.directories + len(done.suspects), len(due))
+                step.outcome = f"{done.files_before:,} files into {done.files_after:,}"
             self._compacted = self._compacted.plus(done)
+        return done.suspects
 
 
 def _said(written: Written) -> str:

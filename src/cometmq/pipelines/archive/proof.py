@@ -101,7 +101,7 @@ class Proof:
         schema = self._archive.schema()
         if ranges:
             frame = self._log.rows(self._spark, ranges, aside, schema.columns)
-            log = summed((h, one) for h, _, one in figures(with_hour(frame), schema, by_file=False))
+            log = summed((h, one) for h, _, one in figures(frame, schema, by_file=False))
         lost = {}
         gone_now = self._archive.gaps_noted(aside)
         for queue, (start, end) in spans.items():
