@@ -251,7 +251,7 @@ def test_one_dead_letter_of_two_is_sent_again(page: Page, actors: Actors) -> Non
     expect(row(page, second.msg_id)).to_be_visible()
     row(page, first.msg_id).get_by_role("checkbox").check()
     page.get_by_role("button", name="Send the chosen ones again …").click()
-    expect(page.locator("main")).to_contain_text("1 dead letters would be sent again")
+    expect(page.locator("main")).to_contain_text("1 of the dead letters would be sent again")
     expect(page.locator("main")).to_contain_text("1 to topic journey-letters.")
     assert member.received == []
     confirm(page, "journey-dead", "the parser is mended")
@@ -275,7 +275,7 @@ def test_all_dead_letters_of_a_page_are_chosen_at_once(page: Page, actors: Actor
     assert [ones.nth(at).is_checked() for at in range(3)] == [False] * 3
     every.check()
     page.get_by_role("button", name="Send the chosen ones again …").click()
-    expect(page.locator("main")).to_contain_text("3 dead letters would be sent again")
+    expect(page.locator("main")).to_contain_text("3 of the dead letters would be sent again")
 
 
 def test_a_given_up_transaction_is_resumed_and_delivered(page: Page, actors: Actors) -> None:

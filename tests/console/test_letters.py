@@ -61,7 +61,7 @@ def test_chosen_letters_go_back_after_a_dry_run(
     chosen = [ids[b"goes"], ids[b"goes, too"]]
     asked = operator.post("/letters/redrive", group="letters-back", which="chosen", id=chosen)
     assert asked.status == 200
-    assert "2 dead letters would be sent again" in asked.text
+    assert "2 of the dead letters would be sent again" in asked.text
     assert "2 to topic letters-back-topic" in asked.text
     redrive = re.search(r'name="redrive" value="([^"]+)"', asked.html)
     assert redrive is not None
@@ -96,7 +96,7 @@ def test_all_that_a_search_finds_goes_to_the_group_alone(
     actors.bury("letters-alone", "letters-alone-topic", [b"a", b"b"])
     fields = {"group": "letters-alone", "which": "all", "key": "letter-1", "only_group": "1"}
     asked = operator.post("/letters/redrive", **fields)
-    assert "1 dead letters would be sent again" in asked.text
+    assert "1 of the dead letters would be sent again" in asked.text
     assert "Only group letters-alone gets them" in asked.text
     done = operator.act("/letters/redrive", **fields, confirm="letters-alone")
     assert "1 sent again, 0 not" in done.text
@@ -115,7 +115,7 @@ def test_a_letter_that_dies_while_somebody_reads_the_dry_run_is_not_sent(
 ) -> None:
     actors.bury("letters-late", "letters-late-topic", [b"shown"])
     asked = operator.post("/letters/redrive", group="letters-late", which="all")
-    assert "1 dead letters would be sent again" in asked.text
+    assert "1 of the dead letters would be sent again" in asked.text
     actors.bury("letters-late", "letters-late-topic", [b"late", b"later"])
     assert len(list(admin.messages.dead_letters("letters-late"))) >= 2
     done = operator.act("/letters/redrive", **hidden(asked), confirm="letters-late")
@@ -133,7 +133,7 @@ def test_chosen_letters_that_are_not_found_are_told_and_stay_out(
     asked = operator.post(
         "/letters/redrive", group="letters-part", which="chosen", id=[there, gone]
     )
-    assert "1 dead letters would be sent again" in asked.text
+    assert "1 of the dead letters would be sent again" in asked.text
     assert "1 of those chosen" in asked.text
     assert hidden(asked)["id"] == there
 

@@ -377,11 +377,11 @@ async def _dry_run(
     # As they are now: a list that is seconds old may lack a new topic.
     names = set(await console.admin.topics.names())
     if is_all:
-        said = [_("%(count)s dead letters would be sent again:", count=len(found))]
+        said = [_("%(count)s of the dead letters would be sent again:", count=len(found))]
     else:
         said = [
             _(
-                "More than %(count)s dead letters would be sent again. Of the first ones:",
+                "More than %(count)s of the dead letters would be sent again. Of the first ones:",
                 count=len(found),
             )
         ]
