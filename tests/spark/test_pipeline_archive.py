@@ -228,7 +228,8 @@ def add_column(spark: Any, path: Path) -> None:
     """
     session = session_for(spark)
     with Archive(path) as opened:
-        (manifest,) = opened.manifests.values()
+        # The old files are of the hour in which they were made, the new one is of the present hour.
+        manifest = max(opened.manifests.values(), key=lambda one: one.key)
         newest = manifest.files[-1]
         old = opened.schema(newest.form)
         schema = Schema(3, {**old.columns, "note": "string"}, compact=old.compact)
