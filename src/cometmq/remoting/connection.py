@@ -52,6 +52,7 @@ from cometmq.remoting.holdings import (
 )
 from cometmq.remoting.turns import (
     EARNED_PART,
+    MOST_CREDIT_S,
     MOST_DEBT_S,
     READ_COST,
     SLICE_BYTES,
@@ -781,7 +782,7 @@ class Connection(asyncio.Protocol):
             return
         began_s = self._turns.monotonic()
         earned_s = (began_s - self._credited_s) * EARNED_PART
-        self.credit_s = min(self.credit_s + earned_s, SLICE_S)
+        self.credit_s = min(self.credit_s + earned_s, MOST_CREDIT_S)
         if not waits and self.credit_s > 0 and not self._turns.is_spent():
             self._serve_deferred()
             ended_s = self._turns.monotonic()

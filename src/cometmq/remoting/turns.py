@@ -19,20 +19,22 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 # For how long a connection is served without a break, and how much it may cost: a request costs 1,
 # one that begins a task TASK_COST, because the task's work comes in the next turn, with that of all
 # others that began. Time does not pass within a turn where it is virtual; the cost bounds it there.
-SLICE_S: Final = 0.0002
+SLICE_S: Final = 0.0005
 SLICE_COST: Final = 128
 TASK_COST: Final = 32
 # A slice ends behind the request that exceeds it, which costs the connection as much time of later
 # rounds, but no more than this.
 MOST_DEBT_S: Final = 0.05
-# Who uses less than this part of the loop's time has always some left.
+# Who uses less than this part of the loop's time has always some left, and may save up this much of
+# it: what a few small requests cost that come together, because the loop was late.
 EARNED_PART: Final = 0.05
+MOST_CREDIT_S: Final = 0.002
 # A connection that reads on within a large frame: the read comes in the next turn, too.
 READ_COST: Final = 128
 # Answers of so many bytes end a slice, too: the kernel copies them when it ends.
 SLICE_BYTES: Final = 256 * 1024
 # For how long connections are served in rotation before the loop reads again.
-TURN_S: Final = 0.0002
+TURN_S: Final = 0.0005
 TURN_COST: Final = 512
 
 
