@@ -85,11 +85,11 @@ class Pair:
     def caught_up(self) -> int:
         """Wait until the slave has said that it has all of its master; return how much that is."""
 
-        def look() -> tuple[int, int]:
+        def look() -> tuple[int | None, int]:
             reports = self.tap.connections[-1].reports() if self.tap.connections else []
             return log_end(self.master), reports[-1].offset if reports else -1
 
-        return eventually(look, lambda ends: ends[0] == ends[1], wait_s=JVM_WAIT_S)[0]
+        return eventually(look, lambda ends: ends[0] == ends[1], wait_s=JVM_WAIT_S)[1]
 
     def tables(self, broker: JavaBroker) -> dict[str, Any]:
         """What the broker has of the tables that are copied, in a form that can be compared."""
@@ -119,10 +119,13 @@ class Pair:
         self.close()
 
 
-def log_end(broker: JavaBroker) -> int:
+def log_end(broker: JavaBroker) -> int | None:
+    """Where the broker's log ends; None if it does not tell, which Java's may not for a moment while
+    it starts.
+    """
     with RawClient(broker.address) as client:
-        table = json.loads(client.ask(RUNTIME_INFO).body)["table"]
-    return int(table["commitLogMaxOffset"])
+        answer = client.ask(RUNTIME_INFO)
+    return int(json.loads(answer.body)["table"]["commitLogMaxOffset"]) if answer.body else None
 
 
 def log_bytes(store: Path, end: int) -> bytes:

@@ -53,7 +53,6 @@ from cometmq.remoting.holdings import (
 from cometmq.remoting.turns import (
     EARNED_PART,
     MOST_CREDIT_S,
-    MOST_DEBT_S,
     READ_COST,
     SLICE_BYTES,
     SLICE_COST,
@@ -780,14 +779,14 @@ class Connection(asyncio.Protocol):
             self._serve_deferred()
             self._count_deferred(frames, waits=waits)
             return
-        began_s = self._turns.monotonic()
-        earned_s = (began_s - self._credited_s) * EARNED_PART
+        now_s = self._turns.monotonic()
+        earned_s = (now_s - self._credited_s) * EARNED_PART
+        self._credited_s = now_s
         self.credit_s = min(self.credit_s + earned_s, MOST_CREDIT_S)
         if not waits and self.credit_s > 0 and not self._turns.is_spent():
+            began_s = self._turns.work_s()
             self._serve_deferred()
-            ended_s = self._turns.monotonic()
-            self.credit_s = max(self.credit_s - (ended_s - began_s), -MOST_DEBT_S)
-        self._credited_s = began_s
+            self._turns.charge(self, began_s)
         self._count_deferred(frames, waits=waits)
         self._take_turns()
 

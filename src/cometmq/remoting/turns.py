@@ -10,6 +10,7 @@ brings few requests is so served at once, whatever others bring.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -62,10 +63,16 @@ class ServingTurns:
     Each round gives a connection a slice's time. Who has used more, because a request took long, is
     passed over until it has been given as much; who has used less is served before the others. If
     those take the whole turn, one of the others is served nevertheless, so that nobody starves.
+
+    Slices and turns end by the clock `monotonic`. What a connection is charged for is the processor
+    time of the loop's thread, so that it does not pay for a disk, another thread or another process
+    that held up the loop meanwhile. Where time is virtual it is charged by that clock.
     """
 
     def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self.monotonic = monotonic
+        is_real = monotonic is SYSTEM_CLOCK.monotonic
+        self.work_s = time.thread_time if is_real else monotonic
         self._waiting: deque[Waiting] = deque()
         # Those that have time left from earlier slices, and nothing large.
         self._first: deque[Waiting] = deque()
@@ -108,8 +115,8 @@ class ServingTurns:
         until_s = now_s + TURN_S
         left = TURN_COST
         while self._first and left > 0 and now_s < until_s:
-            cost, now_s = self._serve_one(self._first.popleft(), now_s)
-            left -= cost
+            left -= self._serve_one(self._first.popleft())
+            now_s = self.monotonic()
         if left <= 0 or now_s >= until_s:
             left, until_s = 1, now_s + TURN_S
         passed_over = 0
@@ -120,16 +127,21 @@ class ServingTurns:
                 self._waiting.append(connection)
                 passed_over += 1
                 continue
-            cost, now_s = self._serve_one(connection, now_s)
-            left -= cost
+            left -= self._serve_one(connection)
+            now_s = self.monotonic()
         if self._first or self._waiting:
             self._arm()
 
-    def _serve_one(self, connection: Waiting, began_s: float) -> tuple[int, float]:
-        """Serve a slice, and charge its time; return its cost, and what time it is then."""
+    def _serve_one(self, connection: Waiting) -> int:
+        """Serve a slice and charge the connection for it; return its cost."""
+        began_s = self.work_s()
         cost = connection.serve_slice()
-        now_s = self.monotonic()
-        connection.credit_s = max(connection.credit_s - (now_s - began_s), -MOST_DEBT_S)
+        self.charge(connection, began_s)
         if connection.has_work:
             self._waiting.append(connection)
-        return cost, now_s
+        return cost
+
+    def charge(self, connection: Waiting, began_s: float) -> None:
+        """Take from a connection's credit the work done for it since `work_s` was `began_s`."""
+        spent_s = self.work_s() - began_s
+        connection.credit_s = max(connection.credit_s - spent_s, -MOST_DEBT_S)
