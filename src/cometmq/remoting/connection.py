@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -51,9 +52,11 @@ from cometmq.remoting.holdings import (
     Holdings,
 )
 from cometmq.remoting.turns import (
-    EARNED_PART,
-    MOST_CREDIT_S,
+    BYTE_S,
+    FIRST_REQUEST_S,
+    LEARNED_PART,
     READ_COST,
+    SHORT_S,
     SLICE_BYTES,
     SLICE_COST,
     SLICE_S,
@@ -218,8 +221,9 @@ class Connection(asyncio.Protocol):
         self._slice_left = 0  # of SLICE_COST
         # Whether it reads no more of a large frame until it is its turn.
         self._rests = False
-        self.credit_s = SLICE_S
-        self._credited_s = 0.0  # when time was credited last
+        self.credit_s = 0.0
+        # What one of its requests is expected to take, from those before it.
+        self._request_s = FIRST_REQUEST_S
         # Whether no more is served until requests that are held have been answered.
         self._is_full = False
         # Requests that tasks are about to answer.
@@ -273,8 +277,9 @@ class Connection(asyncio.Protocol):
                 and not self._deferred
                 and not self._uncut
                 and not self._is_full
+                and self._request_s <= SLICE_S
             ):
-                self._on_frame(frames[0])
+                self._serve_alone(frames[0])
             elif frames or self._uncut:
                 self._serve_in_turn(frames)
             if self._frames.buffered > _LARGE_BYTES and self._turns is not None:
@@ -704,9 +709,11 @@ class Connection(asyncio.Protocol):
         )
 
     @property
-    def is_slow(self) -> bool:
-        """Whether it is a large request that waits, or has begun to arrive."""
-        return self._rests or (bool(self._deferred) and len(self._deferred[0].body) >= _LARGE_BYTES)
+    def expected_s(self) -> float:
+        """How long it is expected to take to serve what waits: without end for what is in parts."""
+        if self._rests or self._uncut:
+            return math.inf
+        return len(self._deferred) * self._request_s + self._deferred_bytes * BYTE_S
 
     def serve_slice(self) -> int:
         """Serve requests that wait for one slice; return their cost."""
@@ -765,36 +772,44 @@ class Connection(asyncio.Protocol):
             self._uncut, self._uncut_at = b"", 0
         frames = self._frames.feed(part)
         self._deferred.extend(frames)
-        self._count_deferred(frames, waits=True)
+        for frame in frames:
+            self._deferred_bytes += len(frame.header) + len(frame.body)
         return bool(frames)
 
+    def _serve_alone(self, frame: Frame) -> None:
+        """Serve the only request of a read at once, and notice if it takes long.
+
+        The clock tells that, because the thread's time costs too much for each request. What held up
+        the loop meanwhile counts, too, so what one request teaches is bounded.
+        """
+        turns = self._turns
+        if turns is None:
+            self._on_frame(frame)
+            return
+        began_s = turns.monotonic()
+        self._on_frame(frame)
+        spent_s = turns.monotonic() - began_s
+        if spent_s > SLICE_S:
+            self._learn(min(spent_s, SHORT_S))
+
+    def _learn(self, request_s: float) -> None:
+        """Expect of the next requests what one of these took."""
+        self._request_s += (request_s - self._request_s) * LEARNED_PART
+
     def _serve_in_turn(self, frames: list[Frame]) -> None:
-        """Serve the requests of a read for a slice, if this turn of the loop has room for it.
+        """Serve the requests of a read if they are short and this turn of the loop has room for it.
 
         Raises ProtocolError for a header that is none.
         """
         waits = bool(self._deferred)
         self._deferred.extend(frames)
-        if self._turns is None:
-            self._serve_deferred()
-            self._count_deferred(frames, waits=waits)
-            return
-        now_s = self._turns.monotonic()
-        earned_s = (now_s - self._credited_s) * EARNED_PART
-        self._credited_s = now_s
-        self.credit_s = min(self.credit_s + earned_s, MOST_CREDIT_S)
-        if not waits and self.credit_s > 0 and not self._turns.is_spent():
-            began_s = self._turns.work_s()
-            self._serve_deferred()
-            self._turns.charge(self, began_s)
-        self._count_deferred(frames, waits=waits)
-        self._take_turns()
-
-    def _count_deferred(self, frames: list[Frame], *, waits: bool) -> None:
-        """Count the bytes of those that wait now, not of those that were served at once."""
-        left = len(frames) if waits else len(self._deferred)
-        for frame in frames[len(frames) - left :]:
+        for frame in frames:
             self._deferred_bytes += len(frame.header) + len(frame.body)
+        if self._turns is None or (
+            not waits and self.expected_s <= SLICE_S and not self._turns.is_spent()
+        ):
+            self._serve_deferred()
+        self._take_turns()
 
     def _drop_deferred(self) -> None:
         self._deferred.clear()
@@ -807,12 +822,14 @@ class Connection(asyncio.Protocol):
         Raises ProtocolError for a header that is none.
         """
         deferred, turns = self._deferred, self._turns
+        count = len(deferred)
         self._slice_left = SLICE_COST
-        until_s = 0.0 if turns is None else turns.monotonic() + SLICE_S
+        began_s = until_s = 0.0
+        if turns is not None:
+            began_s, until_s = turns.work_s(), turns.monotonic() + SLICE_S
         while deferred and self._writable is None and not self._is_full and not self.closed:
             frame = deferred.popleft()
-            if self._deferred_bytes:
-                self._deferred_bytes -= len(frame.header) + len(frame.body)
+            self._deferred_bytes -= len(frame.header) + len(frame.body)
             self._on_frame(frame)
             if turns is not None and deferred:
                 self._slice_left -= 1
@@ -822,6 +839,9 @@ class Connection(asyncio.Protocol):
                     or turns.monotonic() >= until_s
                 ):
                     break
+        count -= len(deferred)
+        if turns is not None and count:
+            self._learn((turns.work_s() - began_s) / count)
 
     def _take_turns(self) -> None:
         """Wait in the rotation for as long as requests wait that can be served."""

@@ -59,16 +59,16 @@ def echoes(count: int, *, flag: int = 0) -> bytes:
     return b"".join(echo(opaque=number, flag=flag) for number in range(count))
 
 
-async def test_a_read_of_cheap_requests_is_served_for_a_slice_and_the_rest_in_later_turns() -> None:
+async def test_a_read_of_many_requests_is_served_in_later_turns() -> None:
     served = Served()
     line = served.line("10.0.0.1")
     line.feed(echoes(10 * SLICE_COST))
-    assert len(served.order) == SLICE_COST
+    assert served.order == []
     assert not reads(line)
     for turn in range(1, 3):
         await asyncio.sleep(0)
         # A turn ends behind the slice in which its cost is reached.
-        assert len(served.order) < SLICE_COST + turn * (TURN_COST + SLICE_COST)
+        assert 0 < len(served.order) < turn * (TURN_COST + SLICE_COST)
     await asyncio.sleep(0)
     assert len(served.order) == 10 * SLICE_COST
     assert reads(line)
@@ -76,13 +76,12 @@ async def test_a_read_of_cheap_requests_is_served_for_a_slice_and_the_rest_in_la
     assert [answer.opaque for answer in answers] == list(range(10 * SLICE_COST))
 
 
-async def test_a_read_of_dear_requests_is_served_for_a_slice() -> None:
+async def test_a_turn_serves_dear_requests_for_its_time() -> None:
     served = Served(cost_s=SLICE_S / 2)
     line = served.line("10.0.0.1")
-    line.feed(echoes(50))
-    assert len(served.order) == 2
+    line.feed(echoes(500))
     await asyncio.sleep(0)
-    assert len(served.order) == 2 + TURN_S / (SLICE_S / 2)
+    assert len(served.order) == TURN_S / (SLICE_S / 2)
 
 
 async def test_who_brings_one_request_is_served_before_what_others_have_left() -> None:
@@ -90,7 +89,63 @@ async def test_who_brings_one_request_is_served_before_what_others_have_left() -
     busy, modest = served.line("10.0.0.1"), served.line("10.0.0.2")
     busy.feed(echoes(1_000))
     modest.feed(echo())
-    assert served.order == ["10.0.0.1", "10.0.0.2"]
+    assert served.order == ["10.0.0.2"]
+
+
+async def test_who_waits_for_least_is_served_first_and_one_of_the_others_in_each_turn() -> None:
+    """A client that was a little late would else wait for a whole round of a hundred others."""
+    served = Served(cost_s=SLICE_S / 4)
+    served.turns.is_spent()
+    served.clock.now_s += TURN_S  # what is read now waits
+    busy = [served.line(f"10.0.1.{number}") for number in range(50)]
+    for line in busy:
+        line.feed(echoes(1_000))
+    few, fewer = served.line("10.0.0.2"), served.line("10.0.0.3")
+    few.feed(echoes(3))
+    fewer.feed(echoes(2))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert served.order[:2] == ["10.0.0.3", "10.0.0.3"]
+    # The turn was over behind them all.
+    assert served.order.count("10.0.0.2") == 3
+    assert 0 < sum(served.order.count(line.connection.peer_ip) for line in busy) <= 4 * 3
+
+
+async def test_clients_with_one_dear_request_each_take_turns_once_that_is_known() -> None:
+    """Each had its request served when it was read, all of them in one turn of the loop."""
+    served = Served(cost_s=10 * SLICE_S)
+    lines = [served.line(f"10.0.0.{number}") for number in range(16)]
+    for _ in range(20):
+        for line in lines:
+            if reads(line):
+                line.feed(echo())
+        for _ in range(4 * len(lines)):
+            await asyncio.sleep(0)
+    served.order.clear()
+    for line in lines:
+        assert reads(line)
+        line.feed(echo())
+    assert served.order == []
+    for turn in range(1, len(lines) + 1):
+        await asyncio.sleep(0)
+        assert len(served.order) == turn
+    assert len(set(served.order)) == len(lines)
+
+
+async def test_a_client_does_not_pay_for_what_held_up_the_loop_while_it_was_served() -> None:
+    """Neither the disk of others nor another thread, which take time and no work of the loop."""
+    served = Served(cost_s=100 * SLICE_S)
+    served.turns.work_s = lambda: 0.0
+    line = served.line("10.0.0.1")
+    for _ in range(20):
+        line.feed(echoes(2))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert line.connection.expected_s == 0
+    busy = served.line("10.0.0.2")
+    busy.feed(echoes(1_000))
+    line.feed(echoes(2))
+    assert served.order[-1] == "10.0.0.1"
 
 
 async def test_connections_with_much_to_do_take_turns() -> None:
@@ -103,7 +158,6 @@ async def test_connections_with_much_to_do_take_turns() -> None:
     for _ in range(60):
         await asyncio.sleep(0)
     counts = [served.order[:30].count(f"10.0.0.{number}") for number in range(3)]
-    # The slice that the first had at once is charged to it later.
     assert max(counts) - min(counts) <= 2
 
 
@@ -114,8 +168,7 @@ async def test_a_long_read_of_small_requests_is_cut_in_parts_and_all_of_it_count
     requests = echoes(4_000)
     assert len(requests) > 256 << 10
     busy.feed(requests[:-10])
-    at_once = len(served.order)
-    assert 0 < at_once <= 2 * 8
+    assert served.order == []
     assert busy.connection.holding.received > len(requests) * 9 // 10
     modest.feed(echo())
     assert served.order[-1] == "10.0.0.2"
@@ -170,8 +223,10 @@ async def test_a_large_request_waits_for_a_turn_that_is_not_spent() -> None:
     first, second = served.line("10.0.0.1"), served.line("10.0.0.2")
     first.feed(echo(body=bytes(1 << 20)))
     second.feed(echo(body=bytes(1 << 20)))
-    assert served.order == ["10.0.0.1"]
+    assert served.order == []
     assert second.connection.holding.received >= 1 << 20
+    await asyncio.sleep(0)
+    assert served.order == ["10.0.0.1"]
     await asyncio.sleep(0)
     assert served.order == ["10.0.0.1", "10.0.0.2"]
     assert second.connection.holding.received == 0
@@ -223,10 +278,10 @@ async def test_who_brings_dear_requests_waits_while_others_are_given_as_much_tim
     cheap.feed(echoes(400))
     for _ in range(1_000):
         await asyncio.sleep(0)
-        if served.order.count("10.0.0.2") == 400:
+        if served.order.count("10.0.0.2") >= 360:
             break
-    # 400 quarters of a slice are the time of ten dear requests.
-    assert served.order.count("10.0.0.1") <= 12
+    # 360 quarters of a slice are the time of nine dear requests. The last few would be short.
+    assert 5 <= served.order.count("10.0.0.1") <= 11
 
 
 async def test_the_rest_of_a_large_frame_is_read_in_rotation() -> None:
