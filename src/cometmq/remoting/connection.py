@@ -52,6 +52,7 @@ from cometmq.remoting.holdings import (
     Holdings,
 )
 from cometmq.remoting.turns import (
+    AT_ONCE_S,
     BYTE_S,
     FIRST_REQUEST_S,
     LEARNED_PART,
@@ -777,10 +778,10 @@ class Connection(asyncio.Protocol):
         return bool(frames)
 
     def _serve_alone(self, frame: Frame) -> None:
-        """Serve the only request of a read at once, and notice if it takes long.
+        """Serve the only request of a read at once.
 
-        The clock tells that, because the thread's time costs too much for each request. What held up
-        the loop meanwhile counts, too, so what one request teaches is bounded.
+        The clock tells what it took, because to ask for the thread's time costs too much for each
+        request. What held up the loop meanwhile counts, too, so what one request teaches is bounded.
         """
         turns = self._turns
         if turns is None:
@@ -788,9 +789,7 @@ class Connection(asyncio.Protocol):
             return
         began_s = turns.monotonic()
         self._on_frame(frame)
-        spent_s = turns.monotonic() - began_s
-        if spent_s > SLICE_S:
-            self._learn(min(spent_s, SHORT_S))
+        self._learn(min(turns.monotonic() - began_s, SHORT_S))
 
     def _learn(self, request_s: float) -> None:
         """Expect of the next requests what one of these took."""
@@ -806,7 +805,7 @@ class Connection(asyncio.Protocol):
         for frame in frames:
             self._deferred_bytes += len(frame.header) + len(frame.body)
         if self._turns is None or (
-            not waits and self.expected_s <= SLICE_S and not self._turns.is_spent()
+            not waits and self.expected_s <= AT_ONCE_S and not self._turns.is_spent()
         ):
             self._serve_deferred()
         self._take_turns()

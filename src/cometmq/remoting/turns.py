@@ -28,6 +28,9 @@ TASK_COST: Final = 32
 # What waits is short if serving it is expected to take no longer. A client that sends a few hundred
 # messages a second stays below it even if the loop was late by some 20 ms.
 SHORT_S: Final = 0.002
+# What is read is served at once if it is expected to take no longer, else when all that is ready has
+# been read: each read served at once keeps others waiting that may be shorter.
+AT_ONCE_S: Final = SLICE_S / 4
 # What a request is expected to take before any was measured: a small send takes about this long.
 FIRST_REQUEST_S: Final = 0.00002
 # A measured request changes what the next one is expected to take by this part of the difference.
