@@ -22,7 +22,7 @@ from tests.unit.remoting import test_server_tls
 
 from cometmq.broker import long_answer
 from cometmq.broker.filters import consumer_filters, predicates
-from cometmq.broker.groups import clients, queue_locks
+from cometmq.broker.groups import clients, questions, queue_locks
 from cometmq.broker.pulls import awaited_heartbeats, cold_reads
 from cometmq.broker.retries import redrive
 from cometmq.broker.sends import first_sends
@@ -471,6 +471,16 @@ async def a_long_status(stage: Stage) -> Answers:
     ext = {"topic": TOPIC, "group": "g"}
     await asks.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext)
     return []
+
+
+@patched(questions, "MAX_QUESTIONS_OF_CONNECTION", 2)
+async def many_questions(stage: Stage) -> Answers:
+    member, asks = await stage.peer(), await stage.at_broker()
+    await beat(member, [consumer("g")])
+    ext = {"consumerGroup": "g", "clientId": "c@1"}
+    frames = [asks.frame(Code.GET_CONSUMER_RUNNING_INFO, ext) for _ in range(3)]
+    # The client never answers the first two.
+    return (await asks.ask_all(*frames))[2:]
 
 
 # Messages

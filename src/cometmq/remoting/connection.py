@@ -218,7 +218,9 @@ class Connection(asyncio.Protocol):
         self._deferred_bytes = self._uncut_at = 0
         self._is_reading = True
         self._paused_at = 0.0
-        self._in_rotation = False
+        # Whether the peer sends nothing more, and whether the transport is gone though not all that came
+        # is served.
+        self._has_ended = self._is_lost = self._in_rotation = False
         self._slice_left = 0  # of SLICE_COST
         # Whether it reads no more of a large frame until it is its turn.
         self._rests = False
@@ -310,28 +312,51 @@ class Connection(asyncio.Protocol):
         self._take_turns()
 
     def eof_received(self) -> None:
-        """Serve what waits at once: over TLS the end of the stream is read with the last requests,
-        however much of them waits, and the transport closes when this returns.
+        """Serve what waits, before the connection counts as lost.
+
+        Over TLS the end of the stream is read with the last requests, however much of them waits, and
+        the transport closes when this returns: what is answered later is answered in vain.
         """
-        self._is_full = False
-        while self.has_work:
-            self.serve_slice()
+        self._has_ended = True
+        if self._turns is None:
             self._is_full = False
+            while self.has_work:
+                self.serve_slice()
+                self._is_full = False
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._fail_calls(exc)
+        if self._has_ended and (self._deferred or self._uncut) and not self.closed:
+            # Its peer has said all that it had to say. That may take seconds to serve, so it waits for
+            # its turns like everybody else's requests, and counts as held as long.
+            self._transport = None
+            self._is_lost = True
+            if self._writable is not None:
+                self._writable.set()
+                self._writable = None
+            self._out.clear()
+            self._take_turns()
+            return
+        self._end_of_connection()
+
+    def _fail_calls(self, reason: Exception | None) -> None:
+        calls, self._calls = self._calls, {}
+        for future in calls.values():
+            if not future.done():
+                error = self._lost_before("the answer came")
+                error.__cause__ = self._fault or reason
+                future.set_exception(error)
+
+    def _end_of_connection(self) -> None:
+        """Tell everybody that the connection is gone."""
+        self._is_lost = False
         self.closed = True
         self._drop_deferred()
         self._frames.drop()
         self.holding.forget(self)
         if self._writable is not None:
             self._writable.set()
-        calls, self._calls = self._calls, {}
-        for future in calls.values():
-            if not future.done():
-                error = self._lost_before("the answer came")
-                error.__cause__ = self._fault or exc
-                future.set_exception(error)
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
             try:
@@ -516,6 +541,8 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Send the bytes that are waiting, then close. Idempotent."""
+        if self._is_lost:
+            self._end_of_connection()
         if self._transport is not None and not self.closed:
             self.flush()
             self.closed = True
@@ -523,6 +550,8 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once and drop the bytes that are waiting."""
+        if self._is_lost:
+            self._end_of_connection()
         if self._transport is not None:
             self.closed = True
             self._transport.abort()
@@ -740,6 +769,8 @@ class Connection(asyncio.Protocol):
         self._count_received(new_frame=new_frame)
         self._in_rotation = self.has_work
         self._mind_reading()
+        if self._is_lost and not self._deferred and not self._uncut:
+            self._end_of_connection()
         return SLICE_COST - self._slice_left
 
     def _first_part(self, data: bytes) -> bytes:

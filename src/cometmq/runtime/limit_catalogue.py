@@ -265,8 +265,14 @@ _declare(
     "RocketMQ knows five attributes", at="protocol.limits",
 )  # fmt: skip
 _declare(
-    "MAX_STATUS_LENGTH", "bytes", "A client's answer to a broker's question about it.", _ERROR,
-    "it has stacks of some hundred threads", at="protocol.limits",
+    "MAX_STATUS_LENGTH", "bytes", "A client's answer to a broker's question about its offsets.",
+    "the client is left out of the answer",
+    "one of a member's offsets has 70 bytes for each of its queues", at="protocol.limits",
+)  # fmt: skip
+_declare(
+    "MAX_QUESTIONS_OF_CONNECTION", "questions",
+    "Requests of operators that wait for the answers of one client's connection.", _BUSY,
+    "a console asks each client once", at="broker.groups.questions",
 )  # fmt: skip
 
 # -- messages --

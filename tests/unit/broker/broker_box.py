@@ -103,6 +103,15 @@ class Unanswered:
     def send_oneway(self, command: RemotingCommand) -> None:
         self._connection.send_oneway(command)
 
+    @property
+    def congested(self) -> bool:
+        return self._connection.congested
+
+    def call_nowait(
+        self, command: RemotingCommand, _timeout_s: float
+    ) -> asyncio.Future[RemotingCommand]:
+        return self._connection.call_nowait(command, 0.01)
+
 
 @asynccontextmanager
 async def running(

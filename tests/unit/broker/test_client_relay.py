@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,8 @@ from tests.unit.remoting.line import answer_to
 from tests.unit.store.store_box import put
 from tests.waits import WAIT_S, until
 
-from cometmq.broker.groups import client_relay as module
+from cometmq.broker import long_answer
+from cometmq.broker.groups import questions as module
 from cometmq.broker.groups.client_relay import ClientRelay
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.server import Broker
@@ -33,6 +35,7 @@ from cometmq.remoting.dispatch import Handlers
 RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 STATUS = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
+LIST = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
 RESET_MEMBER = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
 STATUS_OF_MEMBER = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
@@ -215,6 +218,68 @@ async def test_a_pull_that_waits_hears_of_a_reset_at_once(broker: Broker, operat
     assert answer.ext["nextBeginOffset"] == "0"
 
 
+@pytest.fixture
+def smallest_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have long answers let others have the loop after each piece, however fast the machine is."""
+    monkeypatch.setattr(long_answer, "SLICE_S", 0.0)
+
+
+async def turns_until(condition: Callable[[], object]) -> int:
+    """Return how often others had the loop before the condition was met."""
+    count = 0
+    while not condition():
+        await asyncio.sleep(0)
+        count += 1
+    return count
+
+
+@pytest.mark.usefixtures("smallest_slices")
+async def test_others_are_served_while_thousands_of_queues_are_reset(
+    broker: Broker, operator: Client
+) -> None:
+    queues = 2_000
+    broker.topics.put(TopicConfig("wide", read_queue_nums=queues, write_queue_nums=queues))
+    resetting = operator.send(RESET, reset_ext(topic="wide"))
+    assert await turns_until(lambda: resetting in operator.answers()) > queues
+    answer = await operator.answer(resetting)
+    table = decode_queue_table(bytes(answer.body), "offsetTable", int)
+    assert [(queue.queue_id, offset) for queue, offset in table.items()] == [
+        (queue_id, 0) for queue_id in range(queues)
+    ]
+    assert broker.offsets.queues(GROUP, "wide") == dict.fromkeys(range(queues), 0)
+
+
+@pytest.mark.usefixtures("smallest_slices")
+@pytest.mark.parametrize("gone", ["topic", "group"])
+async def test_what_is_deleted_while_it_is_reset_keeps_no_offsets(
+    broker: Broker, operator: Client, gone: str
+) -> None:
+    queues = 20_000
+    broker.topics.put(TopicConfig("wide", read_queue_nums=queues, write_queue_nums=queues))
+    resetting = operator.send(RESET, reset_ext(topic="wide"))
+    await turns_until(lambda: broker.offsets.queues(GROUP, "wide"))
+    assert resetting not in operator.answers()
+    if gone == "topic":
+        request = RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "wide"}
+    else:
+        ext = {"groupName": GROUP, "cleanOffset": "true"}
+        request = RequestCode.DELETE_SUBSCRIPTIONGROUP, ext
+    assert (await operator.ask(*request)).code == 0
+    answer = await operator.answer(resetting)
+    assert answer.code != 0
+    assert broker.offsets.queues(GROUP, "wide") == {}
+
+
+async def test_a_reset_whose_answer_would_be_too_long_resets_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, max_frame_length=100_000) as broker:
+        broker.topics.put(TopicConfig("wide", read_queue_nums=2_000, write_queue_nums=2_000))
+        answer = await operator_of(broker).ask(RESET, reset_ext(topic="wide"))
+        assert answer.code == ERROR
+        assert answer.remark is not None
+        assert "reset the queues one by one (queueId)" in answer.remark
+        assert broker.offsets.queues(GROUP, "wide") == {}
+
+
 # Resets that the broker pushes
 
 
@@ -352,6 +417,49 @@ async def test_members_that_do_not_answer_well_are_left_out(
     assert (await statuses(asking)).keys() == {"good"}
 
 
+async def test_thousands_of_members_of_one_connection_take_few_questions_and_no_tasks(
+    broker: Broker, operator: Client
+) -> None:
+    crowd = joined(broker, "m0", 5000)
+    for number in range(1, 1_000):
+        member = Member(f"m{number}", crowd.line.connection, "JAVA", 400, 1)
+        broker.clients.register_consumer(member, ConsumerData(GROUP))
+    before = len(asyncio.all_tasks())
+    asking = [operator.send(STATUS, {"topic": "orders", "group": GROUP}) for _ in range(3)]
+    calls = await until(
+        lambda: asked(crowd, STATUS_OF_MEMBER),
+        lambda calls: len(calls) == module.MAX_QUESTIONS_OF_CONNECTION,
+    )
+    # The other two find no room at that connection, and are answered.
+    for opaque in asking[1:]:
+        assert json.loads(bytes((await operator.answer(opaque)).body)) == {"consumerTable": {}}
+    assert len(asyncio.all_tasks()) <= before + 1
+    for number, call in enumerate(calls):
+        answered(crowd, call, body=status_of(q0=number))
+    table = json.loads(bytes((await operator.answer(asking[0])).body))["consumerTable"]
+    assert table.keys() == {f"m{number}" for number in range(module.MAX_QUESTIONS_OF_CONNECTION)}
+    assert len(asked(crowd, STATUS_OF_MEMBER)) == module.MAX_QUESTIONS_OF_CONNECTION
+    # Who has answered can be asked again.
+    asking.append(operator.send(STATUS, {"topic": "orders", "group": GROUP}))
+    await until(
+        lambda: len(asked(crowd, STATUS_OF_MEMBER)) == 2 * module.MAX_QUESTIONS_OF_CONNECTION
+    )
+
+
+async def test_what_members_answer_in_all_fits_into_an_answer(tmp_path: Path) -> None:
+    async with running(tmp_path, max_frame_length=100_000) as broker:
+        members = [joined(broker, f"m{n}", 5000 + n) for n in range(3)]
+        operator = operator_of(broker)
+        opaque = operator.send(STATUS, {"topic": "orders", "group": GROUP})
+        for member in members:
+            call = await asked_once(member, STATUS_OF_MEMBER)
+            answered(member, call, body=status_of(q0=1).ljust(40_000))
+        answer = await operator.answer(opaque)
+        assert answer.code == ERROR
+        assert answer.remark is not None
+        assert "the limit com.rocketmq.remoting.frameMaxLength; ask for one client" in answer.remark
+
+
 async def test_a_group_that_is_away_has_no_status(broker: Broker, operator: Client) -> None:
     answer = await operator.ask(STATUS, {"topic": "orders", "group": GROUP})
     assert answer.code == ERROR
@@ -434,6 +542,32 @@ def msg_id(offset: int) -> str:
     return encode_offset_id(pack_host("127.0.0.1", 10911), offset)
 
 
+async def test_large_messages_for_a_member_that_does_not_read_take_no_memory(
+    broker: Broker, operator: Client
+) -> None:
+    size, times = 1_000_000, 40
+    _, offset = put(broker.store, b"x" * size)
+    member = joined(broker, "m", 5000)
+    member.line.connection.pause_writing()
+    tracemalloc.start()
+    try:
+        asking = [operator.send(DIRECTLY, info_ext(msgId=msg_id(offset))) for _ in range(times)]
+        await turns()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * size
+    assert not set(asking) & operator.answers().keys()
+    assert asked(member, DIRECTLY) == []
+    # When it reads, it is asked as often as it should be.
+    member.line.connection.resume_writing()
+    calls = await until(lambda: asked(member, DIRECTLY), lambda calls: len(calls) == times)
+    for call in calls:
+        assert len(call.body) > size
+        answered(member, call, body=b"{}")
+    assert {(await operator.answer(opaque)).code for opaque in asking} == {0}
+
+
 async def test_a_stored_message_is_handed_to_the_member(broker: Broker, operator: Client) -> None:
     member = joined(broker, "m", 5000)
     topic = broker.topics.get("orders")
@@ -473,3 +607,44 @@ async def test_a_message_that_is_not_there_reaches_nobody(
     assert answer.remark is not None
     assert reason in answer.remark
     assert asked(member, DIRECTLY) == []
+
+
+# The list of a group's members
+
+
+def crowd_of(broker: Broker, ids: list[str]) -> None:
+    crowd = joined(broker, ids[0], 5000)
+    for client_id in ids[1:]:
+        member = Member(client_id, crowd.line.connection, "JAVA", 400, 1)
+        broker.clients.register_consumer(member, ConsumerData(GROUP))
+
+
+@pytest.mark.parametrize("count", [1, 128, 129, 3_000])
+async def test_the_members_of_a_group_are_listed(
+    broker: Broker, operator: Client, count: int
+) -> None:
+    ids = [f"m{number}" for number in range(count)]
+    crowd_of(broker, ids)
+    answer = await operator.ask(LIST, {"consumerGroup": GROUP})
+    assert json.loads(bytes(answer.body)) == {"consumerIdList": ids}
+
+
+@pytest.mark.usefixtures("smallest_slices")
+async def test_others_are_served_while_thousands_of_members_are_listed(
+    broker: Broker, operator: Client
+) -> None:
+    # Each character takes six in JSON.
+    crowd_of(broker, [f"{number}".ljust(1_000, "\1") for number in range(2_000)])
+    listing = operator.send(LIST, {"consumerGroup": GROUP})
+    assert await turns_until(lambda: listing in operator.answers()) > 2_000 / 128
+    assert len((await operator.answer(listing)).body) > 11_900_000
+
+
+async def test_a_list_of_members_that_fits_into_no_frame_is_refused(
+    broker: Broker, operator: Client
+) -> None:
+    crowd_of(broker, [f"{number}".ljust(1_000, "\1") for number in range(3_000)])
+    answer = await operator.ask(LIST, {"consumerGroup": GROUP})
+    assert answer.code == ERROR
+    assert answer.remark is not None
+    assert "frameMaxLength leaves; divide the clients among several groups" in answer.remark

@@ -8,6 +8,7 @@ from typing import Any, cast
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.client_handlers import ClientHandlers
 from cometmq.broker.groups.clients import ClientManager, Member
+from cometmq.broker.long_answer import LongAnswers
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol.command import RemotingCommand
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -40,6 +41,7 @@ def new_clients() -> ClientManager:
         clients,
         cast("Any", Groups()),
         cast("Any", None),
+        LongAnswers(),
     )
     return clients
 

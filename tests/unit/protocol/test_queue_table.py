@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from cometmq.errors import ProtocolError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.consumer_bodies import decode_reset_offsets
-from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.queue_table import (
+    decode_queue_table,
+    encode_queue_table,
+    relayed_queue_table,
+)
 
 Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))
 queues = st.builds(MessageQueue, st.text(max_size=9), st.text(max_size=9), st.integers(0, 99))
@@ -45,3 +50,19 @@ def test_a_reset_comes_as_a_map_or_as_a_list() -> None:
 def test_damaged_tables_are_refused(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_reset_offsets(body)
+
+
+def test_a_relayed_table_is_read_key_by_key() -> None:
+    java = ",".join(f'{{"brokerName":"b","queueId":{n},"topic":"t"}}:{n + 5}' for n in range(50))
+    steps = relayed_queue_table(b'{"messageQueueTable":{%b}}' % java.encode(), "messageQueueTable")
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            table = end.value
+            break
+        count += 1
+    assert count == 50
+    again = decode_queue_table(encode_body({"offsetTable": table}), "offsetTable", int)
+    assert again == {MessageQueue("t", "b", n): n + 5 for n in range(50)}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
+from tests.waits import until
 
 from cometmq.protocol.command import FLAG_ONEWAY, RemotingCommand, Request, response
 from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
@@ -419,13 +421,59 @@ async def test_a_fault_in_one_connection_does_not_stop_the_rotation() -> None:
     assert served.order.count("10.0.0.2") == 1_000
 
 
-async def test_all_that_waits_is_served_before_the_end_of_the_stream() -> None:
+def ended(line: Line) -> list[str]:
+    """End the stream as TLS does it, with the last requests; return a list that tells of the loss."""
+    told: list[str] = []
+    line.connection.on_close.append(lambda _connection: told.append("lost"))
+    line.connection.eof_received()
+    line.connection.connection_lost(None)
+    return told
+
+
+async def test_all_that_waits_at_the_end_of_the_stream_is_served_in_turn() -> None:
     """Over TLS the end comes with the last requests, while reading is paused already."""
+    served = Served()
+    line, other = served.line("10.0.0.1"), served.line("10.0.0.2")
+    line.feed(echoes(1_000, flag=FLAG_ONEWAY))
+    told = ended(line)
+    # No more than a slice in one piece, and others are served in between.
+    assert 0 < len(served.order) <= SLICE_COST
+    other.feed(echoes(2))
+    await until(lambda: told)
+    assert served.order.count("10.0.0.1") == 1_000
+    assert served.order.index("10.0.0.2") < 1_000
+    assert line.connection.closed
+    assert served.order[-1] == "10.0.0.1", "it is lost when all is served"
+    assert told == ["lost"]
+
+
+@pytest.mark.parametrize("how", ["cut", "close", "abort"])
+async def test_what_waits_at_the_end_of_the_stream_can_be_dropped(how: str) -> None:
     served = Served()
     line = served.line("10.0.0.1")
     line.feed(echoes(1_000, flag=FLAG_ONEWAY))
-    line.connection.eof_received()
+    told = ended(line)
+    assert told == []
+    if how == "cut":
+        line.connection.cut("a limit", limit="maxBytesInFlight")
+    else:
+        getattr(line.connection, how)()
+    assert told == ["lost"]
+    before = len(served.order)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(served.order) == before
+    assert line.connection.lost.done()
+
+
+async def test_bytes_that_are_no_request_end_a_stream_that_has_ended() -> None:
+    served = Served()
+    line = served.line("10.0.0.1")
+    line.feed(echoes(1_000, flag=FLAG_ONEWAY) + b"\xff" * 100)
+    told = ended(line)
+    await until(lambda: told)
     assert len(served.order) == 1_000
+    assert told == ["lost"]
 
 
 class Holding:
@@ -490,8 +538,13 @@ async def test_a_request_of_more_than_a_connection_may_hold_is_served_alone() ->
 
 async def test_requests_behind_held_ones_are_served_before_the_end_of_the_stream() -> None:
     holding = Holding(50_000)
+    count = 0
     holding.line.feed(
         b"".join(echo(body=bytes(20_000), opaque=n, flag=FLAG_ONEWAY) for n in range(8))
     )
-    holding.line.connection.eof_received()
-    assert len(holding.held) == 8
+    told = ended(holding.line)
+    while not told:
+        assert len(holding.held) <= 3, "as many as a connection may hold"
+        count += len(holding.held)
+        await holding.let_go()
+    assert count + len(holding.held) == 8

@@ -14,6 +14,7 @@ import structlog
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.broker.groups.groups import GroupManager
+from cometmq.broker.long_answer import LongAnswer, LongAnswers
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ConnectionLostError
 from cometmq.filtering.sql92 import Outcome, compile_steps, outcomes
@@ -47,6 +48,8 @@ _SUB_CHANGE = "IS_SUB_CHANGE"
 # A group of at most this many members is told of a change before the request that made the change
 # is answered.
 _TOLD_AT_ONCE: Final = 8
+# So many ids are listed in one piece; each may have 1,024 characters.
+_LISTED_AT_ONCE: Final = 128
 
 
 class ClientHandlers:
@@ -59,9 +62,11 @@ class ClientHandlers:
         clients: ClientManager,
         groups: GroupManager,
         topics: TopicManager,
+        long_answers: LongAnswers,
     ) -> None:
         self._config = config
         self._clock = clock
+        self._long_answers = long_answers
         self._clients = clients
         self._groups = groups
         self._topics = topics
@@ -194,18 +199,30 @@ class ClientHandlers:
         return response(ResponseCode.SUCCESS)
 
     def consumer_list(
-        self, _connection: Connection, call: Request[GetConsumerListByGroupRequestHeader]
-    ) -> RemotingCommand:
-        """Return the client ids of a group's live members."""
+        self, connection: Connection, call: Request[GetConsumerListByGroupRequestHeader]
+    ) -> RemotingCommand | None:
+        """Return the client ids of a group's live members; many of them are put together in slices."""
         header = call.header
         ids = self._clients.consumer_ids(header.consumer_group)
         if not ids:
             return response(  # no refusal: a group's first member asks before it is known
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
             )
+        if len(ids) > _LISTED_AT_ONCE:
+            connection.reply_when(call, self._long_list(connection, ids))
+            return None
         return response(
             ResponseCode.SUCCESS, body=encode_body(GetConsumerListByGroupResponseBody(ids))
         )
+
+    async def _long_list(self, connection: Connection, ids: list[str]) -> RemotingCommand:
+        async with self._long_answers.turn(connection):
+            remedy = "divide the clients among several groups, or give them shorter ids"
+            answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
+            for first in range(0, len(ids), _LISTED_AT_ONCE):
+                piece = encode_body(ids[first : first + _LISTED_AT_ONCE])[1:-1]
+                await answer.write(b",%b" % piece if first else piece)
+        return response(ResponseCode.SUCCESS, body=b'{"consumerIdList":[%b]}' % answer.text())
 
     def notify_members(self, group: str, members: list[Member]) -> None:
         """Tell a group's members to rebalance (code 40, one way).

@@ -6,7 +6,7 @@ the client.
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterator
 from typing import Any, Final
 
 import structlog
@@ -14,6 +14,8 @@ import structlog
 from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.groups.offset_handlers import too_many
+from cometmq.broker.groups.questions import Questions, Statuses
+from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError, ProtocolError, RequestTimeoutError
@@ -31,18 +33,16 @@ from cometmq.protocol.headers import (
     ResetOffsetRequestHeader,
 )
 from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.limits import MAX_STATUS_LENGTH, check_limit
-from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table, queue_table
+from cometmq.protocol.queue_table import queue_key, relayed_queue_table
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import SIGNING_FIELDS
 from cometmq.remoting.dispatch import Handlers
+from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
 
 # How long a client may take to answer, including the run of a listener that gets a message.
 CALL_TIMEOUT_S: Final = 10.0
-STATUS_TIMEOUT_S: Final = 5.0
 
 
 class ClientRelay:
@@ -52,6 +52,9 @@ class ClientRelay:
         self._call_timeout_s = call_timeout_s
         self._config = parts.config
         self._store = parts.store
+        self._clock = parts.clock
+        self._long_answers = parts.long_answers
+        self._questions = Questions(parts.long_answers)
         # Those that `register` gives; none check anything before.
         self._handlers = Handlers()
         self._topics = parts.topics
@@ -69,38 +72,41 @@ class ClientRelay:
 
     # Offsets
 
-    def reset_offsets(
-        self, _connection: Connection, call: Request[ResetOffsetRequestHeader]
+    async def reset_offsets(
+        self, connection: Connection, call: Request[ResetOffsetRequestHeader]
     ) -> RemotingCommand:
         """Move a group's offsets to those of a time, or in one queue to a given offset.
 
         With useServerSideResetOffset (Java 5's default) the broker stores the offsets and answers
         the next pull of each queue with the new one. Otherwise it tells the members, which must be
-        online, with code 220.
+        online, with code 220. Others are served in between: a topic may have 262,144 queues.
         """
         header = call.header
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+        async with self._long_answers.turn(connection):
+            topic = self._topics.get(header.topic)
+            if topic is None:
+                raise Refused(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    "[reset-offset] reset offset failed, no topic in this broker. "
+                    f"topic={header.topic}",
+                )
+            answer = LongAnswer(
+                self._clock, self._config.max_frame_length, "reset the queues one by one (queueId)"
             )
-        if self._config.use_server_side_reset_offset:
-            offsets = self._reset_here(header, topic)
-        else:
-            offsets = self._push_reset(header, topic, for_c=_is_cpp(call.language))
-        log.info("offsets reset", group=header.group, topic=header.topic, queues=len(offsets))
-        return response(ResponseCode.SUCCESS, body=encode_queue_table("offsetTable", offsets))
+            if self._config.use_server_side_reset_offset:
+                count = await self._reset_here(header, topic, answer)
+            else:
+                count = await self._push_reset(header, topic, answer, for_c=_is_cpp(call.language))
+        log.info("offsets reset", group=header.group, topic=header.topic, queues=count)
+        return response(ResponseCode.SUCCESS, body=_offset_table(answer))
 
-    def _reset_here(
-        self, header: ResetOffsetRequestHeader, topic: TopicConfig
-    ) -> dict[MessageQueue, int]:
+    async def _reset_here(
+        self, header: ResetOffsetRequestHeader, topic: TopicConfig, answer: LongAnswer
+    ) -> int:
+        """Store the offsets, and return how many; nothing is stored if the answer is too long."""
         if self._config.broker_id != MASTER_ID:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
-        if self._groups.get(header.group) is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
-            )
+        self._check_is_here(header)
         wanted = range(topic.read_queue_nums)
         if header.queue_id >= 0:
             wanted = range(header.queue_id, header.queue_id + 1)
@@ -109,18 +115,36 @@ class ClientRelay:
                     ResponseCode.SYSTEM_ERROR,
                     f"queueId[{header.queue_id}] is illegal: topic[{header.topic}] has no such queue",
                 )
-        offsets = {self._queue(header.topic, i): self._target(header, i) for i in wanted}
+        offsets: dict[int, int] = {}
+        for queue_id in wanted:
+            offsets[queue_id] = self._target(header, queue_id)
+            await self._add(answer, header.topic, queue_id, offsets[queue_id])
         if not offsets:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-        for queue, offset in offsets.items():
-            if not self._offsets.reset(header.group, header.topic, queue.queue_id, offset):
+        for queue_id, offset in offsets.items():
+            self._check_is_here(header)  # it may have been deleted since the last slice
+            if not self._offsets.reset(header.group, header.topic, queue_id, offset):
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR, too_many(self._offsets), limit="maxConsumerOffsets"
                 )
+            await answer.breathe()
         # In Java a waiting pull waits on. Here it is answered, so that its consumer goes on at
         # once.
         self._release_topic(header.topic)
-        return offsets
+        return len(offsets)
+
+    def _check_is_here(self, header: ResetOffsetRequestHeader) -> None:
+        if self._groups.get(header.group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
+            )
+        if self._topics.get(header.topic) is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] was deleted meanwhile"
+            )
+
+    async def _add(self, answer: LongAnswer, topic: str, queue_id: int, offset: int) -> None:
+        await answer.add(queue_key(MessageQueue(topic, self._config.broker_name, queue_id)), offset)
 
     def _exists(self, topic: str, queue_id: int) -> bool:
         return self._topics.has_queue(topic, queue_id) or (
@@ -140,10 +164,16 @@ class ClientRelay:
             )
         return header.offset
 
-    def _push_reset(
-        self, header: ResetOffsetRequestHeader, topic: TopicConfig, *, for_c: bool
-    ) -> dict[MessageQueue, int]:
-        offsets = {}
+    async def _push_reset(
+        self,
+        header: ResetOffsetRequestHeader,
+        topic: TopicConfig,
+        answer: LongAnswer,
+        *,
+        for_c: bool,
+    ) -> int:
+        """Tell the members of the offsets, and return how many these are."""
+        offsets: dict[MessageQueue, int] = {}
         for queue_id in range(topic.write_queue_nums):
             stored = self._offsets.query(header.group, header.topic, queue_id)
             if stored < 0:
@@ -153,31 +183,29 @@ class ClientRelay:
             target = self._offset_at(header.topic, queue_id, header.timestamp)
             if not header.is_force:
                 target = min(target, stored)
-            offsets[self._queue(header.topic, queue_id)] = target
-        online = self._clients.consumer_group(header.group)
-        if online is None:
+            offsets[MessageQueue(header.topic, self._config.broker_name, queue_id)] = target
+            await self._add(answer, header.topic, queue_id, target)
+        members = self._clients.consumers(header.group)
+        if not members:
             raise Refused(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 "Consumer not online, so can not reset offset, "
                 f"Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}",
             )
-        body = (
-            encode_reset_offsets_for_c(offsets)
-            if for_c
-            else encode_queue_table("offsetTable", offsets)
-        )
+        body = encode_reset_offsets_for_c(offsets) if for_c else _offset_table(answer)
         told = ResetOffsetRequestHeader(
             header.group, header.topic, header.timestamp, is_force=False
         )
-        for member in online.members.values():
+        for member in members:
             _need_version(member, MQVersion.V3_0_7_SNAPSHOT)
-        for member in online.members.values():
+        for member in members:
             command = requests.RESET_CONSUMER_CLIENT_OFFSET.command(told, body)
             try:
                 member.connection.send_oneway(command)
             except CometMQError as error:  # the member's removal is under way
                 log.warning("member not told", client_id=member.client_id, reason=str(error))
-        return offsets
+            await answer.breathe()
+        return len(offsets)
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the offset of a queue at a store time; a negative time stands for the end."""
@@ -185,21 +213,17 @@ class ClientRelay:
             return max(0, self._store.max_offset(topic, queue_id))
         return max(0, self._store.offset_by_time(topic, queue_id, timestamp_ms))
 
-    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(topic, self._config.broker_name, queue_id)
-
     # Questions
 
     async def consumer_status(
-        self, _connection: Connection, call: Request[GetConsumerStatusRequestHeader]
+        self, connection: Connection, call: Request[GetConsumerStatusRequestHeader]
     ) -> RemotingCommand:
         """Return the offsets of a topic as each member knows them.
 
         If the request names a client id, only that member is asked.
         """
         header = call.header
-        group = self._clients.consumer_group(header.group)
-        members = list(group.members.values()) if group is not None else []
+        members = self._clients.consumers(header.group)
         if not members:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -210,23 +234,40 @@ class ClientRelay:
             members = [member for member in members if member.client_id == wanted]
         for member in members:
             _need_version(member, MQVersion.V3_0_7_SNAPSHOT)
+        statuses = Statuses(self._questions, self._config.max_frame_length)
         question = GetConsumerStatusRequestHeader(header.topic, header.group)
-        outcomes = await asyncio.gather(*(_status(member, question) for member in members))
-        table = {
-            member.client_id: queue_table(offsets)
-            for member, offsets in zip(members, outcomes, strict=True)
-            if offsets is not None
-        }
-        return response(ResponseCode.SUCCESS, body=encode_body({"consumerTable": table}))
+        async with self._long_answers.turn(connection):
+            await run_slices(statuses.ask(members, question))
+        # Nobody else waits for these members.
+        await statuses.all_came()
+        remedy = "ask for one client by its id (clientAddr)"
+        if statuses.is_too_long:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the members' answers are longer than {self._config.max_frame_length} bytes, the "
+                f"limit com.rocketmq.remoting.frameMaxLength; {remedy}",
+                limit="com.rocketmq.remoting.frameMaxLength",
+            )
+        async with self._long_answers.turn(connection):
+            answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
+            for client_id, body in statuses.bodies.items():
+                offsets: dict[str, int] = {}
+                try:
+                    await run_slices(_read_status(body, offsets))
+                except ProtocolError as error:
+                    statuses.leave_out(client_id, error)
+                else:
+                    await answer.add(client_id, offsets)
+        statuses.report()
+        return response(ResponseCode.SUCCESS, body=b'{"consumerTable":%b}' % answer.entries())
 
     async def running_info(
-        self, _connection: Connection, call: Request[GetConsumerRunningInfoRequestHeader]
+        self, connection: Connection, call: Request[GetConsumerRunningInfoRequestHeader]
     ) -> RemotingCommand:
         """Return what one member says of itself."""
         header = call.header
-        return await self._relay(
-            call.code, _relayed(call), b"", header.consumer_group, header.client_id
-        )
+        command = RemotingCommand(call.code, ext=_relayed(call))
+        return await self._relay(connection, command, header.consumer_group, header.client_id)
 
     async def consume_directly(
         self, connection: Connection, call: Request[ConsumeMessageDirectlyResultRequestHeader]
@@ -242,10 +283,12 @@ class ClientRelay:
             ext["groupSysFlag"] = str(group.group_sys_flag)
         body = self._record(header.msg_id or "")
         check_found(self._handlers, requests.CONSUME_MESSAGE_DIRECTLY, connection, call, body)
+        # The record stays where it lies until it is sent.
+        command = RemotingCommand(call.code, ext=ext, body=body)
         client_id = header.client_id or ""
-        return await self._relay(call.code, ext, body, header.consumer_group, client_id)
+        return await self._relay(connection, command, header.consumer_group, client_id)
 
-    def _record(self, msg_id: str) -> bytes:
+    def _record(self, msg_id: str) -> memoryview:
         try:
             offset = parse_offset_id(msg_id).commit_log_offset
         except ProtocolError as error:
@@ -256,10 +299,10 @@ class ClientRelay:
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {offset}: no message of id {msg_id} is here",
             )
-        return bytes(record)
+        return record
 
     async def _relay(
-        self, code: int, ext: dict[str, str], body: bytes, group: str, client_id: str
+        self, asker: Connection, command: RemotingCommand, group: str, client_id: str
     ) -> RemotingCommand:
         online = self._clients.consumer_group(group)
         member = online.members.get(client_id) if online is not None else None
@@ -269,9 +312,11 @@ class ClientRelay:
             )
         _need_version(member, MQVersion.V3_1_8_SNAPSHOT)
         try:
-            answer = await member.connection.call(
-                RemotingCommand(code, ext=ext, body=body), self._call_timeout_s
+            answer = await self._questions.ask(
+                asker, member.connection, command, self._call_timeout_s
             )
+        except Refused:
+            raise
         except RequestTimeoutError as error:
             raise Refused(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
@@ -294,27 +339,13 @@ def _relayed(call: Request[Any]) -> dict[str, str]:
     return {name: text for name, text in ext_of(call).items() if name not in SIGNING_FIELDS}
 
 
-async def _status(
-    member: Member, question: GetConsumerStatusRequestHeader
-) -> dict[MessageQueue, int] | None:
-    """Ask a member for its offsets; return None if it fails, so that other answers count."""
-    command = requests.GET_CONSUMER_STATUS_FROM_CLIENT.command(question)
-    try:
-        answer = await member.connection.call(command, STATUS_TIMEOUT_S)
-        if answer.code != ResponseCode.SUCCESS:
-            return None
-        check_limit(
-            "bytes in a status",
-            len(answer.body),
-            "MAX_STATUS_LENGTH",
-            MAX_STATUS_LENGTH,
-            "ask for one topic of fewer queues",
-        )
-        return decode_queue_table(bytes(answer.body), "messageQueueTable", int)
-    except CometMQError as error:
-        member.connection.limit_hits.note(error)
-        log.warning("no status from a member", client_id=member.client_id, reason=str(error))
-        return None
+def _read_status(body: bytes, offsets: dict[str, int]) -> Iterator[None]:
+    """Read a member's answer into `offsets`, in steps."""
+    offsets |= yield from relayed_queue_table(body, "messageQueueTable")
+
+
+def _offset_table(answer: LongAnswer) -> bytes:
+    return b'{"offsetTable":%b}' % answer.entries()
 
 
 def _need_version(member: Member, least: MQVersion) -> None:

@@ -33,7 +33,12 @@ class Groups(Service):
         parts.store.on_settings_changed.append(self._obey_settings)
         LockHandlers(self.locks).register(parts.handlers)
         ClientHandlers(
-            parts.config, parts.clock, parts.clients, parts.groups, parts.topics
+            parts.config,
+            parts.clock,
+            parts.clients,
+            parts.groups,
+            parts.topics,
+            parts.long_answers,
         ).register(parts.handlers)
         OffsetHandlers(parts.store, parts.topics, parts.groups, parts.offsets).register(
             parts.handlers
