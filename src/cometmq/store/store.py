@@ -488,6 +488,7 @@ class MessageStore:
         matches_ext: Callable[[ExtUnit], bool | None] | None = None,
         matches_record: Callable[[memoryview], bool | None] | None = None,
         may_block: bool = True,
+        begun: GetResult | None = None,
     ) -> GetResult:
         """Return what a pull at `offset` gets; see MessageGetter.get."""
         return self._getter.get(
@@ -499,6 +500,7 @@ class MessageStore:
             matches_ext=matches_ext,
             matches_record=matches_record,
             may_block=may_block,
+            begun=begun,
         )
 
     def min_offset(self, topic: str, queue_id: int) -> int:
