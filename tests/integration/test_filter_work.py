@@ -161,6 +161,34 @@ async def test_pulls_by_tag_over_many_messages_share_the_work_of_a_turn(
     assert cluster.brokers[0].offsets.query("raw-group", "t", 0) == 7
 
 
+async def test_a_pull_that_passes_over_many_messages_goes_on_turn_by_turn(
+    cluster: Cluster, clients: tuple[Client, Client]
+) -> None:
+    greedy, other = clients
+    await other.send("t", 0, wanted=False)
+    for number in range(1, 200):
+        text = properties({"wanted": str(number in (1, 150)).lower(), "p": "x"})
+        await other.ask(SEND, send_ext("t", properties=text), b"%d" % number)
+    # Of one answer it is half the work: a filter costs about 60 of these messages in a turn.
+    terms = " OR ".join(f"q{number} = 1" for number in range(7))
+    ext = pull_ext(
+        "t", queueOffset=1, subscription=f"wanted = 'true' OR {terms}", expressionType="SQL92"
+    )
+    work = cluster.brokers[0].parts.filter_work
+    turns, deferred = work.turns, 0
+    pull = asyncio.ensure_future(greedy.ask(PULL, ext | {"sysFlag": "4"}))
+    while not pull.done():
+        await other.ask(MAX_OFFSET, {"topic": "t", "queueId": "0"})
+        deferred += work.deferred_count
+    answer = await pull
+    # One answer has all that many turns found, and others were served while it waited for its turn.
+    assert [record.body for record in decode_records(answer.body)] == [b"1", b"150"]
+    assert answer.ext["nextBeginOffset"] == "200"
+    assert work.turns - turns >= 4
+    assert deferred
+    assert work.deferred_count == 0
+
+
 async def test_an_arrival_is_not_held_up_by_pulls_that_wait_with_such_an_expression(
     cluster: Cluster, clients: tuple[Client, Client]
 ) -> None:

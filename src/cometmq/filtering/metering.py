@@ -23,14 +23,16 @@ class MeteredProperties(dict[str, str]):
     """Holds a message's properties, whose evaluation is charged to `budget`.
 
     After OutOfWorkError, refill the budget and evaluate the expression again with the same object.
-    The object remembers the searches that were done, so the evaluation comes to its end.
+    The object remembers the searches that were done, so the evaluation comes to its end. Set
+    `goes_on` then: to charge for all terms again might leave no work for a search, in every turn.
     """
 
-    __slots__ = ("_found", "budget")
+    __slots__ = ("_found", "budget", "goes_on")
 
     def __init__(self, properties: dict[str, str], budget: WorkBudget) -> None:
         super().__init__(properties)
         self.budget = budget
+        self.goes_on = False
         self._found: dict[tuple[str, str], bool] = {}
 
     def contains(self, text: str, searched: str) -> bool:

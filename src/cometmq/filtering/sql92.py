@@ -104,7 +104,7 @@ class SqlCondition:
         self.size = size
 
     def __call__(self, properties: Properties) -> bool | None:
-        if isinstance(properties, MeteredProperties):
+        if isinstance(properties, MeteredProperties) and not properties.goes_on:
             properties.budget.charge(self._cost)
         try:
             return self._evaluate(properties)

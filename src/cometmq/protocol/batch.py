@@ -13,7 +13,7 @@ size  field
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from cometmq.errors import ProtocolError
@@ -62,12 +62,11 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(data: bytes) -> list[BatchEntry]:
-    """Decode the sub-messages. Raise ProtocolError when the sizes contradict each other."""
-    entries: list[BatchEntry] = []
-    position = 0
+def decode_batch(data: bytes) -> Iterator[BatchEntry]:
+    """Decode the sub-messages one by one. Raise ProtocolError when the sizes contradict each other."""
+    count = position = 0
     while position < len(data):
-        if len(entries) == MAX_BATCH_MESSAGES:
+        if count == MAX_BATCH_MESSAGES:
             raise ProtocolError(
                 f"a batch has more than {MAX_BATCH_MESSAGES} messages, the limit MAX_BATCH_MESSAGES "
                 f"is {MAX_BATCH_MESSAGES}; divide it",
@@ -92,11 +91,9 @@ def decode_batch(data: bytes) -> list[BatchEntry]:
             )
         if properties_length > MANY_PROPERTIES_LENGTH:
             _check_count(data[properties_start:end])
-        entries.append(
-            BatchEntry(flag, data[body_start : properties_start - 2], data[properties_start:end])
-        )
+        count += 1
         position = end
-    return entries
+        yield BatchEntry(flag, data[body_start : properties_start - 2], data[properties_start:end])
 
 
 def _check_count(properties: bytes) -> None:

@@ -6,7 +6,7 @@ a millisecond later, in another thread). Java: CommitLog.asyncPutMessage, Messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NoReturn, Protocol
 
 from zlib_ng.zlib_ng import crc32
@@ -22,6 +22,7 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 from cometmq.protocol.record import CRC_MASK, encode_record
 from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6, V4_HOST_SIZE
+from cometmq.store.batch_records import BatchRecords
 from cometmq.store.config import StoreConfig
 from cometmq.store.delivery_note import encode_note, note_size
 from cometmq.store.log.commit_log import CommitLog
@@ -209,12 +210,7 @@ class Appender:
         for entry in entries:
             self._check(len(entry.body), len(entry.properties))
             total += queue.record_overhead + wider + len(entry.body) + len(entry.properties)
-        if total > self._max_body_size + _BEYOND_BODY:
-            self._refuse_message(
-                f"a batch of {total} bytes, the limit maxMessageSize is {self._max_body_size} "
-                f"and {_BEYOND_BODY} more; divide it",
-                limit="maxMessageSize",
-            )
+        self._check_total(total)
         self._make_room(queue, len(entries), total)
         now = now_ms or self._clock.now_ms()
         first = queue.next_offset
@@ -227,6 +223,75 @@ class Appender:
         ]  # fmt: skip
         queue.totals.batch_rest += len(entries) - 1
         return first, physical_offsets
+
+    def batch_records(
+        self,
+        queue: ConsumeQueue,
+        born_timestamp: int,
+        born_host: bytes,
+        *,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+    ) -> BatchRecords:
+        """Begin a batch whose records are encoded one by one, before `append_records` stores them."""
+        if sys_flag & TRANSACTION_MASK:
+            self._refuse_message("a batch cannot be part of a transaction")
+        return BatchRecords(
+            queue, born_timestamp, born_host, self._store_host,
+            sys_flag=sys_flag, reconsume_times=reconsume_times,
+        )  # fmt: skip
+
+    def append_records(self, batch: BatchRecords) -> tuple[int, int]:
+        """Store a batch as `append_batch` does, in a hundredth of the time.
+
+        Returns the first queue offset and the first commit-log offset. Take the steps of `announce`
+        afterwards. The batch's queue must not have been removed meanwhile.
+        """
+        queue, size = batch.queue, len(batch.data)
+        self._check_total(size)
+        self._check(0, 0)
+        self._make_room(queue, len(batch), size)
+        # Making room may have taken so long that the store refuses messages now.
+        self._check(0, 0)
+        log = self._log
+        now = max(self._clock.now_ms(), log.last_store_timestamp)
+        physical_offset = log.end
+        first = queue.next_offset
+        units = batch.place(physical_offset, first, now)
+        position = physical_offset - log.base
+        log.map[position : position + size] = batch.data
+        log.last_store_timestamp = now
+        log.end = physical_offset + size
+        if queue.extends:
+            for index, tags_code in enumerate(batch.tags_codes):
+                place = physical_offset + batch.starts[index]
+                properties = batch.properties(index)
+                queue.put_message(place, batch.size(index), tags_code, now, properties)
+        else:
+            queue.put_units(memoryview(units))
+        totals = queue.totals
+        totals.message_count += len(batch)
+        totals.byte_count += size
+        totals.batch_rest += len(batch) - 1
+        self.appended_count += len(batch)
+        return first, physical_offset
+
+    def announce(self, batch: BatchRecords, first: int) -> Iterator[None]:
+        """Tell those who wait for the queue of a batch that was appended, a message with each step."""
+        if self._on_arrival is None:
+            return
+        queue = batch.queue
+        now = self._log.last_store_timestamp
+        for index, tags_code in enumerate(batch.tags_codes):
+            self._on_arrival(
+                queue.topic,
+                queue.queue_id,
+                first + index + 1,
+                tags_code,
+                now,
+                batch.properties(index),
+            )
+            yield
 
     def append_copy(
         self,
@@ -264,6 +329,14 @@ class Appender:
             queue, body, properties, tags_code, born_timestamp, born_host,
             flag=flag, sys_flag=sys_flag, reconsume_times=reconsume_times, now_ms=now,
         )  # fmt: skip
+
+    def _check_total(self, total: int) -> None:
+        if total > self._max_body_size + _BEYOND_BODY:
+            self._refuse_message(
+                f"a batch of {total} bytes, the limit maxMessageSize is {self._max_body_size} "
+                f"and {_BEYOND_BODY} more; divide it",
+                limit="maxMessageSize",
+            )
 
     def _check(self, body_length: int, properties_length: int) -> None:
         if self._refusal is not None:

@@ -58,7 +58,8 @@ class GetResult:
 
     `slices` are the records in queue order; records that lie side by side are one view.
     `suggest_slave` says that the reader is further behind than memory reaches. `absent` brings into
-    memory what kept the get from going on; its functions block, and are for any thread.
+    memory what kept the get from going on; its functions block, and are for any thread. `is_cut` says
+    that a filter had no work left.
     """
 
     status: GetStatus
@@ -70,6 +71,7 @@ class GetResult:
     byte_count: int = 0
     suggest_slave: bool = False
     absent: list[Callable[[], None]] | None = None
+    is_cut: bool = False
 
 
 class MessageGetter:
@@ -125,14 +127,17 @@ class MessageGetter:
         matches_ext: Callable[[ExtUnit], bool | None] | None = None,
         matches_record: Callable[[memoryview], bool | None] | None = None,
         may_block: bool = True,
+        begun: GetResult | None = None,
     ) -> GetResult:
         """Return the messages from queue offset `offset` on that pass all filters.
 
         `matches` sees the tags code, `matches_ext` the unit of the queue's extension if there is
         one, `matches_record` the whole record. The first message comes whatever its size. A filter
         returns None if it has no work left to look at a message. Then the scan ends before that
-        message; if it was the first one, `next_begin_offset` is `offset`. Raises StoreBusyError
-        while a damaged unit at that place is being repaired.
+        message, and the result `is_cut`; if it was the first one, `next_begin_offset` is `offset`. To go
+        on, give that offset and the result as `begun`, which is filled up and returned, unless the
+        offset has left the queue meanwhile. Raises StoreBusyError while a damaged unit at that place
+        is being repaired.
 
         Unless it `may_block`, it ends before a message that is not in memory. If that is the first
         one, the status is NOT_IN_MEMORY: have `absent` done in a thread, and come again, up to three
@@ -151,7 +156,12 @@ class MessageGetter:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        if begun is None:
+            result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        else:
+            result = begun
+            result.min_offset, result.max_offset = low, high
+            result.absent, result.is_cut = None, False
         if isinstance(queue, ExtendedConsumeQueue):
             matches = queue.matcher(matches, matches_ext)
         limit = min(max(max_bytes, _MIN_PULL_BYTES), MAX_PULL_BYTES)
@@ -198,7 +208,7 @@ class MessageGetter:
         # Records below `unsure_end`, but for those below `looked_to`, may not be in memory.
         unsure_end = 0 if may_block else max(self._opened_end, log_end - _RECENT_BYTES)
         looked_to = 0
-        count = total = 0
+        count, total = result.message_count, result.byte_count
         # The readable part of the file at hand, and in it the run of records not yet cut out.
         view = memoryview(b"")
         base = readable_end = run_start = run_end = -1
@@ -216,6 +226,7 @@ class MessageGetter:
             if matches is not None and not (passes := matches(tags_code)):
                 if passes is None:
                     offset -= 1
+                    result.is_cut = True
                     break
                 continue
             if looked_to <= physical_offset < unsure_end:
@@ -262,6 +273,7 @@ class MessageGetter:
             ):
                 if passes is None:
                     offset -= 1
+                    result.is_cut = True
                     break
                 continue
             if physical_offset != run_end:

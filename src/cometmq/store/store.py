@@ -80,8 +80,8 @@ class Boundary(Enum):
 
 
 class MessageStore:
-    """Keeps one store directory. `append`, `append_batch` and `append_copy` are those of
-    `Appender`, `append_copies` is that of `RecordCopier`, without a call in between.
+    """Keeps one store directory. `append`, `append_batch`, `append_copy`, `batch_records`,
+    `append_records` and `announce` are those of `Appender`, `append_copies` is that of `RecordCopier`, without a call in between.
 
     `store_host` is packed (`cometmq.protocol.ids.pack_host`): records and message ids name it as
     their broker. `clock` gives store timestamps. `wall` (without it `clock`) gives the time that
@@ -187,6 +187,9 @@ class MessageStore:
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
         self.append_copy = self._appender.append_copy
+        self.batch_records = self._appender.batch_records
+        self.append_records = self._appender.append_records
+        self.announce = self._appender.announce
         self.append_copies = RecordCopier(
             self._appender,
             self.commit_log,
@@ -488,6 +491,7 @@ class MessageStore:
         matches_ext: Callable[[ExtUnit], bool | None] | None = None,
         matches_record: Callable[[memoryview], bool | None] | None = None,
         may_block: bool = True,
+        begun: GetResult | None = None,
     ) -> GetResult:
         """Return what a pull at `offset` gets; see MessageGetter.get."""
         return self._getter.get(
@@ -499,6 +503,7 @@ class MessageStore:
             matches_ext=matches_ext,
             matches_record=matches_record,
             may_block=may_block,
+            begun=begun,
         )
 
     def min_offset(self, topic: str, queue_id: int) -> int:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.raw_client import ONEWAY, batch_body, properties, send_ext
-from tests.unit.broker.broker_box import Client, running
+from tests.integration.raw_client import ONEWAY, batch_body, properties, pull_ext, send_ext
+from tests.unit.broker.broker_box import Client, records, running
 
 from cometmq.broker.server import Broker
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.ids import parse_offset_id
 
-SEND, SEND_V2, SEND_BATCH = 10, 310, 320
+SEND, PULL, MAX_OFFSET, SEND_V2, SEND_BATCH = 10, 11, 30, 310, 320
 ILLEGAL, INVALID, FORBIDDEN = (
     ResponseCode.MESSAGE_ILLEGAL,
     ResponseCode.INVALID_PARAMETER,
@@ -162,6 +162,58 @@ async def test_one_bad_message_of_a_batch_spoils_it_all(
     body = batch_body([(b"good", b""), (last, properties(text).encode())])
     answer = await client.ask(SEND_BATCH, send_ext(topic, letters=True, batch="true"), body)
     assert (answer.code, remark in str(answer.remark)) == (ILLEGAL, True), answer.remark
+    assert broker.store.commit_log.end == 0
+
+
+def large_batch(last: tuple[bytes, bytes] = (b"last", b"")) -> bytes:
+    """Return a batch of more messages than are taken in at once."""
+    tagged = properties({"TAGS": "wanted"}).encode()
+    return batch_body([*((b"%d" % number, tagged) for number in range(299)), last])
+
+
+async def test_others_are_served_while_a_large_batch_is_taken_in(
+    broker: Broker, client: Client
+) -> None:
+    other = Client(broker, 4712)
+    waiting = other.send(PULL, pull_ext("orders", subscription="wanted", sysFlag=6))
+    batch = client.send(SEND_BATCH, send_ext("orders", letters=True, batch="true"), large_batch())
+    assert (await other.ask(MAX_OFFSET, {"topic": "orders", "queueId": 0})).ext["offset"] == "0"
+    assert batch not in client.answers()
+    assert (await other.ask(SEND, send_ext("orders"), b"between")).ext["queueOffset"] == "0"
+    answer = await client.answer(batch)
+    # All of it lies behind what came meanwhile, in one piece.
+    assert (answer.code, answer.ext["queueOffset"]) == (0, "1")
+    offsets = [parse_offset_id(text).commit_log_offset for text in answer.ext["msgId"].split(",")]
+    found = [broker.store.stored_record(offset) for offset in offsets]
+    assert [record and record.body for record in found] == [
+        *(b"%d" % number for number in range(299)),
+        b"last",
+    ]
+    assert [record and record.queue_offset for record in found] == list(range(1, 301))
+    assert ends(broker) == [301, 0, 0, 0]
+    # Who waited for the messages was told of them.
+    assert records(await other.answer(waiting))[0].body == b"0"
+
+
+@pytest.mark.parametrize("last", [(b"x", properties({"DELAY": "3"}).encode()), (b"", b"")])
+async def test_one_bad_message_of_a_large_batch_spoils_it_all(
+    broker: Broker, client: Client, last: tuple[bytes, bytes]
+) -> None:
+    ext = send_ext("orders", letters=True, batch="true")
+    answer = await client.ask(SEND_BATCH, ext, large_batch(last))
+    assert answer.code == ILLEGAL
+    assert (await client.ask(SEND_BATCH, ext, large_batch()[:-1])).code == ILLEGAL
+    assert broker.store.commit_log.end == 0
+
+
+async def test_a_large_batch_whose_queue_was_removed_meanwhile_is_refused(
+    broker: Broker, client: Client
+) -> None:
+    ext = send_ext("orders", letters=True, batch="true")
+    batch = client.send(SEND_BATCH, ext, large_batch())
+    broker.store.delete_topic("orders")
+    answer = await client.answer(batch)
+    assert (answer.code, "send it again" in str(answer.remark)) == (ResponseCode.SYSTEM_BUSY, True)
     assert broker.store.commit_log.end == 0
 
 

@@ -297,6 +297,36 @@ def test_a_body_that_the_disk_has_altered_is_not_copied(bench: Bench) -> None:
     assert bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC) == []
 
 
+def test_transactions_that_nobody_may_be_asked_about_take_half_of_the_room(
+    bench: Bench, box: Box
+) -> None:
+    bench.config.max_unresolved_transactions = 5
+    bench.start()
+    immune = {"CHECK_IMMUNITY_TIME_IN_SECONDS": str(10 * 365 * 86_400)}
+    short = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "1"}
+    places = [bench.half(f"LONG-{number}", **immune) for number in range(3)]
+    with pytest.raises(
+        Refused, match="half of the limit maxUnresolvedTransactions, which is 5"
+    ) as no:
+        bench.half("LONG-3", **immune)
+    assert (no.value.code, no.value.limit) == (2, "maxUnresolvedTransactions")
+    # The rest of the room is for others.
+    bench.half("USUAL")
+    bench.end("LONG-1", places[1])
+    bench.half("LONG-4", **immune)
+    bench.half("SHORT", **short)
+    assert len(bench.open_keys()) == 5
+    bench.transactions.close()
+    box.crash(bench.store)
+    again = Bench(box, bench.offsets)
+    again.config.max_unresolved_transactions = 100
+    assert again.start().table.immune_count == 3
+    again.config.max_unresolved_transactions = 6
+    with pytest.raises(Refused, match=r"^3 transactions that ask for an immunity time"):
+        again.half("LONG-5", **immune)
+    again.half("USUAL-2", **short)
+
+
 def test_older_than_the_log_is_kept_is_given_up(bench: Bench) -> None:
     bench.start()
     bench.half("OLD", CHECK_IMMUNITY_TIME_IN_SECONDS=str(80 * 3600))

@@ -96,7 +96,7 @@ def test_a_batch_holds_its_messages_each_with_an_id() -> None:
     assert command.code == RequestCode.SEND_BATCH_MESSAGE
     assert fields.batch is True
     assert set(decode_properties(fields.properties or "")) == {"WAIT"}
-    entries = decode_batch(bytes(command.body))
+    entries = list(decode_batch(bytes(command.body)))
     assert [(e.flag, e.body) for e in entries] == [(i, b"%d" % i) for i in range(3)]
     ids = [decode_properties(e.properties.decode())["UNIQ_KEY"] for e in entries]
     assert ids == [m.unique_id for m in messages]

@@ -286,7 +286,7 @@ def test_records_of_one_answer(one: Golden) -> None:
 
 @golden("batch")
 def test_a_batch_is_read_and_written_byte_for_byte(one: Golden) -> None:
-    entries = decode_batch(one.data)
+    entries = list(decode_batch(one.data))
     for entry, java in zip(entries, one.input["messages"], strict=True):
         assert entry.flag == java["flag"]
         assert entry.body == bytes.fromhex(java["body"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,66 @@ def test_a_batch_lies_in_one_file_one_record_after_the_other(box: Box) -> None:
     found = records(store)[1:]
     assert [record.queue_offset for record in found] == [1, 2, 3, 4, 5, 6]
     assert [record.flag for record in found] == list(range(6))
+
+
+@pytest.mark.parametrize("born_host", [CLIENT, pack_host("2001:db8::7", 50000)])
+@pytest.mark.parametrize("settings", [{}, {"enable_consume_queue_ext": True}])
+def test_a_batch_that_was_encoded_before_is_stored_as_any_other(
+    make_box: Callable[..., Box], born_host: bytes, settings: dict[str, bool]
+) -> None:
+    entries = [
+        BatchEntry(flag, bytes([flag]) * (100 + flag), b"TAGS\x01t%d\x02" % flag)
+        for flag in range(6)
+    ]
+    seen = []
+    for encoded_before in (True, False):
+        box = make_box(**settings)
+        store = box.open()
+        put(store, bytes(2900))
+        queue = store.queue("orders", 0)
+        batch = store.batch_records(queue, 1, born_host, sys_flag=2, reconsume_times=2)
+        for tags_code, entry in enumerate(entries):
+            batch.add(*entry, tags_code)
+        put(store, b"meanwhile")
+        box.clock.value += 5
+        if encoded_before:
+            first, begin = store.append_records(batch)
+            offsets = [begin + start for start in batch.starts]
+            assert list(store.announce(batch, first)) == [None] * 6
+        else:
+            first, offsets = store.append_batch(
+                queue, entries, range(6), 1, born_host, sys_flag=2, reconsume_times=2
+            )
+        put(store, b"behind")
+        units = [queue.unit(number) for number in range(queue.next_offset)]
+        totals = queue.totals
+        seen.append(
+            (
+                (first, offsets, units, box.arrivals),
+                [bytes(file.view) for file in store.commit_log.files.files],
+                (totals.message_count, totals.byte_count, totals.batch_rest, store.appended_count),
+            )
+        )
+    assert seen[0] == seen[1]
+    first, offsets, *_ = seen[0][0]
+    assert (first, offsets[0]) == (2, LOG_FILE)
+
+
+def test_a_batch_that_was_encoded_before_is_refused_whole(box: Box) -> None:
+    store = box.open()
+    queue = store.queue("orders", 0)
+    batch = store.batch_records(queue, 1, CLIENT)
+    for _ in range(5):
+        batch.add(0, bytes(900), b"", 0)
+    with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
+        store.append_records(batch)
+    with pytest.raises(MessageIllegalError, match="transaction"):
+        store.batch_records(queue, 1, CLIENT, sys_flag=TRANSACTION_PREPARED)
+    batch.add(0, bytes(4_300_000), b"", 0)
+    with pytest.raises(MessageIllegalError, match="maxMessageSize is 4194304"):
+        store.append_records(batch)
+    assert store.max_offset("orders", 0) == 0
+    assert put(store) == (0, 0)
 
 
 def test_a_batch_that_fits_no_file_is_refused_whole(box: Box) -> None:

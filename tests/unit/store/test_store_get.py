@@ -313,3 +313,28 @@ def test_a_filter_without_work_left_ends_the_scan_before_its_message(box: Box) -
     for matches in filters:
         result = store.get("orders", 0, 4, 32, **matches)
         assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)
+
+
+def test_a_scan_that_was_cut_goes_on_with_what_it_found(box: Box) -> None:
+    store = box.open()
+    for number in range(8):
+        put(store, b"%d" % number)
+    asked = 0
+
+    def two_at_once(record: memoryview) -> bool | None:
+        nonlocal asked
+        asked += 1
+        return None if asked % 3 == 0 else True
+
+    result = store.get("orders", 0, 1, 3, matches_record=two_at_once)
+    counts = [result.message_count]
+    while result.is_cut:
+        result = store.get(
+            "orders", 0, result.next_begin_offset, 3, matches_record=two_at_once, begun=result
+        )
+        counts.append(result.message_count)
+    # The most messages of an answer are those of all parts together.
+    assert (counts, result.status, result.next_begin_offset) == ([2, 3], GetStatus.FOUND, 4)
+    records = decode_records(b"".join(result.slices))
+    assert [record.body for record in records] == [b"1", b"2", b"3"]
+    assert result.byte_count == sum(map(len, result.slices))

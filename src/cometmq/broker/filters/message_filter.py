@@ -98,6 +98,8 @@ class _PropertiesTest:
                 properties = MeteredProperties(decode_properties(text), self._budget)
             matches = self._matches(properties)
         except OutOfWorkError:
+            if properties is not None:
+                properties.goes_on = True
             self._begun, self._begun_at = properties, _offset_in(record)
             return None
         self._begun = None

@@ -2,9 +2,9 @@
 turn.
 
 One pull may select by 500 searches in 30 KB of properties, and one connection may send thousands of
-such pulls at once. So the pulls of one turn share one budget. When it is spent, a pull is answered
-with the messages found so far, and its client asks for the rest. A pull that has found none yet
-goes on in the next turn, and the loop serves others in between.
+such pulls at once. So the pulls of one turn share one budget. When it is spent, a pull goes on in the
+next turn with the messages found so far, and the loop serves others in between. What one pull may
+spend is bounded, too: it is then answered with what it found, and its client asks for the rest.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Final
 from cometmq.model.work import WorkBudget
 from cometmq.remoting.connection import Connection
 
-# In units of WorkBudget: about 800 messages of usual size before a usual expression.
-WORK_PER_TURN: Final = 5_000_000
+# In units of WorkBudget. Of a turn: about 80 messages of usual size before a usual expression. Of a
+# pull: ten times as many, so that a client that is far away is not answered for every slice.
+WORK_PER_TURN: Final = 500_000
+WORK_PER_PULL: Final = 5_000_000
 
 
 class FilterWork(WorkBudget):

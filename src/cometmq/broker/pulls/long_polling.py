@@ -18,15 +18,16 @@ from cometmq.remoting.connection import Connection
 
 TagMatcher = Callable[[int], bool]
 
-# Pulls answered in one turn of the loop; each answer may have some hundred kilobytes.
-_ANSWERS_PER_TURN: Final = 64
+# Pulls answered in one turn of the loop, which takes about a slice of runtime/slices.py; each answer may
+# have some hundred kilobytes.
+_ANSWERS_PER_TURN: Final = 16
 # Woken pulls that are put into the order in which they are answered, in one turn of the loop.
-_SORTED_PER_TURN: Final = 4_096
+_SORTED_PER_TURN: Final = 1_024
 # Pulls answered in a turn while others are still to be put into that order: the first of them are
 # not yet known to be those whose turn it is.
 _ANSWERS_WHILE_SORTING: Final = 8
 # Pulls that a sweep looks at in one turn of the loop, but always all those of a topic.
-_SWEPT_PER_TURN: Final = 1_000
+_SWEPT_PER_TURN: Final = 500
 # Cost of looking at one pull, in units of WorkBudget. Up to _FREE_LOOKS pulls cost nothing.
 _LOOK_COST: Final = 150
 _FREE_LOOKS: Final = 64
@@ -78,6 +79,8 @@ class LongPolling:
         self._answering = False
         self._postponed: list[HeldPull] = []
         self._to_sweep: list[str] = []
+        # No pull that waits has an earlier deadline. To ask all of them each time takes some ms.
+        self._earliest = math.inf
         self._answers_per_turn = _ANSWERS_PER_TURN
 
     @property
@@ -99,6 +102,7 @@ class LongPolling:
             self.on_limit("maxHeldPullsPerConnection")
             return False
         pull.connection.held_pulls += 1
+        self._earliest = min(self._earliest, pull.deadline)
         self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)
         self._count += 1
         return True
@@ -178,21 +182,21 @@ class LongPolling:
             self._let_go(postponed)
         if not self._to_sweep:
             self._to_sweep = list(self._held)
+            self._earliest = math.inf
             self._sweep_on(now)
 
     def quiet_s(self, now: float) -> float:
         """Return for how many seconds `sweep` has nothing to do unless something else happens."""
         if self._postponed or self._to_sweep:
             return 0.0
-        held = (pull for queues in self._held.values() for each in queues.values() for pull in each)
-        return max(0.0, min((pull.deadline for pull in held), default=math.inf) - now)
+        return max(0.0, self._earliest - now)
 
     def _sweep_on(self, now: float) -> None:
         left = _SWEPT_PER_TURN
         while self._to_sweep and left > 0:
             topic = self._to_sweep.pop()
             left -= sum(map(len, self._held.get(topic, {}).values()))
-            self._release(topic, lambda pull: pull.deadline <= now or pull.connection.closed)
+            self._release_overdue(topic, now)
         if self._to_sweep:
             asyncio.get_running_loop().call_soon(self._sweep_on, now)
 
@@ -208,12 +212,16 @@ class LongPolling:
             self._count -= len(waiting)
             self._let_go(waiting)
 
-    def _release(self, topic: str, wanted: Callable[[HeldPull], bool]) -> None:
+    def _release_overdue(self, topic: str, now: float) -> None:
         for queue_id, waiting in list(self._held.get(topic, {}).items()):
             woken: list[HeldPull] = []
             kept: list[HeldPull] = []
             for pull in waiting:
-                (woken if wanted(pull) else kept).append(pull)
+                if pull.deadline <= now or pull.connection.closed:
+                    woken.append(pull)
+                else:
+                    kept.append(pull)
+                    self._earliest = min(self._earliest, pull.deadline)
             if woken:
                 self._let_go(woken)
                 self._keep(topic, queue_id, waiting, kept)

@@ -27,6 +27,7 @@ from cometmq.broker.filters.message_filter import (
 )
 from cometmq.broker.filters.predicates import by_class
 from cometmq.broker.filters.property_filters import check_property_filter
+from cometmq.broker.filters.work import WORK_PER_PULL
 from cometmq.broker.parts import Parts
 from cometmq.broker.pulls.awaited_heartbeats import AHEAD, AwaitedHeartbeats
 from cometmq.broker.pulls.cold_reads import ColdReads
@@ -88,13 +89,17 @@ class ForbiddenType(IntEnum):
     SUBSCRIPTION = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Scan:
-    """Holds what one pull selects, and the tests that are under way for it."""
+    """Holds what one pull selects, the tests that are under way for it, what was found so far if it goes
+    on, and the work that it may still do, in units of WorkBudget.
+    """
 
     wanted: MessageFilter
     matches_ext: MeteredExtMatcher | None
     matches_record: MeteredMatcher | None
+    begun: GetResult | None = None
+    left: int = WORK_PER_PULL
 
 
 class PullHandler:
@@ -191,19 +196,7 @@ class PullHandler:
             if moved is not None:
                 return moved
         began_s = self._traffic.monotonic()
-        result = self._store.get(
-            header.topic,
-            header.queue_id,
-            header.queue_offset,
-            header.max_msg_nums,
-            matches=scan.wanted.matches,
-            matches_ext=scan.matches_ext,
-            matches_record=scan.matches_record,
-            max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
-            may_block=reads >= _MOST_READS,
-        )
-        if scan.wanted is not EVERYTHING and result.next_begin_offset > header.queue_offset:
-            self._work.spend((result.next_begin_offset - header.queue_offset) * _UNIT_COST)
+        result = self._scan(header, scan, may_block=reads >= _MOST_READS)
         if may_wait and not goes_on and header.sys_flag & PULL_COMMIT_OFFSET:
             self._offsets.commit_of_pull(
                 header.consumer_group,
@@ -214,6 +207,10 @@ class PullHandler:
             )
         if result.status is GetStatus.NOT_IN_MEMORY:
             self._read_first(connection, request, may_wait, scan, result, reads)
+            return None
+        # A client cannot go on with less than one message.
+        if result.is_cut and (scan.left > 0 or result.next_begin_offset == header.queue_offset):
+            self._defer(connection, request, may_wait, scan)
             return None
         if result.status is GetStatus.FOUND:
             self._traffic.took(
@@ -229,14 +226,6 @@ class PullHandler:
             return None
         self._traffic.missed()
         code = _code_of(result, header.queue_offset)
-        if (
-            result.status is GetStatus.NO_MATCHED_MESSAGE
-            and result.next_begin_offset == header.queue_offset
-            and (scan.matches_record is not None or scan.matches_ext is not None)
-        ):
-            # The budget was spent before even one message was decided.
-            self._defer(connection, request, may_wait, scan)
-            return None
         is_beyond = code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects
         if (
             may_wait
@@ -263,6 +252,34 @@ class PullHandler:
                 group_sys_flag=group.group_sys_flag,
             ),
         )
+
+    def _scan(self, header: PullMessageRequestHeader, scan: _Scan, *, may_block: bool) -> GetResult:
+        """Look for messages until the turn's work is spent, behind what `scan` has passed already."""
+        begun = scan.begun
+        begin = header.queue_offset if begun is None else begun.next_begin_offset
+        work_left = self._work.left
+        result = self._store.get(
+            header.topic,
+            header.queue_id,
+            begin,
+            header.max_msg_nums,
+            matches=scan.wanted.matches,
+            matches_ext=scan.matches_ext,
+            matches_record=scan.matches_record,
+            max_bytes=header.max_msg_bytes or MAX_PULL_BYTES,
+            may_block=may_block,
+            begun=begun,
+        )
+        if begun is not None and begun.message_count and result is not begun:
+            # The rest has left the queue meanwhile; what was found is answered nevertheless.
+            result = begun
+            result.is_cut = False
+        if scan.wanted is not EVERYTHING and result.next_begin_offset > begin:
+            self._work.spend((result.next_begin_offset - begin) * _UNIT_COST)
+        if result.is_cut:
+            scan.begun = result
+            scan.left -= work_left - self._work.left
+        return result
 
     def _moved(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, topic: TopicConfig

@@ -8,8 +8,9 @@ Longer than 500 lines: all that one send may meet is compiled together, and is r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain, islice
 from typing import Final, NoReturn
 
 import msgspec
@@ -21,6 +22,7 @@ from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.sends.first_sends import FirstSends, SendRequest
+from cometmq.broker.sends.large_batches import LargeBatches
 from cometmq.broker.storage.group_commit import GroupCommit
 from cometmq.errors import LimitError, ProtocolError
 from cometmq.model import names
@@ -29,7 +31,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.batch import decode_batch
+from cometmq.protocol.batch import BatchEntry, decode_batch
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import answer_template, encode_answer
 from cometmq.protocol.frame import frame_prefix
@@ -47,12 +49,15 @@ from cometmq.protocol.properties import (
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.randomness import Randomness
+from cometmq.runtime.slices import run_slices
 from cometmq.runtime.surroundings import current
 from cometmq.store.queues.consume_queue import ConsumeQueue, PutTotals
 
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
 _find_tags: Final = property_finder(p.TAGS)
 _WAIT_NOT: Final = f"{p.WAIT_STORE_MSG_OK}\x01false"
+# The messages of a larger batch are taken in in steps.
+_MOST_AT_ONCE: Final = 256
 # Of so many messages of a topic one is timed: a power of two, less one.
 _UNTIMED: Final = 63
 _DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
@@ -136,6 +141,7 @@ class SendHandler:
         self._serve: Callable[[Connection, SendRequest], None] = serve
         self._targets: dict[str, _Target] = {}
         self._announced = announced
+        self.large_batches = LargeBatches(parts.store, parts.workers)
         self._first_sends = FirstSends(
             self._open_target, self._ready, self._serve, self._is_there, parts.tasks
         )
@@ -378,42 +384,102 @@ class SendHandler:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group [{header.topic}]",
             )
-        try:
-            entries = decode_batch(body)
-        except ProtocolError as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error), limit=error.limit) from error
-        tags_codes = []
-        for entry in entries:
-            properties = entry.properties.decode("utf-8", "replace")
-            self._refuse_special(properties)
-            if not entry.body:
-                self._refuse_body(0)
-            tags = _find_tags(properties)
-            tags_codes.append(java_hash(tags) if tags else 0)
+        checked = self._checked(decode_batch(body))
+        messages = list(islice(checked, _MOST_AT_ONCE + 1))
+        if len(messages) > _MOST_AT_ONCE:
+            connection.reply_when(
+                request,
+                self._send_large(
+                    connection, request, queue, topic_sys_flag, chain(messages, checked), began_s
+                ),
+            )
+            return
         first_queue_offset, physical_offsets = self._store.append_batch(
             queue,
-            entries,
-            tags_codes,
+            [entry for entry, _ in messages],
+            [tags_code for _, tags_code in messages],
             header.born_timestamp,
             connection.packed_peer,
             sys_flag=header.sys_flag | topic_sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
-        unique_id = _find_unique_id(header.properties or "")
+        message_ids = [b"%b%016X" % (self._host_hex, offset) for offset in physical_offsets]
+        self._acknowledge_batch(
+            connection, request, queue, message_ids, first_queue_offset, began_s
+        )
+
+    async def _send_large(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        queue: ConsumeQueue,
+        topic_sys_flag: int,
+        messages: Iterable[tuple[BatchEntry, int]],
+        began_s: float,
+    ) -> None:
+        """Store a batch of many messages, all at once, and do the rest in steps."""
+        header = request.header
+        batch = self._store.batch_records(
+            queue,
+            header.born_timestamp,
+            connection.packed_peer,
+            sys_flag=header.sys_flag | topic_sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        first_queue_offset, begin = await self.large_batches.store(batch, messages)
+        message_ids: list[bytes] = []
+        host = self._host_hex
+        await run_slices(
+            map(message_ids.append, (b"%b%016X" % (host, begin + start) for start in batch.starts))
+        )
+        self._acknowledge_batch(
+            connection, request, queue, message_ids, first_queue_offset, began_s
+        )
+
+    def _checked(self, entries: Iterable[BatchEntry]) -> Iterator[tuple[BatchEntry, int]]:
+        """Yield the messages of a batch and their tags codes. Raises Refused."""
+        try:
+            for entry in entries:
+                properties = entry.properties.decode("utf-8", "replace")
+                self._refuse_special(properties)
+                if not entry.body:
+                    self._refuse_body(0)
+                if len(entry.properties) > MAX_PROPERTIES_LENGTH:
+                    self._refuse_properties(len(entry.properties))
+                tags = _find_tags(properties)
+                yield entry, java_hash(tags) if tags else 0
+        except ProtocolError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error), limit=error.limit) from error
+
+    def _acknowledge_batch(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        queue: ConsumeQueue,
+        message_ids: list[bytes],
+        first_queue_offset: int,
+        began_s: float,
+    ) -> None:
+        unique_id = _find_unique_id(request.header.properties or "")
         self._acknowledge(
             connection,
             request,
-            header,
+            request.header,
             # No batchUniqId: it tells a Java client that the batch lies in one record.
             b'%b"msgId":"%b","queueId":"%d","queueOffset":"%d"%b'
             % (
                 self._own_ext,
-                b",".join(b"%b%016X" % (self._host_hex, offset) for offset in physical_offsets),
+                b",".join(message_ids),
                 queue.queue_id,
                 first_queue_offset,
                 b"" if unique_id is None else b',"transactionId":%b' % _quoted(unique_id),
             ),
-            partial(self._answered, queue.totals, len(body) // len(entries), began_s),
+            partial(
+                self._answered,
+                queue.totals,
+                len(request.frame.body) // len(message_ids),
+                began_s,
+            ),
         )
 
     def _refuse_special(self, text: str) -> None:

@@ -50,6 +50,10 @@ class Sends(Service):
         """How many sends wait for the disk or for slaves."""
         return 0 if self._group_commit is None else self._group_commit.waiting_count
 
+    def close(self) -> None:
+        """End the thread."""
+        self._handler.large_batches.close()
+
     async def open(self) -> None:
         parts, handler = self._parts, self._handler
         parts.topics.on_change.append(self._topics_changed)

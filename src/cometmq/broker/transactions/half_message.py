@@ -67,7 +67,7 @@ class HalfMessage:
         """Return when to ask the producer; 0 (at once) if the producer was asked before."""
         if self.check_times > 0:
             return 0
-        return due_ms(self.properties, self.sent_ms(ahead_ms), timeout_ms)
+        return self.sent_ms(ahead_ms) + immunity_ms(self.properties, timeout_ms)
 
     def sent_ms(self, ahead_ms: int) -> int:
         """Return when the client sent the message; if the client's clock is ahead, when the broker
@@ -90,14 +90,13 @@ class HalfMessage:
         return now_ms - self.sent_ms(ahead_ms) > immunity_ms
 
 
-def due_ms(properties: dict[str, str], sent_ms: int, timeout_ms: int) -> int:
-    """Return when to check a half message: after the immunity time that its properties ask for,
-    counted from `sent_ms`, or after `timeout_ms` if they ask for none.
+def immunity_ms(properties: dict[str, str], timeout_ms: int) -> int:
+    """Return for how long a half message is not checked: the immunity time that its properties ask for,
+    or `timeout_ms` if they ask for none.
     """
     text = properties.get(p.CHECK_IMMUNITY_TIME_IN_SECONDS)
     seconds = -1 if text is None else _number(text)
-    immunity_ms = timeout_ms if seconds == -1 else seconds * 1000
-    return sent_ms + immunity_ms
+    return timeout_ms if seconds == -1 else seconds * 1000
 
 
 def read_half(store: MessageStore, queue_offset: int) -> HalfMessage | None:

@@ -18,6 +18,7 @@ from cometmq.broker.transactions.half_message import (
     HALF_QUEUE_ID,
     HalfMessage,
     half_message,
+    immunity_ms,
     read_half,
 )
 from cometmq.broker.transactions.half_table import HalfTable
@@ -100,7 +101,13 @@ class HalfRecovery:
             # original.
             self._table.move(first, offset)
         else:
-            self._table.add(offset, half.due_ms(self._ahead_ms, self._timeout_ms), first)
+            asked_ms = immunity_ms(half.properties, self._timeout_ms)
+            self._table.add(
+                offset,
+                half.due_ms(self._ahead_ms, self._timeout_ms),
+                first,
+                is_immune=asked_ms > self._timeout_ms,
+            )
 
     def _find_ended(self) -> int:
         """Resolve transactions committed or given up behind the last op record; return how many."""

@@ -26,23 +26,34 @@ class HalfTable:
         self._unresolved: dict[int, int] = {}
         # First copy -> newest copy, of the transactions that were copied.
         self._moved: dict[int, int] = {}
+        # Those that ask to be left alone for longer than others.
+        self._immune: set[int] = set()
         # Steps of time -> first copies.
         self._due: dict[int, array[int]] = {}
 
     def __len__(self) -> int:
         return len(self._unresolved)
 
+    @property
+    def immune_count(self) -> int:
+        """How many ask to be left alone for longer than others."""
+        return len(self._immune)
+
     def __iter__(self) -> Iterator[int]:
         """Iterate over the newest copies, in queue order."""
         return iter(self._unresolved)
 
-    def add(self, offset: int, due_ms: int, first: int | None = None) -> None:
+    def add(
+        self, offset: int, due_ms: int, first: int | None = None, *, is_immune: bool = False
+    ) -> None:
         """Take in a half message that arrived, or was found, behind all others of the queue."""
         if first is None:
             first = offset
         elif first != offset:
             self._moved[first] = offset
         self._unresolved[offset] = first
+        if is_immune:
+            self._immune.add(first)
         self.ask_at(first, due_ms)
 
     def newest(self, first: int) -> int | None:
@@ -57,6 +68,7 @@ class HalfTable:
     def resolve(self, first: int) -> None:
         """Forget a transaction that has ended. Its due times are dropped when they are reached."""
         offset = self._moved.pop(first, first)
+        self._immune.discard(first)
         del self._unresolved[offset]
 
     def move(self, first: int, offset: int) -> None:

@@ -28,8 +28,8 @@ from cometmq.broker.topics.topics import TopicManager
 from cometmq.broker.transactions.half_message import (
     HALF_QUEUE_ID,
     HalfMessage,
-    due_ms,
     half_message,
+    immunity_ms,
     read_half,
 )
 from cometmq.broker.transactions.half_recovery import HalfRecovery
@@ -160,11 +160,9 @@ class Transactions:
         message.sys_flag &= ~TRANSACTION_MASK
         now_ms = self._clock.now_ms()
         place = message.append_to(self._store, now_ms=now_ms)
-        sent_ms = message.born_timestamp + ahead_ms(self._clock)
-        self.table.add(
-            place[0],
-            due_ms(message.properties, min(sent_ms, now_ms), self._config.transaction_time_out),
-        )
+        sent_ms = min(message.born_timestamp + ahead_ms(self._clock), now_ms)
+        asked_ms = self._immunity_ms(message)
+        self.table.add(place[0], sent_ms + asked_ms, is_immune=self._is_immune(asked_ms))
         return place
 
     def end(self, header: EndTransactionRequestHeader) -> None:
@@ -374,6 +372,8 @@ class Transactions:
             )
         if len(self.table) >= self._config.max_unresolved_transactions:
             raise too_many(len(self.table), self._config.max_unresolved_transactions)
+        if self._is_immune(self._immunity_ms(message)):
+            self._check_immune_room()
         properties = message.properties
         if not properties.get(p.PRODUCER_GROUP):
             raise Refused(
@@ -388,6 +388,29 @@ class Transactions:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"property {delays[0]}={properties[delays[0]][:40]}: a message of a transaction "
                 "cannot be delayed; send it without",
+            )
+
+    def _immunity_ms(self, message: IncomingMessage) -> int:
+        return immunity_ms(message.properties, self._config.transaction_time_out)
+
+    def _is_immune(self, asked_ms: int) -> bool:
+        return asked_ms > self._config.transaction_time_out
+
+    def _check_immune_room(self) -> None:
+        """Refuse half messages that want to be left alone for long, if they had half of the room.
+
+        Nobody can be asked to end them meanwhile, so others must have the other half.
+        """
+        most = self._config.max_unresolved_transactions
+        count = self.table.immune_count
+        if count >= most - most // 2:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{count} transactions that ask for an immunity time longer than transactionTimeOut "
+                f"({p.CHECK_IMMUNITY_TIME_IN_SECONDS}) wait for their end, they may have half of the "
+                f"limit maxUnresolvedTransactions, which is {most}; end some, ask for a shorter time, "
+                "or raise the limit",
+                limit="maxUnresolvedTransactions",
             )
 
     def _prepared(self, header: EndTransactionRequestHeader) -> HalfMessage:
