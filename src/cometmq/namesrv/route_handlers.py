@@ -6,9 +6,8 @@ here in one line; heartbeats that change nothing are not logged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import structlog
 
@@ -17,14 +16,17 @@ from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
-from cometmq.namesrv.route_table import BrokerKey, LiveBroker, Registration, RouteTable
+from cometmq.namesrv.route_table import BrokerKey, LiveBroker, Registration, RouteTable, Staged
 from cometmq.protocol import headers, limits, requests
 from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.json_dialect import encode_body, encode_strict_sorted
 from cometmq.protocol.register_body import (
+    KEEP_ALL,
+    Sieve,
     check_body_crc,
+    check_body_crc_steps,
     decode_register_body,
     decode_register_steps,
 )
@@ -45,6 +47,8 @@ _ZLIB_MAGIC: Final = b"\x78"
 # within a few milliseconds.
 _LARGE_BYTES: Final = 256 * 1024
 _LARGE_COMPRESSED_BYTES: Final = 1024
+# How often a large registration is compared with the table, which may change meanwhile.
+_ATTEMPTS: Final = 3
 
 
 def success(body: bytes = b"") -> RemotingCommand:
@@ -106,12 +110,12 @@ class RouteHandlers:
     def _register_broker(
         self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
     ) -> RemotingCommand | None:
-        check_body_crc(request.body, request.header.body_crc32)
         _check_names(request)
         large = _LARGE_COMPRESSED_BYTES if _is_compressed(request) else _LARGE_BYTES
         if len(request.body) < large:
+            check_body_crc(request.body, request.header.body_crc32)
             return self._order.serve(
-                connection, request, lambda: self._registered(connection, request, None)
+                connection, request, lambda: self._registered(connection, request)
             )
         self._order.serve_long(
             connection, request, lambda: self._register_large(connection, request)
@@ -121,26 +125,30 @@ class RouteHandlers:
     async def _register_large(
         self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
     ) -> RemotingCommand | None:
-        """Take in a broker with thousands of topics, most of which are often as they were.
+        """Take in a broker with thousands of topics.
 
-        Decode them, and compare them with the table, in steps; others are served in between. The
-        table changes at once, by those that differ. If it has changed meanwhile, all are decoded
-        again and taken in.
+        Decode them, and collect aside those that differ from the table, in steps; others are served
+        in between. The table then changes at once. If the broker's part of it has changed meanwhile,
+        begin again.
         """
-        table, name = self._table, request.header.broker_name
-        edits = table.edits
-        if table.knows(_registration(request, RegisterBrokerBody())):
-            body = await self._decoded(request, partial(table.has_as_registered, name))
-            if table.edits == edits and table.knows(_registration(request, RegisterBrokerBody())):
-                return None if connection.closed else self._registered(connection, request, body)
+        await run_slices(check_body_crc_steps(request.body, request.header.body_crc32))
+        for _ in range(_ATTEMPTS):
+            staged = self._table.stage(_registration(request, RegisterBrokerBody()))
+            body = await self._decoded(request, staged)
+            if connection.closed:
+                return None
+            if self._table.is_current(staged, _registration(request, body)):
+                answer = self._registered(connection, request, body, staged)
+                await run_slices(staged.release())
+                return answer
+        # Another entry has to go first, or its topics change faster than they can be compared.
         body = await self._decoded(request, None)
         return None if connection.closed else self._registered(connection, request, body)
 
     async def _decoded(
-        self,
-        request: Request[headers.RegisterBrokerRequestHeader],
-        is_known: Callable[[str, TopicConfig], bool] | None,
+        self, request: Request[headers.RegisterBrokerRequestHeader], staged: Staged | None
     ) -> RegisterBrokerBody:
+        """Return the body; without its topics and mappings if there is something to collect them."""
         body = RegisterBrokerBody()
 
         def steps() -> Iterator[None]:
@@ -149,10 +157,12 @@ class RouteHandlers:
                 request.body,
                 compressed=_is_compressed(request),
                 version=request.version,
-                is_known=is_known,
+                sieve=KEEP_ALL if staged is None else _collector(staged),
             )
             limits.check_registration(body)
             yield from limits.check_registered_names(body)
+            if staged is not None:
+                yield from staged.merge()
 
         await run_slices(steps())
         return body
@@ -161,9 +171,12 @@ class RouteHandlers:
         self,
         connection: Connection,
         request: Request[headers.RegisterBrokerRequestHeader],
-        body: RegisterBrokerBody | None,
+        body: RegisterBrokerBody | None = None,
+        staged: Staged | None = None,
     ) -> RemotingCommand:
-        """Take in a broker by `body`, or by that of the request if it is None."""
+        """Take in a broker by `body`, or by that of the request if it is None, and by what was
+        collected.
+        """
         header = request.header
         if body is None:
             body = RegisterBrokerBody()
@@ -176,9 +189,11 @@ class RouteHandlers:
                     pass
         registration = _registration(request, body)
         self._check_place(connection, registration)
-        self._table.check_room(registration)
         with resting():
-            result = self._table.register(registration, connection)
+            if staged is None:
+                staged = self._table.staged(registration)
+            self._table.check_room(registration, staged)
+            result = self._table.register(registration, connection, staged)
         about = {
             "broker": header.broker_name,
             "broker_id": header.broker_id,
@@ -361,6 +376,22 @@ def _check_names(request: Request[headers.RegisterBrokerRequestHeader]) -> None:
     limits.check_name("clusterName", header.cluster_name)
     limits.check_name("haServerAddr", header.ha_server_addr)
     limits.check_name(_ZONE_NAME, ext_of(request).get(_ZONE_NAME, ""))
+
+
+def _collector(staged: Staged) -> Sieve:
+    """Leave out everything once it is checked and collected."""
+
+    def take_topic(topic: str, config: TopicConfig) -> bool:
+        limits.check_name("the topic name", topic)
+        staged.take_topic(topic, config)
+        return True
+
+    def take_mapping(topic: str, mapping: dict[str, Any]) -> bool:
+        limits.check_mapping(topic, mapping)
+        staged.take_mapping(topic, mapping)
+        return True
+
+    return Sieve(take_topic, take_mapping)
 
 
 def _is_compressed(request: Request[headers.RegisterBrokerRequestHeader]) -> bool:

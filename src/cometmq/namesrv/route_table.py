@@ -11,7 +11,7 @@ Longer than 500 lines: every method keeps several of the tables in step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -39,7 +39,10 @@ _SYNC_MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 # A queue data takes about so many bytes.
 _BYTES_OF_ROUTE: Final = 200
-_NO_QUEUES: Final[dict[str, QueueData]] = {}
+# A table of which so many topics change is made anew aside, so many of them in a step.
+_MANY_TOPICS: Final = 2_048
+_TOPICS_AT_ONCE: Final = 256
+_encoder: Final = msgspec.json.Encoder()
 
 
 class Link(Protocol):
@@ -105,6 +108,106 @@ class LiveBroker:
     link: Link
 
 
+@dataclass(slots=True)
+class _Served:
+    """What one broker name serves, by topic. Mappings are kept as JSON, which takes a third of the
+    memory and is nothing that Python's collector goes through.
+    """
+
+    queues: dict[str, QueueData] = field(default_factory=dict)
+    mappings: dict[str, bytes] = field(default_factory=dict)
+    # For how many queue data the mappings count.
+    weight: int = 0
+    edits: int = 0
+
+
+class Staged:
+    """Collects aside what a registration changes, so that the table then changes at once.
+
+    It compares with what the broker name serves when the registration begins, and is of no use any
+    more if that has changed meanwhile (`RouteTable.is_current`).
+    """
+
+    def __init__(self, name: str, served: _Served | None, drop_perm: int, *, drops: bool) -> None:
+        self.served = served
+        self.edits = 0 if served is None else served.edits
+        self.drop_perm = drop_perm
+        self.topic_count = 0
+        self.queues: dict[str, QueueData] = {}
+        # How many of these are no replacements.
+        self.new_count = 0
+        # The queues of all topics, where they are made aside, and the dict whose place they took.
+        self.merged: dict[str, QueueData] = {}
+        self.replaced: dict[str, QueueData] = {}
+        self.mappings: dict[str, bytes] = {}
+        self.weight = 0
+        self.has_mappings = False
+        # The topics that are gone if they do not come, None if all stay.
+        self.missing: set[str] | None = None
+        self._name = name
+        self._known = {} if served is None else served.queues
+        self._known_mappings = {} if served is None else served.mappings
+        if drops:
+            self.missing = set(self._known)
+
+    def take_topic(self, topic: str, config: TopicConfig) -> None:
+        self.topic_count += 1
+        if self.missing is not None:
+            self.missing.discard(topic)
+        known = self._known.get(topic)
+        # Most topics are as they were; nothing is made for those, so the collector rests.
+        if known is not None and _is_as_registered(known, config, self.drop_perm):
+            if self.queues:
+                self.queues.pop(topic, None)
+            return
+        if known is None and topic not in self.queues:
+            self.new_count += 1
+        self.queues[topic] = QueueData(
+            self._name,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            config.perm & ~self.drop_perm,
+            config.topic_sys_flag,
+        )
+
+    def take_mapping(self, topic: str, mapping: dict[str, Any]) -> None:
+        """Take a static-topic mapping that the broker has of itself, as Java's brokers do.
+
+        Those of others are left out: they would stay in the table when it goes.
+        """
+        if str(mapping.get("bname", self._name)) != self._name:
+            return
+        self.has_mappings = True
+        data = _encoder.encode(mapping)
+        known = self.mappings.get(topic) or self._known_mappings.get(topic)
+        if known != data:
+            self.mappings[topic] = data
+            self.weight += _weight(topic, data) - (0 if known is None else _weight(topic, known))
+
+    def merge(self) -> Iterator[None]:
+        """Make the whole table of the broker name aside, in steps, if much of it is changed."""
+        known, changes = self._known, self.queues
+        if len(changes) < _MANY_TOPICS or not known or self.missing is not None:
+            return
+        merged: dict[str, QueueData] = {}
+        for table in (known, changes):
+            for number, (topic, data) in enumerate(table.items()):
+                if number % _TOPICS_AT_ONCE == 0:
+                    yield
+                    if self.served is not None and self.served.edits != self.edits:
+                        return  # it is of no use any more, and the table may have another size
+                merged[topic] = changes.get(topic, data)
+        self.merged = merged
+
+    def release(self) -> Iterator[None]:
+        """Forget in steps what was replaced: to free a hundred thousand entries takes 30 ms."""
+        for table in (self.replaced, self.queues if self.merged else {}):
+            while table:
+                for _ in range(min(_TOPICS_AT_ONCE, len(table))):
+                    table.popitem()
+                yield
+
+
 class RouteTable:
     """Keeps the table that the module describes. For one thread.
 
@@ -116,14 +219,12 @@ class RouteTable:
         self._clock = clock
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
-        self._topics: dict[str, dict[str, QueueData]] = {}
+        # By broker name: so many topics of a broker come, change and go at once.
+        self._served: dict[str, _Served] = {}
         # How many queue data these are, and for how many more the mappings count.
         self._route_count = 0
         # The names of topics in order, None until they are listed again after one came or went.
         self._names: list[str] | None = None
-        self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
-        # By broker and topic, for how many queue data each of them counts.
-        self._mapping_weights: dict[str, dict[str, int]] = {}
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
         # How often queues of topics have changed.
@@ -131,29 +232,27 @@ class RouteTable:
 
     # Brokers come
 
-    def knows(self, registration: Registration) -> bool:
-        """Say whether a registration renews that of a master as it is in the table.
-
-        It may then leave out topics that are as they were (`has_as_registered`), as long as `edits`
-        stays the same.
-        """
-        name, address = registration.broker_name, registration.address
-        live = self._live.get(registration.key)
-        return (
-            registration.broker_id == MASTER_ID
-            and not self._config.delete_topic_with_broker_registration
-            and live is not None
-            and live.broker_name == name
-            and self._brokers[name].broker_addrs.get(MASTER_ID) == address
-            and all(other is live for other in self._live.values() if other.key.address == address)
+    def stage(self, registration: Registration) -> Staged:
+        """Return what collects the topics and mappings of a registration that are not in it yet."""
+        name = registration.broker_name
+        return Staged(
+            name,
+            self._served.get(name),
+            self._dropped_perm(registration),
+            drops=self._config.delete_topic_with_broker_registration,
         )
 
-    def has_as_registered(self, broker_name: str, topic: str, config: TopicConfig) -> bool:
-        """Say whether a topic has the queues at a master that its configuration says."""
-        known = self._topics.get(topic, _NO_QUEUES).get(broker_name)
-        return known is not None and _is_as_registered(known, config, 0)
+    def is_current(self, staged: Staged, registration: Registration) -> bool:
+        """Say whether what was collected may still be taken in with the registration."""
+        served = self._served.get(registration.broker_name)
+        return (
+            served is staged.served
+            and (served is None or served.edits == staged.edits)
+            and staged.drop_perm == self._dropped_perm(registration)
+            and not self._former(registration)
+        )
 
-    def check_room(self, registration: Registration) -> None:
+    def check_room(self, registration: Registration, staged: Staged) -> None:
         """Raise LimitError if there would be too many brokers, or topics at brokers, with this one."""
         most = self._config.max_brokers
         count = len(self._live) + (registration.key not in self._live)
@@ -166,13 +265,7 @@ class RouteTable:
                 "stop those that nobody needs, or raise it",
                 code=ResponseCode.SYSTEM_BUSY,
             )
-        name, topics = registration.broker_name, registration.topics.topic_config_table
-        mappings = sum(_weight(*each) for each in _own_mappings(registration).items())
-        # Most registrations fit even if all their topics were new.
-        if 0 < self._config.max_routes < self._route_count + len(topics) + mappings:
-            known = sum(self._mapping_weights.get(name, {}).values())
-            new = sum(name not in self._topics.get(topic, ()) for topic in topics)
-            self._check_routes(new + max(0, mappings - known))
+        self._check_routes(staged.new_count + max(0, staged.weight))
 
     def _check_routes(self, new: int) -> None:
         most = self._config.max_routes
@@ -186,19 +279,35 @@ class RouteTable:
                 code=ResponseCode.SYSTEM_BUSY,
             )
 
-    def register(self, registration: Registration, link: Link) -> RegisterResult | None:
-        """Take in a full or incremental registration.
+    def staged(self, registration: Registration) -> Staged:
+        """Return what the registration changes in topics and mappings."""
+        staged, wrapper = self.stage(registration), registration.topics
+        for key, config in wrapper.topic_config_table.items():
+            staged.take_topic(config.topic_name or key, config)
+        for topic, mapping in (wrapper.topic_queue_mapping_info_map or {}).items():
+            staged.take_mapping(topic, mapping)
+        return staged
+
+    def register(
+        self, registration: Registration, link: Link, staged: Staged | None = None
+    ) -> RegisterResult | None:
+        """Take in a full or incremental registration; its topics by `staged`, if that is given and
+        is current.
 
         None means that a single topic came before its broker was known: the broker has to send all
         its topics first. A result that is not `accepted` means that a broker with a later state
         version holds the id; the sender is not told so (Java answers with success).
         """
         name = registration.broker_name
-        topics = registration.topics.topic_config_table
         known = self._brokers.get(name)
-        if len(topics) == 1 and (known is None or registration.broker_id not in known.broker_addrs):
+        topic_count = (
+            len(registration.topics.topic_config_table) if staged is None else staged.topic_count
+        )
+        if topic_count == 1 and (known is None or registration.broker_id not in known.broker_addrs):
             return None
-        self._leave_former_place(registration)
+        if former := self._former(registration):
+            self._remove(former)
+            staged = None
         broker = self._brokers.setdefault(name, BrokerData(name, registration.cluster, {}))
         broker.enable_acting_master = bool(registration.enable_acting_master)
         broker.zone_name = registration.zone_name
@@ -212,7 +321,12 @@ class RouteTable:
         self._clusters.setdefault(registration.cluster, set()).add(name)
         is_first = not addresses.get(registration.broker_id)
         addresses[registration.broker_id] = registration.address
-        changed = self._take_topics(registration, broker, is_first)
+        changed = 0
+        if _gives_topics(registration, broker):
+            is_newer = is_first or self.data_version(registration.key) != (
+                registration.topics.data_version
+            )
+            changed = self._take(name, staged or self.staged(registration), is_newer)
         is_new = registration.key not in self._live
         self._set_live(registration, link)
         master_address, ha_address = self._master_for(registration, addresses)
@@ -242,7 +356,7 @@ class RouteTable:
     @property
     def topic_count(self) -> int:
         """How many topics there are."""
-        return len(self._topics)
+        return len(self._union(self._served) if self._names is None else self._names)
 
     def touch(self, key: BrokerKey) -> None:
         """Note a sign of life other than a registration (request codes 322 and 904)."""
@@ -285,7 +399,7 @@ class RouteTable:
 
         None means that no broker serves the topic.
         """
-        queues = self._topics.get(topic)
+        queues = self._queues(topic)
         if not queues:
             return None
         brokers = [msgspec.structs.replace(self._brokers[name]) for name in sorted(queues)]
@@ -304,7 +418,12 @@ class RouteTable:
             broker_datas=brokers,
             queue_datas=[queues[broker.broker_name] for broker in brokers],
             filter_server_table=filter_servers,
-            topic_queue_mapping_by_broker=self._mappings.get(topic),
+            topic_queue_mapping_by_broker={
+                name: msgspec.json.decode(served.mappings[topic])
+                for name, served in self._served.items()
+                if topic in served.mappings
+            }
+            or None,
         )
 
     def cluster_info(self) -> ClusterInfo:
@@ -319,21 +438,25 @@ class RouteTable:
     def topics(self) -> list[str]:
         """List all topics in order. The list is the table's own: do not change it."""
         if self._names is None:
-            self._names = sorted(self._topics)
+            self._names = sorted(self._union(self._served))
         return self._names
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         names = self._clusters.get(cluster, set())
-        return [topic for topic in self.topics() if names & self._topics[topic].keys()]
+        here = self._union(names)
+        return [topic for topic in self.topics() if topic in here]
 
     def topics_by_flag(self, *, required: int, excluded: int = 0) -> list[str]:
         """Return topics with all `required` and no `excluded` FLAG_* bits on their first broker."""
-        flags = (
-            (topic, next(iter(self._topics[topic].values())).topic_sys_flag)
-            for topic in self.topics()
-        )
+        flags = {
+            topic: data.topic_sys_flag
+            for served in reversed(self._served.values())
+            for topic, data in served.queues.items()
+        }
         return [
-            topic for topic, flag in flags if flag & required == required and not flag & excluded
+            topic
+            for topic in self.topics()
+            if flags[topic] & required == required and not flags[topic] & excluded
         ]
 
     def system_topics(self) -> list[str]:
@@ -363,13 +486,10 @@ class RouteTable:
         for data in datas:
             if data.broker_name not in self._brokers:
                 return data.broker_name
-        if datas:
-            queues = self._topics.get(topic, {})
-            new = len({data.broker_name for data in datas} - queues.keys())
-            self._check_routes(new)
-            self.edits += 1
-            self._queues_of(topic).update({data.broker_name: data for data in datas})
-            self._route_count += new
+        by_name = {data.broker_name: data for data in datas}
+        self._check_routes(len(by_name.keys() - self._queues(topic).keys()))
+        for name, data in by_name.items():
+            self._put(name, {topic: data})
         return None
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
@@ -377,10 +497,11 @@ class RouteTable:
 
         Returns whether there were any.
         """
-        queues = self._topics.get(topic, {})
-        names = set(queues) if not cluster else queues.keys() & self._clusters.get(cluster, set())
+        names = set(self._queues(topic))
+        if cluster:
+            names &= self._clusters.get(cluster, set())
         for name in names:
-            self._drop_queues(topic, name)
+            self._drop(name, {topic})
         return bool(names)
 
     # Inside
@@ -388,19 +509,18 @@ class RouteTable:
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000
 
-    def _leave_former_place(self, registration: Registration) -> None:
-        """Remove the former entry of a broker that restarted under another name or in another
+    def _former(self, registration: Registration) -> list[LiveBroker]:
+        """Return the former entry of a broker that restarted under another name or in another
         cluster.
 
         Java keeps that entry, and loses the broker when the entry expires.
         """
         key, name = registration.key, registration.broker_name
-        former = [
+        return [
             live
             for live in self._live.values()
             if live.key.address == key.address and (live.key == key) != (live.broker_name == name)
         ]
-        self._remove(former)
 
     def _held_by_later_state(self, registration: Registration, addresses: dict[int, str]) -> bool:
         held = addresses.get(registration.broker_id)
@@ -410,58 +530,55 @@ class RouteTable:
         version = registration.topics.data_version.state_version
         return live is not None and live.data_version.state_version > version
 
-    def _take_topics(self, registration: Registration, broker: BrokerData, is_first: bool) -> int:
-        """Take over a broker's topics and return how many changed.
+    def _dropped_perm(self, registration: Registration) -> int:
+        """Return what topics do not permit at this broker: an acting master serves reads only."""
+        is_slave = registration.broker_id != MASTER_ID
+        return PERM_WRITE if is_slave and registration.enable_acting_master else 0
 
-        Topics come from the master or, where the broker knows acting masters, from the lowest id.
-        """
-        is_prime_slave = (
-            registration.broker_id != MASTER_ID
-            and registration.enable_acting_master is not None
-            # Some brokers register with the id -1 until they have one.
-            and MASTER_ID not in broker.broker_addrs
-            and registration.broker_id == min(broker.broker_addrs)
-        )
-        if registration.broker_id != MASTER_ID and not is_prime_slave:
-            return 0
-        name = broker.broker_name
-        wrapper = registration.topics
-        mappings = _own_mappings(registration)
-        if self._config.delete_topic_with_broker_registration and not mappings:
-            gone = self._topics_of(name) - wrapper.topic_config_table.keys()
-            for topic in gone:
-                self._drop_queues(topic, name)
-        is_newer = is_first or self.data_version(registration.key) != wrapper.data_version
-        drop_perm = PERM_WRITE if is_prime_slave and broker.enable_acting_master else 0
-        changed = 0
-        for key, config in wrapper.topic_config_table.items():
-            topic = config.topic_name or key
-            queues = self._topics.get(topic)
-            known = None if queues is None else queues.get(name)
-            # Most topics are as they were; nothing is made for those, so the collector rests.
-            if known is None or (is_newer and not _is_as_registered(known, config, drop_perm)):
-                self._set_queues(topic, name, config, drop_perm)
-                changed += 1
-        if is_newer:
-            for topic, mapping in mappings.items():
-                self._mappings.setdefault(topic, {})[name] = mapping
-                weights = self._mapping_weights.setdefault(name, {})
-                weight = _weight(topic, mapping)
-                self._route_count += weight - weights.get(topic, 0)
-                weights[topic] = weight
-        return changed
+    def _take(self, name: str, staged: Staged, is_newer: bool) -> int:
+        """Take over a broker's topics and return how many changed."""
+        if staged.missing and not staged.has_mappings:
+            self._drop(name, staged.missing)
+        queues = staged.queues
+        if not is_newer:
+            known = {} if staged.served is None else staged.served.queues
+            queues = {topic: data for topic, data in queues.items() if topic not in known}
+        if is_newer and staged.merged:
+            served = self._served[name]
+            staged.replaced, served.queues = served.queues, staged.merged
+            self._count(served, len(queues), staged.new_count)
+        else:
+            self._put(name, queues)
+        if is_newer and staged.mappings:
+            served = self._served_by(name)
+            if served.mappings:
+                served.mappings |= staged.mappings
+            else:
+                served.mappings = staged.mappings
+            served.edits += 1
+            served.weight += staged.weight
+            self._route_count += staged.weight
+        return len(queues)
 
-    def _set_queues(self, topic: str, name: str, config: TopicConfig, drop_perm: int) -> None:
-        self.edits += 1
-        queues = self._queues_of(topic)
-        self._route_count += name not in queues
-        queues[name] = QueueData(
-            name,
-            config.read_queue_nums,
-            config.write_queue_nums,
-            config.perm & ~drop_perm,
-            config.topic_sys_flag,
-        )
+    def _put(self, name: str, queues: dict[str, QueueData]) -> None:
+        """Add these queues, or replace those of the same topics. The table may keep the dict."""
+        if not queues:
+            return
+        served = self._served_by(name)
+        count = len(served.queues)
+        if count:
+            served.queues |= queues
+        else:
+            served.queues = queues
+        self._count(served, len(queues), len(served.queues) - count)
+
+    def _count(self, served: _Served, changed: int, new: int) -> None:
+        """Note that queues of so many topics have changed, and that some are those of new topics."""
+        served.edits += 1
+        self.edits += changed
+        self._route_count += new
+        if new:
+            self._names = None
 
     def _set_live(self, registration: Registration, link: Link) -> None:
         key = registration.key
@@ -521,61 +638,68 @@ class RouteTable:
             self._clusters[cluster].discard(broker_name)
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
-        for topic in self._topics_of(broker_name):
-            self._drop_queues(topic, broker_name)
-        weights = self._mapping_weights.pop(broker_name, {})
-        self._route_count -= sum(weights.values())
-        for topic in weights:
-            del self._mappings[topic][broker_name]
-            if not self._mappings[topic]:
-                del self._mappings[topic]
-
-    def _queues_of(self, topic: str) -> dict[str, QueueData]:
-        """Return the queues of a topic by broker; make the topic if it is not known."""
-        queues = self._topics.get(topic)
-        if queues is None:
-            queues = self._topics[topic] = {}
+        served = self._served.pop(broker_name, None)
+        if served is not None:
+            self._route_count -= len(served.queues) + served.weight
+            self.edits += len(served.queues)
             self._names = None
-        return queues
 
-    def _topics_of(self, broker_name: str) -> set[str]:
-        return {topic for topic, queues in self._topics.items() if broker_name in queues}
+    def _served_by(self, name: str) -> _Served:
+        served = self._served.get(name)
+        if served is None:
+            served = self._served[name] = _Served()
+        return served
 
-    def _drop_queues(self, topic: str, broker_name: str) -> None:
-        self.edits += 1
-        queues = self._topics[topic]
-        del queues[broker_name]
-        self._route_count -= 1
-        if not queues:
-            del self._topics[topic]
-            self._names = None
+    def _queues(self, topic: str) -> dict[str, QueueData]:
+        """Return the queues of a topic by broker name."""
+        return {
+            name: served.queues[topic]
+            for name, served in self._served.items()
+            if topic in served.queues
+        }
+
+    def _union(self, names: Collection[str]) -> Collection[str]:
+        """Return the topics that brokers of these names serve."""
+        tables = [self._served[name].queues for name in names if name in self._served]
+        return tables[0] if len(tables) == 1 else set().union(*tables)
+
+    def _drop(self, name: str, topics: Collection[str]) -> None:
+        served = self._served[name]
+        for topic in topics:
+            del served.queues[topic]
+        served.edits += 1
+        self.edits += len(topics)
+        self._route_count -= len(topics)
+        self._names = None
 
     def _set_perm(self, broker_name: str, *, keep: int, add: int) -> int:
-        topics = self._topics_of(broker_name)
-        for topic in topics:
-            self.edits += 1
-            data = self._topics[topic][broker_name]
+        served = self._served.get(broker_name)
+        if served is None:
+            return 0
+        for data in served.queues.values():
             data.perm = data.perm & keep | add
-        return len(topics)
+        served.edits += 1
+        self.edits += len(served.queues)
+        return len(served.queues)
 
 
-def _own_mappings(registration: Registration) -> dict[str, dict[str, Any]]:
-    """Return the static-topic mappings that a broker has of itself, as Java's brokers do.
-
-    Those of others would stay in the table when it goes.
+def _gives_topics(registration: Registration, broker: BrokerData) -> bool:
+    """Say whether the topics of a broker name come from this of its brokers: from the master or, where
+    it knows acting masters, from the lowest id.
     """
-    mappings = registration.topics.topic_queue_mapping_info_map or {}
-    name = registration.broker_name
-    return {
-        topic: mapping
-        for topic, mapping in mappings.items()
-        if str(mapping.get("bname", name)) == name
-    }
+    if registration.broker_id == MASTER_ID:
+        return True
+    return (
+        registration.enable_acting_master is not None
+        # Some brokers register with the id -1 until they have one.
+        and MASTER_ID not in broker.broker_addrs
+        and registration.broker_id == min(broker.broker_addrs)
+    )
 
 
-def _weight(topic: str, mapping: dict[str, Any]) -> int:
+def _weight(topic: str, mapping: bytes) -> int:
     """Return for how many queue data a mapping counts, which has an entry for each of its queues."""
-    return 1 + (len(topic) + len(msgspec.json.encode(mapping))) // _BYTES_OF_ROUTE
+    return 1 + (len(topic) + len(mapping)) // _BYTES_OF_ROUTE
 
 
 def _is_as_registered(known: QueueData, config: TopicConfig, drop_perm: int) -> bool:

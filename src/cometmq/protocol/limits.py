@@ -208,12 +208,16 @@ def check_registered_names(body: RegisterBrokerBody) -> Iterator[None]:
     for number, (topic, mapping) in enumerate(mappings.items()):
         if number % _NAMES_AT_ONCE == 0:
             yield
-        if not all(map(_may_be_mapped, mapping.values())):
-            # The route of the topic would be one that no client reads.
-            raise ProtocolError(
-                f"the static-topic mapping of {topic[:40]!r} has more than texts, whole numbers and one "
-                "table of them"
-            )
+        check_mapping(topic, mapping)
+
+
+def check_mapping(topic: str, mapping: dict[str, Any]) -> None:
+    """Raise ProtocolError for a static-topic mapping with which no client could read the route."""
+    if not all(map(_may_be_mapped, mapping.values())):
+        raise ProtocolError(
+            f"the static-topic mapping of {topic[:40]!r} has more than texts, whole numbers and one "
+            "table of them"
+        )
 
 
 def _may_be_mapped(value: Any) -> bool:

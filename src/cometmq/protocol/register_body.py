@@ -20,22 +20,42 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cometmq.errors import ProtocolError
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol.bodies import Body, RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import MQVersion
-from cometmq.protocol.compression import inflate
+from cometmq.protocol.compression import inflate_steps
 from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.protocol.limits import MAX_REGISTERED_TOPICS, check_registered
+
+T = TypeVar("T")
 
 CRC_MASK: Final = 0x7FFFFFFF
 _COMPRESSION_LEVEL: Final = 9
 # Two or three times the length of MAX_REGISTERED_TOPICS topics.
 MAX_INFLATED_LENGTH: Final = 32 * 1024 * 1024
+# So many bytes of a body are summed, or looked through, in a step: a fraction of a millisecond.
+_LOOK_STEP: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """Says which topics and mappings, by key and value, are to be left out of a decoded registration."""
+
+    topic: Callable[[str, TopicConfig], bool]
+    mapping: Callable[[str, dict[str, Any]], bool]
+
+
+def _keep(_key: str, _value: object) -> bool:
+    return False
+
+
+KEEP_ALL: Final = Sieve(_keep, _keep)
 
 
 def body_crc(data: bytes) -> int:
@@ -45,7 +65,19 @@ def body_crc(data: bytes) -> int:
 
 def check_body_crc(data: bytes, expected: int) -> None:
     """Raise ProtocolError unless the bytes have that CRC; 0 means no check."""
-    if expected != 0 and body_crc(data) != expected:
+    for _ in check_body_crc_steps(data, expected):
+        pass
+
+
+def check_body_crc_steps(data: bytes, expected: int) -> Iterator[None]:
+    """Raise what `check_body_crc` raises, in steps."""
+    if expected == 0:
+        return
+    crc = 0
+    for start in range(0, len(data), _LOOK_STEP):
+        crc = zlib.crc32(data[start : start + _LOOK_STEP], crc)
+        yield
+    if crc & CRC_MASK != expected:
         raise ProtocolError("crc32 not match")
 
 
@@ -79,7 +111,7 @@ def decode_register_body(data: bytes, *, compressed: bool, version: int) -> Regi
         return RegisterBrokerBody([], decode_body(data, TopicConfigSerializeWrapper))
     if not compressed:
         return decode_body(data, RegisterBrokerBody)
-    return _finish(_inflated_steps(data, version))
+    return _finish(_inflated_steps(data, version, KEEP_ALL))
 
 
 def _finish(steps: Generator[None, None, RegisterBrokerBody]) -> RegisterBrokerBody:
@@ -91,57 +123,35 @@ def _finish(steps: Generator[None, None, RegisterBrokerBody]) -> RegisterBrokerB
             return body
 
 
-# So many topics are decoded in a step, together: to decode each by itself takes twice as long.
+# So many topics of the compressed form are decoded in a step, together: to decode each by itself takes
+# twice as long.
 _TOPICS_AT_ONCE: Final = 64
-
-
-class _WrapperOutline(Body):
-    """A `TopicConfigSerializeWrapper` whose topics are not decoded yet."""
-
-    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
-    mapping_data_version: DataVersion | None = None
-    topic_config_table: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
-    topic_queue_mapping_detail_map: dict[str, dict[str, Any]] | None = None
-    topic_queue_mapping_info_map: dict[str, dict[str, Any]] | None = None
-
-
-class _Outline(Body):
-    """A `RegisterBrokerBody` whose topics are not decoded yet."""
-
-    filter_server_list: list[str] = msgspec.field(default_factory=list)
-    topic_config_serialize_wrapper: _WrapperOutline = msgspec.field(default_factory=_WrapperOutline)
-
-
-_outlines: Final = msgspec.json.Decoder(_Outline)
-_topics: Final = msgspec.json.Decoder(list[TopicConfig])
+# Where the two large tables of the plain form lie: in the wrapper, in the body.
+_TABLES: Final = ("topicConfigTable", "topicQueueMappingInfoMap")
+_LEVEL_OF_TABLES: Final = 3
 
 
 def decode_register_steps(
-    data: bytes,
-    *,
-    compressed: bool,
-    version: int,
-    is_known: Callable[[str, TopicConfig], bool] | None = None,
+    data: bytes, *, compressed: bool, version: int, sieve: Sieve = KEEP_ALL
 ) -> Generator[None, None, RegisterBrokerBody]:
-    """Decode as `decode_register_body` does, in steps; leave out the topics that `is_known`.
+    """Decode as `decode_register_body` does, in steps, and leave out what the sieve does.
 
-    Most registrations of brokers with many topics change few of them or none. A body of another
-    form, with references, or damaged is decoded whole. Raises ProtocolError for too many topics, too.
+    A body with references is decoded in one. Raises ProtocolError for too many topics, too.
     """
-    body = None
-    if version >= MQVersion.V3_0_11:
-        if compressed:
-            return (yield from _inflated_steps(data, version, is_known))
-        body = yield from _plain_steps(data, is_known)
-    if body is None:
-        body = decode_register_body(data, compressed=compressed, version=version)
-    return body
+    if version < MQVersion.V3_0_11:
+        data, compressed = b'{"topicConfigSerializeWrapper":%b}' % data, False
+    if compressed:
+        return (yield from _inflated_steps(data, version, sieve))
+    return (yield from _plain_steps(data, sieve))
 
 
 def _inflated_steps(
-    data: bytes, version: int, is_known: Callable[[str, TopicConfig], bool] | None = None
+    data: bytes, version: int, sieve: Sieve
 ) -> Generator[None, None, RegisterBrokerBody]:
-    reader = _Reader(inflate(data, max_length=MAX_INFLATED_LENGTH, limit="MAX_INFLATED_LENGTH"))
+    content = yield from inflate_steps(
+        data, max_length=MAX_INFLATED_LENGTH, limit="MAX_INFLATED_LENGTH"
+    )
+    reader = _Reader(content)
     wrapper = TopicConfigSerializeWrapper(decode_body(reader.sized(), DataVersion))
     left = reader.count("topics")
     while left > 0:
@@ -154,7 +164,7 @@ def _inflated_steps(
         except msgspec.ValidationError as error:
             raise ProtocolError(f"a registered topic does not decode: {error}") from error
         for config in configs:
-            if is_known is None or not is_known(config.topic_name, config):
+            if not sieve.topic(config.topic_name, config):
                 wrapper.topic_config_table[config.topic_name] = config
     filter_servers = decode_body(reader.sized(), list[str])
     if version >= MQVersion.V5_0_0:
@@ -163,48 +173,74 @@ def _inflated_steps(
             if number % _TOPICS_AT_ONCE == 0:
                 yield
             mapping = decode_body(reader.sized(), dict[str, Any])
-            mappings[str(mapping.get("topic"))] = mapping
+            topic = str(mapping.get("topic"))
+            if not sieve.mapping(topic, mapping):
+                mappings[topic] = mapping
         wrapper.topic_queue_mapping_info_map = mappings
     return RegisterBrokerBody(filter_servers, wrapper)
 
 
-def _plain_steps(
-    data: bytes, is_known: Callable[[str, TopicConfig], bool] | None
-) -> Generator[None, None, RegisterBrokerBody | None]:
-    """Return None for a body that has to be decoded whole."""
-    if b'"$ref"' in data:
-        return None
-    try:
-        outline = _outlines.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    wrapper = outline.topic_config_serialize_wrapper
-    table = wrapper.topic_config_table
-    mappings = wrapper.topic_queue_mapping_info_map
-    check_registered(len(table), len(mappings or ()), len(outline.filter_server_list))
-    changed: dict[str, TopicConfig] = {}
-    keys = list(table)
-    for start in range(0, len(keys), _TOPICS_AT_ONCE):
+def _plain_steps(data: bytes, sieve: Sieve) -> Generator[None, None, RegisterBrokerBody]:
+    # numpy takes longer to import than a client takes to start, and only name servers come here.
+    from cometmq.protocol.json_cuts import cut_tables
+
+    topic_parts = mapping_parts = None
+    # A reference may name an object of another part.
+    is_whole = yield from _contains(data, b'"$ref"')
+    if not is_whole:
+        cut = yield from cut_tables(data, _TABLES, level=_LEVEL_OF_TABLES)
+        body = decode_body(cut.rest, RegisterBrokerBody)
+        wrapper = body.topic_config_serialize_wrapper
+        topic_parts = cut.parts(wrapper.topic_config_table)
+        mapping_parts = cut.parts(wrapper.topic_queue_mapping_info_map or {})
+        is_whole = not cut.is_spent  # one of them lies elsewhere, or is there twice
+    if is_whole:
+        topic_parts = mapping_parts = None
+        body = decode_body(data, RegisterBrokerBody)
+        wrapper = body.topic_config_serialize_wrapper
+    count = 0
+    topics: dict[str, TopicConfig] = {}
+    for some in _tables_of(topic_parts, wrapper.topic_config_table, TopicConfig):
         yield
-        part = keys[start : start + _TOPICS_AT_ONCE]
-        joined = b",".join([bytes(table.pop(key)) for key in part])
-        try:
-            configs = _topics.decode(b"[%b]" % joined)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        changed.update(
-            (key, config)
-            for key, config in zip(part, configs, strict=True)
-            if is_known is None or not is_known(config.topic_name or key, config)
-        )
-    sifted = TopicConfigSerializeWrapper(
-        wrapper.data_version,
-        wrapper.mapping_data_version,
-        changed,
-        wrapper.topic_queue_mapping_detail_map,
-        mappings,
-    )
-    return RegisterBrokerBody(outline.filter_server_list, sifted)
+        count += len(some)
+        check_registered(count, 0, 0)
+        topics |= {
+            key: config
+            for key, config in some.items()
+            if not sieve.topic(config.topic_name or key, config)
+        }
+    wrapper.topic_config_table = topics
+    if (given := wrapper.topic_queue_mapping_info_map) is not None:
+        count = 0
+        mappings: dict[str, dict[str, Any]] = {}
+        wrapper.topic_queue_mapping_info_map = mappings
+        for entries in _tables_of(mapping_parts, given, dict[str, Any]):
+            yield
+            count += len(entries)
+            check_registered(0, count, 0)
+            mappings |= {
+                topic: mapping
+                for topic, mapping in entries.items()
+                if not sieve.mapping(topic, mapping)
+            }
+    return body
+
+
+def _contains(data: bytes, text: bytes) -> Generator[None, None, bool]:
+    for start in range(0, len(data), _LOOK_STEP):
+        if data.find(text, start, start + _LOOK_STEP + len(text)) >= 0:
+            return True
+        yield
+    return False
+
+
+def _tables_of(
+    parts: Iterator[bytes] | None, whole: dict[str, T], type_: type[T]
+) -> Iterator[dict[str, T]]:
+    """Return a table in decoded parts, or as it is if it was not cut."""
+    if parts is None:
+        return iter([whole])
+    return (decode_body(part, dict[str, type_]) for part in parts)  # type: ignore[valid-type]  # mypy takes no variable as a type
 
 
 def _encode_topic(config: TopicConfig) -> bytes:
@@ -221,7 +257,7 @@ def _encode_topic(config: TopicConfig) -> bytes:
     return " ".join(map(str, fields)).encode()
 
 
-def _topic_fields(data: bytes) -> dict[str, Any]:
+def _topic_fields(data: bytes | bytearray) -> dict[str, Any]:
     # The attributes' JSON may contain blanks, hence the limit of the split.
     try:
         name, read_queues, write_queues, perm, filter_type, *rest = data.decode().split(" ", 5)
@@ -251,7 +287,7 @@ def _sized(data: bytes) -> bytes:
 class _Reader:
     """Reads sized fields from the inflated bytes, and checks each length before using it."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytearray) -> None:
         self._data = data
         self._position = 0
 
@@ -273,7 +309,7 @@ class _Reader:
     def sized(self) -> bytes:
         return self._take(int.from_bytes(self._take(4), "big"))
 
-    def many_sized(self, count: int) -> Iterator[bytes]:
+    def many_sized(self, count: int) -> Iterator[bytearray]:
         """Yield so many fields: like `sized`, in half the time."""
         data, length = self._data, len(self._data)
         for _ in range(count):
@@ -291,6 +327,6 @@ class _Reader:
                 f"a registration declares a field of {length} bytes at {self._position} "
                 f"of {len(self._data)}"
             )
-        data = self._data[self._position : end]
+        data = bytes(self._data[self._position : end])
         self._position = end
         return data

@@ -36,7 +36,10 @@ def frame(
     body = encode_register_body(
         RegisterBrokerBody([], wrapper(topics, counter=version)), compressed=compressed
     )
-    body = body.replace(*damage)
+    return register(body.replace(*damage), name=name, compressed=compressed)
+
+
+def register(body: bytes, *, name: str = "broker-a", compressed: bool = False) -> bytes:
     header = headers.RegisterBrokerRequestHeader(
         broker_name=name,
         broker_addr=HERE,
@@ -126,6 +129,48 @@ async def test_others_are_served_while_a_first_registration_is_decoded(
     assert site.table.topic_count == 0  # it is not taken in bit by bit
     await until(lambda: site.table.topic_count == COUNT)
     assert queues(site, "topic-02999") == 16
+
+
+async def test_thousands_of_changes_are_seen_at_once(site: Site, broker: Peer) -> None:
+    """Whoever looks in between sees all of the old topics or all of the new ones."""
+    new = {f"topic-{n:05d}": 3 for n in range(COUNT)}
+    broker.line.feed(frame(2, changed=new))
+    seen = set()
+    async with asyncio.timeout(30):
+        while site.table.live()[0].data_version.counter == 1:
+            seen.add((queues(site, "topic-00000"), queues(site, f"topic-{COUNT - 1:05d}")))
+            await asyncio.sleep(0)
+    assert seen == {(16, 16)}
+    assert {queues(site, topic) for topic in new} == {3}
+    # Another one finds the table as the first left it.
+    edits = site.table.edits
+    broker.line.feed(frame(3, changed=new))
+    await until(lambda: site.table.live()[0].data_version.counter == 3)
+    assert site.table.edits == edits
+
+
+async def test_static_topics_come_with_their_broker_and_go_with_it(site: Site) -> None:
+    peer, other = site.peer("10.1.0.1"), site.peer("10.7.7.7")
+    body = RegisterBrokerBody([], wrapper({f"topic-{n:05d}": TopicConfig() for n in range(COUNT)}))
+    body.topic_config_serialize_wrapper.topic_queue_mapping_info_map = {
+        f"topic-{n:05d}": {"bname": "broker-a", "currIdMap": {"0": n}, "totalQueues": 1}
+        for n in range(COUNT)
+    }
+    peer.line.feed(register(encode_register_body(body).replace(b'{"0":', b"{0:")))
+    answer = await other.ask(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader(topic="topic-00001")
+    )
+    assert answer.code != 0
+    assert site.table.topic_count == 0
+    await until(lambda: site.table.topic_count == COUNT)
+    route = site.table.route("topic-02999")
+    assert route is not None
+    assert route.topic_queue_mapping_by_broker == {
+        "broker-a": {"bname": "broker-a", "currIdMap": {"0": 2999}, "totalQueues": 1}
+    }
+    site.table.link_closed(peer.line.connection)
+    assert site.table.topic_count == 0
+    assert site.table.route("topic-02999") is None
 
 
 async def test_a_compressed_registration_is_compared_with_the_table(
