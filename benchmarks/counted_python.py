@@ -1,6 +1,6 @@
 """Run Spark's Python such that the processor time of its workers can be counted after they ended.
 
-    python -m benchmarks.counted_python -m pyspark.daemon pyspark.worker
+    python -m benchmarks.counted_python pyspark.worker
 
 PySpark's daemon ignores SIGCHLD, and a kernel adds the time of a child that nobody waits for to no
 parent. So whatever a worker did was lost when it ended, and a round could have taken less than no
@@ -26,9 +26,15 @@ def counted_python(directory: Path) -> str:
     """Write an executable for PYSPARK_PYTHON into a directory, and return its path."""
     path = directory / "counted-python"
     root = shlex.quote(str(Path(__file__).parents[1]))
+    python = shlex.quote(sys.executable)
     path.write_text(
-        f"#!/bin/sh\nexport PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}}\n"
-        f'exec {shlex.quote(sys.executable)} -m {__name__} "$@"\n'
+        f"""#!/bin/sh
+if [ "$1 $2" = "-m {_DAEMON}" ]; then
+    shift 2
+    PYTHONPATH={root}${{PYTHONPATH:+:$PYTHONPATH}} exec {python} -m {__name__} "$@"
+fi
+exec {python} "$@"
+"""
     )
     path.chmod(0o755)
     return str(path)
@@ -86,12 +92,8 @@ def _reaping(plain: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
 
 
 def main() -> None:
-    flag, module, *arguments = sys.argv[1:]
-    assert flag == "-m", sys.argv
-    if module == _DAEMON:
-        vars(signal)["signal"] = _reaping(signal.signal)
-    sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    vars(signal)["signal"] = _reaping(signal.signal)
+    runpy.run_module(_DAEMON, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

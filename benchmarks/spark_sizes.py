@@ -4,6 +4,7 @@
     python -m benchmarks.spark_sizes queues 10000                # as many queues, of 20 messages each
     python -m benchmarks.spark_sizes batches 1000                # micro-batches of one stream
     python -m benchmarks.spark_sizes pipelines 1000000           # archive and audit, several times in a JVM
+    python -m benchmarks.spark_sizes rounds 100                  # of an audit that goes on
 
 Needs the extra `spark` and a Java for it. Stores are written here, record after record of 200 bytes, as
 a broker would leave them. Each line says the time, the processor time of the JVM and its Python
@@ -23,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ import numpy as np
 
 from benchmarks.counted_python import counted_python, processor_seconds
 from benchmarks.spark_tables import thrown_away
-from cometmq import AdminClient
+from cometmq import AdminClient, Message, Producer
 from cometmq.pipelines import archive, audit
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
@@ -339,9 +341,60 @@ def pipelines(directory: Path, options: argparse.Namespace) -> None:
     spark.stop()
 
 
+def rounds(directory: Path, count: int) -> None:
+    """Audit a topic and its archive as a stream, with new messages in front of each round."""
+    each = 200
+    state = directory / "state"
+    spark = session()
+    memory = Memory(spark)
+    stopped = threading.Event()
+    with (
+        Cluster(directory=directory / "stores", properties=_FILES) as cluster,
+        Producer("filler", namesrv=cluster.namesrv) as producer,
+    ):
+        context = Context(spark, ClusterConfig(namesrv=cluster.namesrv), Progress())
+        kept = archive.Config(topics=[topic_of(0)], path=str(directory / "archive"))
+
+        def send() -> None:
+            for _ in range(each):
+                producer.send(Message(topic_of(0), b"x" * _BODY_BYTES, tags="a"))
+
+        def go_on(report: Any) -> None:
+            if report.rounds in (5, count // 4, count // 2, count * 3 // 4, count):
+                files = [path for path in state.rglob("*") if path.is_file()]
+                print(
+                    f"after {report.rounds:6,} rounds: heap {memory.heap() // _MEGABYTE} MB, "
+                    f"driver {resident() // _MEGABYTE} MB with {threading.active_count()} threads; "
+                    f"state {len(list(state.iterdir()))} entries, {sum(f.stat().st_size for f in files):,} "
+                    f"bytes, of which {(state / '_state.json').stat().st_size:,} in _state.json; "
+                    f"{spark.sparkContext._jsc.getPersistentRDDs().size()} frames kept",  # noqa: SLF001 - there is no other way to it
+                    flush=True,
+                )
+            if report.rounds == count:
+                stopped.set()
+            send()
+            if report.rounds % 10 == 0:
+                archive.run(kept, context)
+
+        send()
+        archive.run(kept, context)
+        asked = audit.Config(
+            topics=[topic_of(0)], archive=kept.path, mode="stream", state=str(state),
+            interval_s=0.0, hold_s=20.0, settle_s=0.0,
+        )  # fmt: skip
+        watched = replace(context, publish=go_on)
+        memory.show(f"{count:,} rounds", lambda: audit.run(asked, watched, stopped), count)
+    spark.stop()
+
+
+def resident() -> int:
+    """Return the bytes of this process, the driver's Python, that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("messages", "queues", "batches", "pipelines"))
+    parser.add_argument("what", choices=("messages", "queues", "batches", "pipelines", "rounds"))
     parser.add_argument("counts", type=int, nargs="+")
     parser.add_argument(
         "--pipelines", action="store_true", help="archive and audit the stores, too"
@@ -355,7 +408,9 @@ def main() -> None:
     print(f"Python {sys.version.split()[0]}", flush=True)
     with tempfile.TemporaryDirectory(prefix="cometmq-sizes-") as directory:
         os.environ["PYSPARK_PYTHON"] = counted_python(Path(directory))
-        if given.what == "pipelines":
+        if given.what == "rounds":
+            rounds(Path(directory), given.counts[0])
+        elif given.what == "pipelines":
             pipelines(Path(directory), given)
         elif given.what == "messages":
             messages(Path(directory), given.counts, given.pipelines)

@@ -30,8 +30,11 @@ def main(infile, outfile):
 
 def test_the_time_of_a_worker_that_has_ended_counts(tmp_path: Path) -> None:
     (tmp_path / "pyspark_busy.py").write_text(WORKER)
+    python = counted_python(tmp_path)
+    # Spark asks its Python for more than the daemon.
+    assert subprocess.check_output([python, "-c", "print(1)"]) == b"1\n"
     daemon = subprocess.Popen(
-        [counted_python(tmp_path), "-m", "pyspark.daemon", "pyspark_busy"],
+        [python, "-m", "pyspark.daemon", "pyspark_busy"],
         env={
             **os.environ,
             "PYTHONPATH": str(tmp_path),
