@@ -3,6 +3,8 @@
     python -m benchmarks.spark_sizes messages 1000000 10000000   # stores of so many, read and archived
     python -m benchmarks.spark_sizes queues 10000                # as many queues, of 20 messages each
     python -m benchmarks.spark_sizes batches 1000                # micro-batches of one stream
+    python -m benchmarks.spark_sizes pipelines 1000000           # archive and audit, several times in a JVM
+    python -m benchmarks.spark_sizes rounds 100                  # of an audit that goes on
 
 Needs the extra `spark` and a Java for it. Stores are written here, record after record of 200 bytes, as
 a broker would leave them. Each line says the time, the processor time of the JVM and its Python
@@ -16,18 +18,21 @@ import argparse
 import gc
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.spark_tables import processor_seconds, thrown_away
-from cometmq import AdminClient
+from benchmarks.counted_python import counted_python, processor_seconds
+from benchmarks.spark_tables import thrown_away
+from cometmq import AdminClient, Message, Producer
 from cometmq.pipelines import archive, audit
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
@@ -45,7 +50,7 @@ QUEUE_BYTES = 6_000_000
 QUEUES_OF_A_TOPIC = 1000
 # Three hours, so that an archive has directories to choose from.
 _HOURS_MS = 3 * 3600 * 1000
-_BODY = b"x" * 32
+_BODY_BYTES = 32
 _TAG = b"a"
 _FILES = {
     "mappedFileSizeCommitLog": str(FILE_BYTES),
@@ -61,12 +66,12 @@ def topic_of(at: int) -> str:
     return f"bench-{at:03d}"
 
 
-def write_store(root: Path, messages: int, queues: int) -> list[str]:
+def write_store(root: Path, messages: int, queues: int, body_bytes: int = _BODY_BYTES) -> list[str]:
     """Write a store of messages that went to its queues in turn; return the topics."""
     host = pack_host("127.0.0.1", 10911)
     key = b"0" * 32
     template = encode_record(
-        topic=topic_of(0).encode(), body=_BODY, properties=b"UNIQ_KEY\x01" + key + b"\x02TAGS\x01" + _TAG,
+        topic=topic_of(0).encode(), body=b"x" * body_bytes, properties=b"UNIQ_KEY\x01" + key + b"\x02TAGS\x01" + _TAG,
         queue_id=0, queue_offset=0, physical_offset=0, sys_flag=0, born_timestamp=0, born_host=host,
         store_timestamp=0, store_host=host,
     )  # fmt: skip
@@ -174,7 +179,8 @@ class Memory:
             now = (jvm, max(found.values(), default=0), sum(found.values()))
             self._most = [max(pair) for pair in zip(self._most, now, strict=True)]
 
-    def show(self, name: str, work: Callable[[], Any], count: int) -> None:
+    def show(self, name: str, work: Callable[[], Any], count: int) -> float:
+        """Do the work, print what it took for each of `count`, and return the microseconds."""
         self._most = [0, 0, 0]
         self._stopped.clear()
         watcher = threading.Thread(target=self._watch)
@@ -194,6 +200,7 @@ class Memory:
             f"Python {largest:4} MB, all {together:5} MB",
             flush=True,
         )
+        return cpu / max(1, count) * 1e6
 
 
 def session() -> Any:
@@ -294,21 +301,118 @@ def batches(directory: Path, count: int) -> None:
             source.load().writeStream.foreachBatch(take)
             .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         )  # fmt: skip
-        memory.show(f"{count:,} batches", lambda: query.start().awaitTermination(), len(done))
+        memory.show(f"{count:,} batches", lambda: query.start().awaitTermination(), count)
     spark.stop()
+
+
+def pipelines(directory: Path, options: argparse.Namespace) -> None:
+    """Archive and audit a store several times in one JVM: what it compiles at first is not the last
+    run's.
+    """
+    (count,) = options.counts
+    root = directory / "store"
+    (topic,) = write_store(root, count, 8, options.body_bytes)
+    spark = session()
+    memory = Memory(spark)
+    context = Context(spark, ClusterConfig(), Progress())
+    costs: dict[str, list[float]] = {"archive": [], "audit": []}
+    for at in range(options.rounds):
+        path = str(directory / f"archive-{at}")
+        kept = archive.Config(
+            topics=[topic], path=path, store=str(root), broker="broker-a",
+            max_messages=options.max_messages,
+        )  # fmt: skip
+        asked = audit.Config(topics=[topic], stores={"broker-a": str(root)}, archive=path)
+        for name, work in (
+            ("archive", lambda kept=kept: archive.run(kept, context)),
+            ("audit", lambda asked=asked: audit.run(asked, context)),
+        ):
+            costs[name].append(
+                memory.show(f"{count:,} messages, {name}, run {at + 1}", work, count)
+            )
+        shutil.rmtree(path)
+    for name, each in costs.items():
+        later = each[1:] or each
+        print(
+            f"{name}: first {each[0]:.1f} µs of processor time a message, then "
+            f"{statistics.median(later):.1f} ({min(later):.1f} to {max(later):.1f})",
+            flush=True,
+        )
+    spark.stop()
+
+
+def rounds(directory: Path, count: int) -> None:
+    """Audit a topic and its archive as a stream, with new messages in front of each round."""
+    each = 200
+    state = directory / "state"
+    spark = session()
+    memory = Memory(spark)
+    stopped = threading.Event()
+    with (
+        Cluster(directory=directory / "stores", properties=_FILES) as cluster,
+        Producer("filler", namesrv=cluster.namesrv) as producer,
+    ):
+        context = Context(spark, ClusterConfig(namesrv=cluster.namesrv), Progress())
+        kept = archive.Config(topics=[topic_of(0)], path=str(directory / "archive"))
+
+        def send() -> None:
+            for _ in range(each):
+                producer.send(Message(topic_of(0), b"x" * _BODY_BYTES, tags="a"))
+
+        def go_on(report: Any) -> None:
+            if report.rounds in (5, count // 4, count // 2, count * 3 // 4, count):
+                files = [path for path in state.rglob("*") if path.is_file()]
+                print(
+                    f"after {report.rounds:6,} rounds: heap {memory.heap() // _MEGABYTE} MB, "
+                    f"driver {resident() // _MEGABYTE} MB with {threading.active_count()} threads; "
+                    f"state {len(list(state.iterdir()))} entries, {sum(f.stat().st_size for f in files):,} "
+                    f"bytes, of which {(state / '_state.json').stat().st_size:,} in _state.json; "
+                    f"{spark.sparkContext._jsc.getPersistentRDDs().size()} frames kept",  # noqa: SLF001 - there is no other way to it
+                    flush=True,
+                )
+            if report.rounds == count:
+                stopped.set()
+            send()
+            if report.rounds % 10 == 0:
+                archive.run(kept, context)
+
+        send()
+        archive.run(kept, context)
+        asked = audit.Config(
+            topics=[topic_of(0)], archive=kept.path, mode="stream", state=str(state),
+            interval_s=0.0, hold_s=20.0, settle_s=0.0,
+        )  # fmt: skip
+        watched = replace(context, publish=go_on)
+        memory.show(f"{count:,} rounds", lambda: audit.run(asked, watched, stopped), count)
+    spark.stop()
+
+
+def resident() -> int:
+    """Return the bytes of this process, the driver's Python, that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("messages", "queues", "batches"))
+    parser.add_argument("what", choices=("messages", "queues", "batches", "pipelines", "rounds"))
     parser.add_argument("counts", type=int, nargs="+")
     parser.add_argument(
         "--pipelines", action="store_true", help="archive and audit the stores, too"
     )
+    parser.add_argument("--rounds", type=int, default=4, help="of pipelines")
+    parser.add_argument("--body-bytes", type=int, default=_BODY_BYTES, help="of pipelines")
+    parser.add_argument(
+        "--max-messages", type=int, default=1_000_000, help="of an archive's batch, of pipelines"
+    )
     given = parser.parse_args()
     print(f"Python {sys.version.split()[0]}", flush=True)
     with tempfile.TemporaryDirectory(prefix="cometmq-sizes-") as directory:
-        if given.what == "messages":
+        os.environ["PYSPARK_PYTHON"] = counted_python(Path(directory))
+        if given.what == "rounds":
+            rounds(Path(directory), given.counts[0])
+        elif given.what == "pipelines":
+            pipelines(Path(directory), given)
+        elif given.what == "messages":
             messages(Path(directory), given.counts, given.pipelines)
         elif given.what == "queues":
             queues(Path(directory), given.counts[0])

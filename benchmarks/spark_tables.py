@@ -29,6 +29,7 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
+from benchmarks.counted_python import counted_python, processor_seconds
 from cometmq import Message, Producer
 from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, decode_record
 from cometmq.spark.columns import COLUMNS
@@ -42,7 +43,6 @@ SUNK = "bench-sunk"
 BATCH = 100
 _FILES = {"mappedFileSizeCommitLog": str(1 << 30), "mappedFileSizeConsumeQueue": "6000000"}
 _MAGICS = (MAGIC_V1, MAGIC_V2)
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def serve(directory: Path, rows: int, body_bytes: int, pipe: Connection) -> None:
@@ -123,27 +123,6 @@ class RowByRowReader(DataSourceReader):  # type: ignore[misc]  # DataSourceReade
                 )
 
 
-def processor_seconds(root: int) -> float:
-    """Return the processor time of a process and all that it started, ended ones included."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdecimal():
-            try:
-                fields = (path / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(path.name)] = int(fields[1])
-            ticks[int(path.name)] = sum(map(int, fields[11:15]))
-
-    def below(process: int) -> bool:
-        while process in parents and process != root:
-            process = parents[process]
-        return process == root
-
-    return sum(count for process, count in ticks.items() if below(process)) / _TICKS
-
-
 def thrown_away(frame: Any) -> Callable[[], None]:
     return lambda: frame.write.format("noop").mode("overwrite").save()
 
@@ -202,6 +181,7 @@ def main() -> None:
             # On a machine that others use, too, Python workers come up slowly.
             "spark.python.authenticate.socketTimeout": "600s",
         }
+        os.environ["PYSPARK_PYTHON"] = counted_python(Path(directory))
         spark = spark_session("local[1]", config=config)
         spark.sparkContext.setLogLevel("ERROR")
         print(f"Python {sys.version.split()[0]}, Spark {spark.version}, {rows:,} rows", flush=True)

@@ -31,6 +31,7 @@ from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer
 from cometmq.errors import ConfigError, DataLossError, RemoteError
 from cometmq.pipelines import archive, replay
+from cometmq.pipelines.archive import source
 from cometmq.pipelines.archive.batches import Batches, write_files
 from cometmq.pipelines.archive.columns import with_derived
 from cometmq.pipelines.archive.commits import Archive, Commit
@@ -492,7 +493,9 @@ def test_files_that_are_lost_before_their_proof_are_never_marked(
 
 
 @slow
-def test_what_retention_took_is_listed(spark: Any, path: Path, tmp_path: Path) -> None:
+def test_what_retention_took_is_listed(
+    spark: Any, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = 64 * 1024
     stores = tmp_path / "stores"
 
@@ -543,6 +546,10 @@ def test_what_retention_took_is_listed(spark: Any, path: Path, tmp_path: Path) -
     assert archived_rows(spark, alone) == left
     again = run(spark, None, alone, **settings)
     assert (again.holds, again.archived) == (True, 0)
+    # Of many queues, messages meet a table of their ranges.
+    monkeypatch.setattr(source, "_MOST_CONDITIONS", 0)
+    assert run(spark, None, tmp_path / "by-table", **settings).holds
+    assert archived_rows(spark, tmp_path / "by-table") == left
     with pytest.raises(ConfigError, match="has no queues of x; it has those of orders"):
         run(spark, None, alone, topics=["x"], store=str(store), broker="broker-a")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tests.unit.pipelines.dying import MOST_STEPS, die_at
 
 from cometmq.errors import ConfigError
+from cometmq.pipelines.archive import commits
 from cometmq.pipelines.archive.commits import Archive, Commit, exchange
 from cometmq.pipelines.archive.layout import (
     DataFile,
@@ -25,6 +26,7 @@ from cometmq.pipelines.archive.layout import (
     SafeRange,
     State,
 )
+from cometmq.pipelines.locations import Location, contents
 from cometmq.spark.gaps import Gap
 
 HOURS = (Hour("orders", "2026-11-20T16"), Hour("%RETRY%g", "2026-11-20T17"))
@@ -144,6 +146,56 @@ def test_a_commit_that_is_killed_anywhere_is_all_there_or_not_at_all(
             break
     assert not died
     assert seen == {False, True}
+
+
+def test_files_with_gaps_are_folded_and_a_kill_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "_MOST_GAP_FILES", 3)
+    first = tmp_path / "first"
+    gaps = tuple(Gap("orders", "broker-a", 0, at, at + 1, "retention") for at in range(1, 10))
+    counts = []
+    with Archive(first) as archive:
+        for number in range(1, 9):
+            if number == 7:
+                shutil.copytree(first, tmp_path / "before", ignore=shutil.ignore_patterns("_lock"))
+            batch(archive, number)
+            assert archive.layout.load_gaps() == gaps[:number]
+            counts.append(len(archive.layout.gap_files()))
+    assert counts == [1, 2, 3, 1, 2, 3, 1, 2]
+    # The next batch folds what it finds.
+    for step in range(MOST_STEPS):
+        path = tmp_path / str(step)
+        shutil.copytree(tmp_path / "before", path)
+        died = die_at(step, path, partial(do, path, partial(batch, number=7)))
+        state, _, _, found = snapshot(path)
+        assert found == gaps[: state.next_batch - 1]
+        if not died:
+            break
+        do(path, lambda archive: batch(archive, archive.state.next_batch))
+        state, _, _, found = snapshot(path)
+        assert found == gaps[: state.next_batch - 1]
+        assert len(Layout(path).gap_files()) <= 3
+    assert not died
+
+
+def test_gaps_that_are_folded_while_they_are_read_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "_MOST_GAP_FILES", 1)
+    with Archive(tmp_path) as archive:
+        batch(archive, 1)
+        read, name = contents, "cometmq.pipelines.archive.layout.contents"
+
+        def folded_first(paths: Iterable[Location]) -> list[bytes]:
+            """Read files that were listed before the archive went on."""
+            listed = list(paths)
+            monkeypatch.setattr(name, read)
+            batch(archive, 2)
+            return read(listed)
+
+        monkeypatch.setattr(name, folded_first)
+        assert [gap.start for gap in Layout(tmp_path).load_gaps()] == [1, 2]
 
 
 def test_only_one_archive_is_at_work(tmp_path: Path) -> None:

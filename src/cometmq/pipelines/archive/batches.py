@@ -135,7 +135,7 @@ class Batches:
         if filled:
             schema = self._archive.schema()
             frame = self._log.rows(self._spark, filled, gaps, schema.columns)
-            write_files(with_hour(self._in_tasks(frame, filled)), staged, schema)
+            write_files(with_hour(frame), staged, schema, tasks=self._tasks(filled))
         commit = self._commit_of(ranges, staged, gaps)
         self._archive.commit(commit)
         self._tell({queue: end for queue, (_, end) in ranges.items()})
@@ -188,11 +188,10 @@ class Batches:
             log.warning("the group is not told what is archived", reason=str(error))
         self._has_told = True
 
-    def _in_tasks(self, frame: Any, ranges: Mapping[MessageQueue, Range]) -> Any:
-        """Return the rows in as few tasks as keep Spark busy, since each task writes a file of its
-        own for every hour; in more if files would become larger than those of compaction.
-
-        Tasks take whole parts of the reading, one behind the other.
+    def _tasks(self, ranges: Mapping[MessageQueue, Range]) -> int:
+        """Return by how many tasks these ranges are written: by as few as keep Spark busy, since each
+        task writes a file of its own for every hour; by more if files would become larger than those
+        of compaction.
         """
         messages = sum(end - start for start, end in ranges.values())
         files = [file for one in self._archive.manifests.values() for file in one.files]
@@ -200,8 +199,8 @@ class Batches:
         known = [(file.bytes, count) for file, count in zip(files, counts, strict=True) if count]
         per_message = sum(size for size, _ in known) / sum(c for _, c in known) if known else 0.0
         tasks = math.ceil(messages * per_message / self._target_bytes)
-        parallelism = self._spark.sparkContext.defaultParallelism
-        return frame.coalesce(max(tasks, parallelism, self._min_tasks))
+        parallelism: int = self._spark.sparkContext.defaultParallelism
+        return max(tasks, parallelism, self._min_tasks)
 
     def _commit_of(
         self, ranges: Mapping[MessageQueue, Range], staged: Location, gaps: Path | None
@@ -233,12 +232,19 @@ class Batches:
         )
 
 
-def write_files(frame: Any, directory: Location, schema: Schema) -> None:
+def write_files(
+    frame: Any, directory: Location, schema: Schema, *, tasks: int | None = None
+) -> None:
     """Write a frame that has the column `hour` as files of a schema below `directory`, each file
     ordered by queue and offset, in row groups of about ROW_GROUP_BYTES.
+
+    By at most so many `tasks`, if told: each takes whole parts of the reading, one behind the other.
     """
     made = [column.alias(name) for name, column in made_for(schema).items()]
     frame = frame.select(*made, "hour")
+    if tasks is not None:
+        # Behind the selection, so that a row goes from it to the sorter without being made again.
+        frame = frame.coalesce(tasks)
     writer = frame.sortWithinPartitions(*ORDER).write.partitionBy("topic", "hour")
     writer = writer.option("compression", CODEC).option("parquet.block.size", ROW_GROUP_BYTES)
     for name in _WITHOUT_DICTIONARY:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from cometmq.model import properties as p
-from cometmq.model.sysflag import TRANSACTION_MASK
+from cometmq.model.sysflag import STORE_HOST_V6, TRANSACTION_MASK
 from cometmq.pipelines.archive.schemas import MADE_OF, OFFSET_ID, Schema
 from cometmq.spark.columns import COLUMNS
 
@@ -25,7 +25,9 @@ def made_for(schema: Schema) -> dict[str, Any]:
 
     made = {name: F.col(name) for name in schema.columns}
     if schema.compact and OFFSET_ID in made:
-        made[OFFSET_ID] = F.when(_is_ipv6(), F.col(OFFSET_ID))
+        # By the flag that says how wide the record's host is: to look for colons in each takes long.
+        is_ipv6 = F.col("sys_flag").bitwiseAND(F.lit(STORE_HOST_V6)) != 0
+        made[OFFSET_ID] = F.when(is_ipv6, F.col(OFFSET_ID))
     return made
 
 

@@ -48,6 +48,8 @@ from cometmq.runtime.file_lock import locked
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.spark.gaps import Gap, noted_gaps
 
+# So many files with gaps are folded into one: every proof reads all of them.
+_MOST_GAP_FILES: Final = 64
 # So many commits of a remote archive are kept after they were carried out, so that an archive that
 # slept while others worked finds its number taken.
 _KEPT_COMMITS: Final = 64
@@ -317,6 +319,24 @@ class Archive:
             self._numbered(old).unlink()
         if commit.staged:
             remove_tree(self._staged(commit))
+        if commit.gaps:
+            self._fold_gaps(commit.state.next_batch - 1)
+
+    def _fold_gaps(self, number: int) -> None:
+        """Write the gaps of all files into one, and then remove the others.
+
+        Whoever loads gaps in between, or after a kill, finds some of them twice, and counts them once.
+        No commit writes a file of this name, so that one which is carried out again spoils nothing.
+        """
+        old = self.layout.gap_files()
+        if len(old) <= _MOST_GAP_FILES:
+            return
+        folded = self.layout.gaps / f"folded-{number:08d}.json"
+        self._hold()
+        write_whole(folded, msgspec.json.Encoder().encode_lines(self.layout.load_gaps()))
+        for path in old:
+            if path != folded:
+                path.unlink()
 
     def _staged(self, commit: Commit) -> Location:
         return self.layout.staging / commit.staged

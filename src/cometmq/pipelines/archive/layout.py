@@ -19,7 +19,7 @@ from cometmq.pipelines.archive.schemas import ALL, FIRST, Schema, check_readable
 from cometmq.pipelines.hadoop_files import location
 from cometmq.pipelines.locations import Location, RemotePath, contents, sizes_below
 from cometmq.spark.columns import COLUMNS
-from cometmq.spark.gaps import Gap, decoded_gaps, noted_gaps
+from cometmq.spark.gaps import Gap, decoded_gaps
 
 T = TypeVar("T")
 
@@ -231,13 +231,27 @@ class Layout:
         """Return the ranges that may expire. Raise ConfigError for a file that is no such list."""
         return load(self.safe, msgspec.json.Decoder(SafeRange).decode_lines) or []
 
+    def gap_files(self) -> list[Location]:
+        names = _names(self.gaps, "*.json")
+        return [self.gaps / name for name in names if not name.startswith(".")]
+
     def load_gaps(self) -> tuple[Gap, ...]:
         """Return the offsets that were gone before they could be archived. Raise
         msgspec.DecodeError.
         """
-        if isinstance(self.gaps, Path):
-            return noted_gaps(self.gaps)
-        return decoded_gaps(contents(self.gaps / name for name in _names(self.gaps, "*.json")))
+        files = self.gap_files()
+        while True:
+            try:
+                found = contents(files)
+            except FileNotFoundError:
+                found = None
+            # An archive that is at work may fold its files while they are listed and read.
+            before, files = files, self.gap_files()
+            if files == before:
+                break
+        if found is None:
+            raise FileNotFoundError(f"a file in {self.gaps} is listed, but is not there")
+        return decoded_gaps(found)
 
     def data_files(self) -> dict[Hour, dict[str, int]]:
         """Return the bytes of the files that readers take for data, by hour and name."""

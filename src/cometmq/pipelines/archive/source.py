@@ -7,8 +7,9 @@ have.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -35,6 +36,8 @@ _NO_LOG: Final = 2**63 - 1
 # So many readings of a store make a batch at most. Each is planned by itself, and gives all offsets
 # from its lowest to its highest for each of its queues.
 _READINGS: Final = 8
+# Ranges of so many queues are conditions, which a row is held against faster than it meets a table.
+_MOST_CONDITIONS: Final = 64
 
 
 class Source(Protocol):
@@ -251,6 +254,9 @@ class StoreSource:
             & (F.col("queue_offset") >= low)
             & (F.col("queue_offset") < end)
         )
+        names = [name for name in COLUMNS if name in columns]
+        if len(ranges) <= _MOST_CONDITIONS:
+            return frame.where(reduce(or_, _conditions(ranges))).select(*names)
         wanted = small_table(
             spark,
             [(queue.topic, queue.queue_id, *bounds) for queue, bounds in ranges.items()],
@@ -258,7 +264,7 @@ class StoreSource:
         )
         joined = frame.join(F.broadcast(wanted), ["topic", "queue_id"])
         inside = (F.col("queue_offset") >= F.col("start")) & (F.col("queue_offset") < F.col("end"))
-        return joined.where(inside).select(*(name for name in COLUMNS if name in columns))
+        return joined.where(inside).select(*names)
 
     def _knows_queues(self) -> bool:
         """Say whether the consume queues tell what the log has: after a crash they may lack
@@ -298,4 +304,20 @@ class StoreSource:
             gaps,
             broker=self._broker,
             min_partitions=self._min_partitions,
+        )
+
+
+def _conditions(ranges: Ranges) -> Iterator[Any]:
+    """Yield conditions of which each message of the ranges meets one."""
+    from pyspark.sql import functions as F
+
+    alike: dict[tuple[str, Range], list[int]] = {}
+    for queue, bounds in ranges.items():
+        alike.setdefault((queue.topic, bounds), []).append(queue.queue_id)
+    for (topic, (start, end)), queue_ids in alike.items():
+        yield (
+            (F.col("topic") == topic)
+            & F.col("queue_id").isin(queue_ids)
+            & (F.col("queue_offset") >= start)
+            & (F.col("queue_offset") < end)
         )
