@@ -132,7 +132,7 @@ def test_parcels_hold_every_row_once_and_those_of_a_key_in_order(
     for parcel in parcels:
         if parcel.properties is None:
             assert len(parcel.body) <= batch_bytes
-            entries = decode_batch(parcel.body)
+            entries = list(decode_batch(parcel.body))
             assert len(entries) == parcel.count <= MAX_BATCH_MESSAGES
         else:
             assert parcel.count == 1
