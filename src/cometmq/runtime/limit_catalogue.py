@@ -302,7 +302,8 @@ _declare(
     "a topic is made in a moment", at="broker.sends.first_sends",
 )  # fmt: skip
 _declare(
-    "maxUnresolvedTransactions", "messages", "Half messages without a verdict.", _BUSY,
+    "maxUnresolvedTransactions", "messages",
+    "Half messages without a verdict; half of them may ask to be asked later than others.", _BUSY,
     "a producer ends its transactions in seconds; a million of them take 400 MB at most",
 )  # fmt: skip
 

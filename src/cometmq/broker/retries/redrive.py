@@ -45,7 +45,7 @@ MAX_ID_LENGTH: Final = 120
 # Limit of all selections that are remembered together: their file is always written as a whole.
 MAX_SELECTED_CHARACTERS: Final = 4 * 1024 * 1024
 # Units of WorkBudget that a redrive spends between two turns of the loop.
-_WORK_PER_TURN: Final = 5_000_000
+_WORK_PER_TURN: Final = 500_000
 # Cost of a letter: it is found, decoded and perhaps appended, and each byte is checked and copied.
 _LETTER_COST: Final = 40_000
 _LETTER_BYTE_COST: Final = 4
