@@ -510,7 +510,9 @@ def test_every_handler_that_reads_a_body_is_in_the_table() -> None:
     # `_register_broker` has two ways to take a body in, one of which decodes it in steps.
     checked = {
         "RouteHandlers._decoded",
+        "RouteHandlers._register_large",
         "RouteHandlers._registered",
+        "SendHandler._acknowledge_batch",
         "SendHandler._send_special",
         "FirstSends.hold",
         "FirstSends._take",

@@ -257,9 +257,16 @@ def index_another_hash(rng: Random) -> Any:
 def forget_a_half_message(rng: Random) -> Any:
     original = HalfTable.add
 
-    def add(table: HalfTable, offset: int, due_ms: int, first: int | None = None) -> None:
+    def add(
+        table: HalfTable,
+        offset: int,
+        due_ms: int,
+        first: int | None = None,
+        *,
+        is_immune: bool = False,
+    ) -> None:
         if rng.random() > 0.2:
-            original(table, offset, due_ms, first)
+            original(table, offset, due_ms, first, is_immune=is_immune)
 
     return patch.object(HalfTable, "add", add)
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.clock import SYSTEM_CLOCK, work_clock
 
 # For how long a connection is served without a break, and how much it may cost: a request costs 1,
 # one that begins a task TASK_COST, because the task's work comes in the next turn, with that of all
@@ -82,8 +81,7 @@ class ServingTurns:
 
     def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self.monotonic = monotonic
-        is_real = monotonic is SYSTEM_CLOCK.monotonic
-        self.work_s = time.thread_time if is_real else monotonic
+        self.work_s = work_clock(monotonic)
         # A heap: what is expected, and a number that grows, so that equals keep their order.
         self._short: list[tuple[float, int, Waiting]] = []
         self._rotation: deque[Waiting] = deque()

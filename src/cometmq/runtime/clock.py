@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -53,6 +54,15 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def work_clock(monotonic: Callable[[], float]) -> Callable[[], float]:
+    """Return what tells how many seconds of a processor the calling thread has had.
+
+    Unlike the clock it does not go on while the thread waits for the disk, the interpreter or a
+    processor. A reading takes 0.3 µs, five times as long. Where time is virtual it is that time.
+    """
+    return time.thread_time if monotonic is SYSTEM_CLOCK.monotonic else monotonic
 
 
 class SteadyClock:
