@@ -147,6 +147,7 @@ async def test_a_call_that_times_out_leaves_the_connection_to_others() -> None:
 async def test_a_peer_that_stays_silent_is_given_up_with_its_connection() -> None:
     async with far_and_client() as (far, _):
         client = RemotingClient(limits=ConnectionLimits(silence_s=0.05))
+        await client.connection(far.address)  # which may take a part of the call's time
         with pytest.raises(RequestTimeoutError):
             await client.call(far.address, call(-1), 0.06)
         assert client.connected(far.address) is None
