@@ -25,8 +25,8 @@ SLICE_S: Final = 0.0005
 SLICE_COST: Final = 128
 TASK_COST: Final = 32
 # What waits is short if serving it is expected to take no longer. A client that sends a few hundred
-# messages a second stays below it even if the loop was late by some 20 ms.
-SHORT_S: Final = 0.002
+# messages a second stays below it even if the loop was late by some 50 ms; a message of 4 MiB does not.
+SHORT_S: Final = 0.004
 # What is read is served at once if it is expected to take no longer, else when all that is ready has
 # been read: each read served at once keeps others waiting that may be shorter.
 AT_ONCE_S: Final = SLICE_S / 4
@@ -37,8 +37,8 @@ LEARNED_PART: Final = 0.125
 # What a byte of a large request takes: its checksum and two copies.
 BYTE_S: Final = 1e-9
 # A slice ends behind the request that exceeds it, which costs the connection as much time of later
-# rounds, but no more than this.
-MOST_DEBT_S: Final = 0.05
+# rounds, but no more than this: a round of a hundred connections takes 50 ms.
+MOST_DEBT_S: Final = 0.005
 # A connection that reads on within a large frame: the read comes in the next turn, too.
 READ_COST: Final = 128
 # Answers of so many bytes end a slice, too: the kernel copies them when it ends.

@@ -154,7 +154,7 @@ async def test_connections_with_much_to_do_take_turns() -> None:
     served = Served(cost_s=SLICE_S)
     lines = [served.line(f"10.0.0.{number}") for number in range(3)]
     for line in lines:
-        line.feed(echoes(20))
+        line.feed(echoes(400))
     assert served.order == []
     for _ in range(60):
         await asyncio.sleep(0)
