@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from tests.spark import archives
 from tests.spark.audited import Sender, audited, balance, context_of, kinds
@@ -228,8 +229,11 @@ def test_the_rounds_of_a_stream_sum_up_to_an_audit_of_the_whole(spark: Any, tmp_
         assert waiting(report, "orders")["sent, not stored", "delayed, not due yet"] == 2
 
 
-def test_a_stream_that_is_killed_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
+def test_a_stream_that_is_killed_goes_on_where_it_was_and_keeps_no_more_each_round(
+    spark: Any, tmp_path: Path
+) -> None:
     state, reports = tmp_path / "state", tmp_path / "reports"
+    most = 20
     with Cluster() as cluster:
         sent = archives.send(cluster.namesrv, "killed", 60)
         file = tmp_path / "pipeline.toml"
@@ -238,7 +242,7 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(spark: Any, tmp_path: Path
             '[spark]\nmaster = "local[1]"\n'
             'config = {"spark.ui.enabled" = "false", "spark.driver.memory" = "512m"}\n'
             f'[audit]\ntopics = ["killed"]\nmode = "stream"\nstate = "{state}"\n'
-            "max_messages = 20\ninterval_s = 0\nhold_s = 0\nsettle_s = 0\n"
+            f"max_messages = {most}\ninterval_s = 0\nhold_s = 0\nsettle_s = 0\nresend_window_s = 0\n"
         )
         command = [sys.executable, "-m", "cometmq", "pipeline", "audit", "-c", str(file)]
         command += ["--reports", str(reports)]
@@ -265,8 +269,20 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(spark: Any, tmp_path: Path
         stopped = threading.Event()
         found: list[Report] = []
 
+        def frames() -> int:
+            return int(spark.sparkContext._jsc.getPersistentRDDs().size())
+
+        frames_before = frames()
+
         def until_all(report: Any) -> None:
             found.append(report)
+            # What is kept does not grow with the rounds: of messages only those that the
+            # last one judged, and those that wait (of which a round that is behind has some).
+            files = list(state.rglob("*.parquet"))
+            assert sum(pq.read_metadata(file).num_rows for file in files) <= 2 * most
+            kept = {path.name for path in state.iterdir() if path.is_dir()}
+            assert kept == state_of(state).tables
+            assert frames() == frames_before
             if sum(cell.stored for cell in report.topics) == sent:
                 stopped.set()
 
@@ -277,12 +293,14 @@ def test_a_stream_that_is_killed_goes_on_where_it_was(spark: Any, tmp_path: Path
             topics=["killed"],
             mode="stream",
             state=str(state),
+            max_messages=most,
             interval_s=0.0,
             hold_s=0.0,
             settle_s=0.0,
+            resend_window_s=0.0,
         )
         report = audit.run(config, context, stopped)
         assert report.rounds == before.rounds + len(found)
         assert balance(report, "killed") == (sent, sent, None, {})
-        rounds = Rounds(context_of(spark, cluster), state, topics=["killed"])
+        rounds = Rounds(context_of(spark, cluster), state, topics=["killed"], resend_window_s=0.0)
         check_sum(rounds, report)
