@@ -52,24 +52,26 @@ def processor_seconds(root: int) -> float:
             return sum(ticks.values()) / os.sysconf("SC_CLK_TCK")
 
 
-def _ticks_below(root: int) -> dict[int, int]:
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
+def stats_below(root: int) -> dict[int, list[str]]:
+    """Return what /proc/PID/stat says behind the name, for a process and all that it started."""
+    stats: dict[int, list[str]] = {}
     for path in Path("/proc").iterdir():
         if path.name.isdecimal():
             try:
-                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                stats[int(path.name)] = (path / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            parents[int(path.name)] = int(fields[1])
-            ticks[int(path.name)] = sum(map(int, fields[11:15]))
 
-    def below(process: int) -> bool:
-        while process in parents and process != root:
-            process = parents[process]
+    def is_below(process: int) -> bool:
+        while process in stats and process != root:
+            process = int(stats[process][1])
         return process == root
 
-    return {process: count for process, count in ticks.items() if below(process)}
+    return {process: fields for process, fields in stats.items() if is_below(process)}
+
+
+def _ticks_below(root: int) -> dict[int, int]:
+    return {process: sum(map(int, fields[11:15])) for process, fields in stats_below(root).items()}
 
 
 def _reap(_number: int, _frame: object) -> None:

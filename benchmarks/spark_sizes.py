@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.counted_python import counted_python, processor_seconds
+from benchmarks.counted_python import counted_python, processor_seconds, stats_below
 from benchmarks.spark_tables import thrown_away
 from cometmq import AdminClient, Message, Producer
 from cometmq.pipelines import archive, audit
@@ -156,21 +156,9 @@ class Memory:
 
     def processes(self) -> dict[int, int]:
         """Return the resident bytes of the JVM and all below it."""
-        parents, pages = {}, {}
-        for path in Path("/proc").iterdir():
-            if path.name.isdecimal():
-                try:
-                    fields = (path / "stat").read_text().rpartition(")")[2].split()
-                except OSError:
-                    continue
-                parents[int(path.name)], pages[int(path.name)] = int(fields[1]), int(fields[21])
-
-        def below(process: int) -> bool:
-            while process in parents and process != self.jvm:
-                process = parents[process]
-            return bool(process == self.jvm)
-
-        return {process: pages[process] * _PAGE for process in pages if below(process)}
+        return {
+            process: int(fields[21]) * _PAGE for process, fields in stats_below(self.jvm).items()
+        }
 
     def _watch(self) -> None:
         while not self._stopped.wait(0.25):

@@ -803,9 +803,7 @@ class Connection(asyncio.Protocol):
         if end >= len(self._uncut):
             self._uncut, self._uncut_at = b"", 0
         frames = self._frames.feed(part)
-        self._deferred.extend(frames)
-        for frame in frames:
-            self._deferred_bytes += len(frame.header) + len(frame.body)
+        self._defer(frames)
         return bool(frames)
 
     def _serve_alone(self, frame: Frame) -> None:
@@ -832,14 +830,17 @@ class Connection(asyncio.Protocol):
         Raises ProtocolError for a header that is none.
         """
         waits = bool(self._deferred)
-        self._deferred.extend(frames)
-        for frame in frames:
-            self._deferred_bytes += len(frame.header) + len(frame.body)
+        self._defer(frames)
         if self._turns is None or (
             not waits and self.expected_s <= AT_ONCE_S and not self._turns.is_spent()
         ):
             self._serve_deferred()
         self._take_turns()
+
+    def _defer(self, frames: list[Frame]) -> None:
+        self._deferred.extend(frames)
+        for frame in frames:
+            self._deferred_bytes += len(frame.header) + len(frame.body)
 
     def _drop_deferred(self) -> None:
         self._deferred.clear()
