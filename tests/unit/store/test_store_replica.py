@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.unit.store.store_box import LOG_FILE, Box, bodies, put
+from tests.unit.store.store_box import LOG_FILE, QUEUE_FILE, Box, bodies, put
 
 from cometmq.errors import StoreError, StoreFullError
 from cometmq.model.sysflag import TRANSACTION_PREPARED
@@ -17,6 +18,7 @@ from cometmq.protocol.record import MAGIC_V1
 from cometmq.protocol.record_layout import HEAD
 from cometmq.store.files.disk import Disk
 from cometmq.store.log.replica import ReplicaLog
+from cometmq.store.queues.consume_queue import UNIT_SIZE
 from cometmq.store.store import MessageStore
 
 LARGE_FILE = 1 << 20
@@ -217,6 +219,37 @@ def test_a_queue_whose_old_messages_left_the_log_begins_anew(
     put(master, b"new 1")
     copy_all(master, copy)
     assert bodies(copy) == [b"new 0", b"new 1"]
+
+
+@pytest.mark.parametrize("old_ones_left", [0, 3])
+def test_a_recovery_sees_that_a_queue_without_its_older_files_begins_anew(
+    make_box: Callable[..., Box], old_ones_left: int
+) -> None:
+    """The recovery cuts all that the queue has left, and the queue still knows its next offset."""
+    box, copied = make_box(), make_box()
+    master, copy = box.open(), copied.open()
+    for number in range(2 * QUEUE_FILE // UNIT_SIZE):
+        put(master, f"old {number}".encode())
+    while master.commit_log.end < LOG_FILE:
+        put(master, bytes(200), topic="others")
+    for number in range(3):
+        put(master, f"late {number}".encode())
+    if not old_ones_left:
+        while master.commit_log.end < 2 * LOG_FILE:
+            put(master, bytes(200), topic="others")
+    copy_all(master, copy)
+    while copy.commit_log.min_offset < (LOG_FILE if old_ones_left else 2 * LOG_FILE):
+        copy.commit_log.files.remove_first()
+    for path in sorted((copied.root / "consumequeue" / "orders" / "0").iterdir())[:2]:
+        path.unlink()
+    master.delete_topic("orders")
+    put(master, b"new 0")
+    put(master, b"new 1")
+    copy_all(master, copy, limit=0)
+    # As a kill leaves it: a stop would publish what waits.
+    killed = make_box()
+    shutil.copytree(copied.root, killed.root, dirs_exist_ok=True)
+    assert bodies(killed.open()) == [b"new 0", b"new 1"]
 
 
 def test_a_queue_that_begins_anew_alone_leaves_the_others_of_its_topic(
@@ -431,6 +464,35 @@ def test_records_wait_for_queues_without_room_and_the_log_goes_on(
     assert not copy.publish()
     assert queue_ends(copy) == queue_ends(master)
     assert copy.commit_log.dispatched_end == copy.commit_log.end
+
+
+class QueueFilesDiskFull(Disk):
+    full = False
+
+    def allocate(self, path: Path, size: int, *, reserved: int | None = None) -> None:
+        if self.full and "consumequeue" in str(path):
+            raise StoreFullError("no room")
+        super().allocate(path, size, reserved=reserved)
+
+
+def test_a_queue_that_gets_no_first_file_stays_empty_until_there_is_room(
+    make_box: Callable[..., Box],
+) -> None:
+    """It would begin behind offset 0, as its older messages left the master's log."""
+    disk = QueueFilesDiskFull()
+    master, copy = make_box().open(), make_box(disk=disk).open()
+    for number in range(60):
+        put(master, f"message {number}".encode())
+    base, end, view = master.commit_log.window(LOG_FILE)
+    disk.full = True
+    copy.append_replicated(LOG_FILE, view[: end - base])
+    assert queue_ends(copy) == {}
+    copy.cleaner.run_now()
+    copy.flush_all()
+    disk.full = False
+    assert not copy.publish()
+    assert bodies(copy) == bodies(master)[-len(bodies(copy)) :]
+    assert copy.max_offset("orders", 0) == 60
 
 
 class LedgerDiskFull(Disk):

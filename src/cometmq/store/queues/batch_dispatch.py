@@ -111,8 +111,11 @@ class BatchDispatcher:
             firsts = np.flatnonzero(batch.queue_offsets[queued.records] == 0)
             begin = set(queued.groups[firsts].tolist())
             for group, queue in enumerate(queues):
-                last = queue.last_message() if queue is not None else None
-                if last is not None and (group in begin or last.physical_offset >= first_offset):
+                if queue is None or not queue.next_offset:
+                    continue
+                last = queue.last_message()
+                has_some = last is not None and last.physical_offset >= first_offset
+                if group in begin or has_some:
                     single = single | (queued.groups == group)
         return queues, single
 

@@ -207,13 +207,15 @@ class ConsumeQueue:
 
     def fill_to(self, queue_offset: int, unit: Unit) -> None:
         """Put `unit` for each queue offset below `queue_offset` that has none; in an empty queue
-        only from the start of that offset's file on.
+        only from the start of that offset's file on. Raises StoreFullError.
         """
         base = self._file_base(queue_offset)
         if self.next_offset == 0 and (not self.files.files or base >= self.files.end):
             # A kill may have left a file without units. Going on from there could fill the disk.
             self._close_cursor()
             self.files.remove_all()
+            # Without room for the file the queue stays empty: an offset needs a file to lie in.
+            self.files.append_file(first_base=base)
             self.next_offset = base // UNIT_SIZE
         packed = UNIT.pack(*unit)
         while (missing := queue_offset - self.next_offset) > 0:

@@ -77,10 +77,13 @@ class Dispatcher:
             reason = str(error)
             log.error("a record gets no place in a queue", offset=record.offset, reason=reason)  # noqa: TRY400 - the reason says all
             return
-        if self._begun_anew is not None and (last := queue.last_message()) is not None:
-            if record.offset <= last.physical_offset:
+        if self._begun_anew is not None and queue.next_offset:
+            last = queue.last_message()
+            if last is not None and record.offset <= last.physical_offset:
                 # The queue has it, or has begun anew since.
                 return
+            # A queue may have lost all its messages and know its next offset still: its files are
+            # cut where a recovery begins to read the log.
             if record.queue_offset == 0:
                 self._begun_anew(record.topic, record.queue_id)
                 queue = self._queue_of(record.topic, record.queue_id)
