@@ -53,6 +53,7 @@ _LARGE_BYTES: Final = 256 * 1024
 _MEMBERS_AT_ONCE: Final = 16
 
 _encoder: Final = msgspec.json.Encoder()
+_encode_json: Final = json.JSONEncoder(ensure_ascii=False).encode
 # One decoder per body type of ours, so the program bounds the size.
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 
@@ -174,7 +175,7 @@ def _object_pieces(members: list[tuple[Any, Any]], depth: int) -> Iterator[str]:
     for key, item in members:
         if item is None:
             continue
-        batch.append(f"{opening}{indent}{json.dumps(str(key), ensure_ascii=False)}:")
+        batch.append(f"{opening}{indent}{_encode_json(str(key))}:")
         opening = ","
         if depth == 1 and isinstance(item, dict) and item:
             yield "".join(batch)
@@ -190,11 +191,27 @@ def _object_pieces(members: list[tuple[Any, Any]], depth: int) -> Iterator[str]:
 
 
 def _indented(value: Any, depth: int) -> str:
-    text = json.dumps(
-        _plain(value), sort_keys=True, indent="\t", separators=(",", ":"), ensure_ascii=False
+    return _laid_out(_plain(value), "\n" + "\t" * depth)
+
+
+def _laid_out(value: Any, newline: str) -> str:
+    """Return the text of a plain value; `newline` begins the line that its last bracket stands on.
+
+    `json` has this layout, too, but makes it by closures that refer to each other. What they hold
+    stays until the garbage collector finds it, and then the loop's thread frees it.
+    """
+    if not isinstance(value, dict | list) or not value:
+        return _encode_json(value)
+    inner = newline + "\t"
+    if isinstance(value, dict):
+        lines = [
+            f"{_encode_json(str(key))}:{_laid_out(item, inner)}"
+            for key, item in sorted(value.items())
+        ]
+        return "{" + inner + f",{inner}".join(lines) + newline + "}"
+    return (
+        "[" + inner + f",{inner}".join([_laid_out(item, inner) for item in value]) + newline + "]"
     )
-    # A JSON string contains no newline.
-    return text.replace("\n", "\n" + "\t" * depth) if depth else text
 
 
 def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:

@@ -317,6 +317,18 @@ def test_pretty_has_tabs_and_no_last_newline() -> None:
     )
 
 
+@given(values)
+def test_pretty_is_laid_out_as_by_json(value: Any) -> None:
+    laid_out = {"ensure_ascii": False, "indent": "\t", "separators": (",", ":"), "sort_keys": True}
+    assert pretty(value) == json.dumps(value, **laid_out)
+
+
+def test_pretty_leaves_nothing_to_the_garbage_collector() -> None:
+    gc.collect()
+    pretty({str(number): {"a": [number, {}]} for number in range(100)})
+    assert gc.collect() == 0
+
+
 def test_a_value_too_deep_is_not_encoded() -> None:
     value: list[Any] = []
     for _ in range(200_000):
