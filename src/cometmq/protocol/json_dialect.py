@@ -22,6 +22,7 @@ import gc
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -158,13 +159,21 @@ def pretty_pieces(value: Any) -> Iterator[str]:
     millisecond, so that a thread that writes a large table can let others run in between.
     """
     if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.fields(value)
-        members = sorted((field.encode_name, getattr(value, field.name)) for field in fields)
+        members = [(name, getattr(value, field)) for name, field in _sorted_fields(type(value))]
         yield from _object_pieces(members, 1)
     elif isinstance(value, dict):
         yield from _object_pieces(sorted(value.items()), 1)
     else:
         yield _indented(value, 0)
+
+
+@cache
+def _sorted_fields(type_: type[msgspec.Struct]) -> list[tuple[str, str]]:
+    """Return the names of a struct's fields, encoded and as attributes.
+
+    What msgspec finds them with refers to itself, so it waits for the garbage collector each time.
+    """
+    return sorted((field.encode_name, field.name) for field in msgspec.structs.fields(type_))
 
 
 def _object_pieces(members: list[tuple[Any, Any]], depth: int) -> Iterator[str]:

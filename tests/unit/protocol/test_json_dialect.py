@@ -319,12 +319,16 @@ def test_pretty_has_tabs_and_no_last_newline() -> None:
 
 @given(values)
 def test_pretty_is_laid_out_as_by_json(value: Any) -> None:
-    laid_out = {"ensure_ascii": False, "indent": "\t", "separators": (",", ":"), "sort_keys": True}
-    assert pretty(value) == json.dumps(value, **laid_out)
+    assert pretty(value) == json.dumps(
+        value, ensure_ascii=False, indent="\t", separators=(",", ":"), sort_keys=True
+    )
 
 
 def test_pretty_leaves_nothing_to_the_garbage_collector() -> None:
+    value = Outer({1: 2}, Inner("a"), "t", [Inner("b")])
+    pretty(value)
     gc.collect()
+    pretty(value)
     pretty({str(number): {"a": [number, {}]} for number in range(100)})
     assert gc.collect() == 0
 

@@ -24,7 +24,9 @@ print(max(looked_at), gc.get_freeze_count())
 
 def test_a_pass_looks_at_what_is_new_only() -> None:
     """It takes as long as it has objects to look at, and nobody is served meanwhile."""
-    answer = subprocess.run([sys.executable, "-c", GROWS], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", GROWS], capture_output=True, text=True, check=True
+    )
     most, exempt = map(int, answer.stdout.split())
     assert most < 50_000
     assert exempt > 300_000
