@@ -57,7 +57,6 @@ from cometmq.remoting.turns import (
     FIRST_REQUEST_S,
     LEARNED_PART,
     READ_COST,
-    SHORT_S,
     SLICE_BYTES,
     SLICE_COST,
     SLICE_S,
@@ -809,16 +808,22 @@ class Connection(asyncio.Protocol):
     def _serve_alone(self, frame: Frame) -> None:
         """Serve the only request of a read at once.
 
-        The clock tells what it took, because to ask for the thread's time costs too much for each
-        request. What held up the loop meanwhile counts, too, so what one request teaches is bounded.
+        The clock tells what a short one took, because to ask for the thread's time costs too much for
+        each request. What held up the loop meanwhile counts, too, so what one request teaches is
+        bounded; and once that makes requests look long, the thread's time is asked for.
         """
         turns = self._turns
         if turns is None:
             self._on_frame(frame)
             return
+        if self._request_s > AT_ONCE_S:
+            began_s = turns.work_s()
+            self._on_frame(frame)
+            self._learn(turns.work_s() - began_s)
+            return
         began_s = turns.monotonic()
         self._on_frame(frame)
-        self._learn(min(turns.monotonic() - began_s, SHORT_S))
+        self._learn(min(turns.monotonic() - began_s, SLICE_S))
 
     def _learn(self, request_s: float) -> None:
         """Expect of the next requests what one of these took."""

@@ -150,6 +150,17 @@ async def test_a_client_does_not_pay_for_what_held_up_the_loop_while_it_was_serv
     assert served.order[-1] == "10.0.0.1"
 
 
+async def test_a_client_whose_requests_come_one_by_one_does_not_pay_for_it_either() -> None:
+    served = Served(cost_s=100 * SLICE_S)
+    served.turns.work_s = lambda: 0.0
+    line = served.line("10.0.0.1")
+    for _ in range(50):
+        before = len(served.order)
+        line.feed(echo())
+        assert len(served.order) == before + 1, "it is served as it is read"
+        await asyncio.sleep(0)
+
+
 async def test_connections_with_much_to_do_take_turns() -> None:
     served = Served(cost_s=SLICE_S)
     lines = [served.line(f"10.0.0.{number}") for number in range(3)]
