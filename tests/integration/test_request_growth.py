@@ -78,6 +78,19 @@ def tags(count: int) -> bytes:
     )
 
 
+def tags_of_groups(count: int) -> bytes:
+    groups = [
+        {
+            "groupName": f"g-{start}",
+            "subscriptionDataSet": [
+                {"topic": "t", "codeSet": list(range(start, min(start + MAX_TAGS, count)))}
+            ],
+        }
+        for start in range(0, count, MAX_TAGS)
+    ]
+    return as_json({"clientID": "c", "consumerDataSet": groups})
+
+
 def queues(count: int) -> bytes:
     beans = [{"brokerName": "b", "queueId": i, "topic": "t"} for i in range(count)]
     return as_json({"clientId": "c", "consumerGroup": "g", "mqSet": beans})
@@ -195,6 +208,7 @@ ROWS = (
                 limits.MAX_SUBSCRIPTIONS_OF_GROUP,
             ),
             ("MAX_TAGS", tags, MAX_TAGS),
+            ("MAX_TAGS_OF_HEARTBEAT", tags_of_groups, limits.MAX_TAGS_OF_HEARTBEAT),
         ),
     ),
     Row(

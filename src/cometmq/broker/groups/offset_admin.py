@@ -65,12 +65,10 @@ class OffsetAdmin:
             for key in list(table.offset_table):
                 queues = table.offset_table.get(key)
                 if queues is not None:  # removed meanwhile
-                    await answer.add(key, queues)
-        body = b'{"dataVersion":%b,"offsetTable":%b}' % (
+                    await answer.add_offsets(key, queues)
             # Java 5.3's slaves keep no offsets without one: they fail over a null.
-            encode_body(table.data_version or DataVersion()),
-            answer.entries(),
-        )
+            version = encode_body(table.data_version or DataVersion())
+            body = await answer.body(b'{"dataVersion":%b,"offsetTable":{' % version, b"}}")
         return response(ResponseCode.SUCCESS, body=body)
 
     async def correction(
