@@ -106,8 +106,8 @@ def _topic(queues: int) -> Asked:
     )  # fmt: skip
 
 
-def _group() -> Asked:
-    body = _as_json({"groupName": "resets"})
+def _group(name: str = "resets") -> Asked:
+    body = _as_json({"groupName": name})
     return Asked(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
 
@@ -148,6 +148,36 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
     "reset-200000": lambda _: _reset(),
     "all-offsets-200000": lambda _: Asked(
         RequestCode.GET_ALL_CONSUMER_OFFSET, before=(_reset().before[0], _group(), _reset())
+    ),
+    "delete-topic-200000": lambda _: Asked(
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        h.DeleteTopicRequestHeader("many-queues"),
+        before=(*_reset().before, _reset()),
+    ),
+    "delete-group-200000": lambda _: Asked(
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        h.DeleteSubscriptionGroupRequestHeader("resets", True),
+        before=(*_reset().before, _reset()),
+    ),
+    "clone-200000": lambda _: Asked(
+        RequestCode.CLONE_GROUP_OFFSET,
+        h.CloneGroupOffsetRequestHeader("resets", "clones", "many-queues"),
+        before=(*_reset().before, _group("clones"), _reset()),
+    ),
+    "correction-200000": lambda _: Asked(
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        h.QueryCorrectionOffsetHeader("many-queues", "resets"),
+        before=(*_reset().before, _reset()),
+    ),
+    "connections-8192": lambda version: Asked(
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        h.GetConsumerConnectionListRequestHeader("many"),
+        before=(_subscriptions(version),),
+    ),
+    "topics-of-8192": lambda version: Asked(
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        h.QueryTopicsByConsumerRequestHeader("many"),
+        before=(_subscriptions(version),),
     ),
     "frame-16mib": lambda _: Asked(RequestCode.GET_ALL_TOPIC_CONFIG, body=b"x" * (16 * 1024 * 1024 - 200)),
     "dialect": lambda _: Asked(
@@ -196,7 +226,8 @@ def _figures(
                 client = RemotingClient()
                 asked = REQUESTS[name](version)
                 for each in asked.before:
-                    runner.run(_send(each, ports, client))
+                    answer = runner.run(_send(each, ports, client))
+                    assert not answer.code, answer.remark
                 time.sleep(0.3)  # what was asked before is written to the disk
                 longest.begin()
                 answer = runner.run(_send(asked, ports, client))

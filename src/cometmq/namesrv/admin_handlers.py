@@ -25,7 +25,7 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.config import Configuration, format_properties, from_properties, to_properties
-from cometmq.runtime.config_check import check_changeable, check_update, decode_update
+from cometmq.runtime.config_check import check_changeable, check_update, decode_update, prepare
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.logging import change_log_level, check_log_is_ours
 from cometmq.runtime.slices import run_slices
@@ -56,6 +56,7 @@ class AdminHandlers:
         self._config_file = JsonFile(config.config_store_path, keep_permissions=True)
         # Updates take effect in the order in which they came, however long they are.
         self._update_order = asyncio.Lock()
+        self._is_prepared = False
 
     def register(self, handlers: Handlers) -> None:
         """Take the codes of this class in `handlers`."""
@@ -225,6 +226,9 @@ class AdminHandlers:
         if not request.body:
             return success()
         async with self._update_order:
+            if not self._is_prepared:
+                await asyncio.get_running_loop().run_in_executor(None, prepare)
+                self._is_prepared = True
             refusal = await self._change_config(request.body, connection.peer)
         if refusal is not None:
             return refusal

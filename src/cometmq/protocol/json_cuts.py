@@ -97,7 +97,8 @@ def cut_lists(
 def _cut(
     data: bytes, marks: Mapping[str, bytes], form: bytes, level: int, chunk_bytes: int
 ) -> Generator[None, None, Cut]:
-    key = re.compile(rb'"(%b)"\s*:\s*\Z' % "|".join(marks).encode())
+    # In fastjson's dialect keys may stand without quotes.
+    key = re.compile(rb'["\s,{](%b)"?\s*:\s*\Z' % "|".join(marks).encode())
     rest: list[bytes] = []
     places: dict[str, list[int]] = {}
     copied = 0

@@ -182,6 +182,13 @@ def find_mistakes(
     return configs, misspelt, mistakes
 
 
+def prepare() -> None:
+    """Load what an update needs. Takes some tens of milliseconds the first time; for any thread."""
+    import javaproperties  # noqa: F401 - starts without a file need none of these
+
+    import cometmq.runtime.java_keys  # noqa: F401
+
+
 def check_update(
     changes: Mapping[str, str],
     classes: Iterable[type],

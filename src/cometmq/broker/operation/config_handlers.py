@@ -34,7 +34,7 @@ from cometmq.runtime.config import (
     from_properties,
     to_properties,
 )
-from cometmq.runtime.config_check import check_changeable, check_update, decode_update
+from cometmq.runtime.config_check import check_changeable, check_update, decode_update, prepare
 from cometmq.runtime.files import SYSTEM_FILES
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.logging import change_log_level, check_log_is_ours
@@ -149,6 +149,7 @@ class ConfigHandlers:
         )
         # Updates take effect in the order in which they came, however long they are.
         self._order = asyncio.Lock()
+        self._is_prepared = False
         self._unsaved: dict[str, str] = {}
         self._version = DataVersion()
         self._fixed = {k: v for k, v in _FIXED.items() if k not in given.properties}
@@ -172,6 +173,9 @@ class ConfigHandlers:
         In the file only the lines of changed keys change; Java writes all keys and no comments.
         """
         async with self._order:
+            if not self._is_prepared:
+                await asyncio.get_running_loop().run_in_executor(None, prepare)
+                self._is_prepared = True
             changed = await self._changed(request.body, connection.peer)
         await self._save(changed)
         return response(ResponseCode.SUCCESS)
