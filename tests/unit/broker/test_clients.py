@@ -417,7 +417,7 @@ def test_two_heartbeats_of_a_group_do_not_mix(clients: Clients, after: int) -> N
     second = long_beat(clients, clients.member("b"), MANY[1_000:], version=3)
     for _ in range(after):
         next(first, None)
-    whole = (MANY[:2_000], MANY[1_000:], [])
+    whole: tuple[list[str], ...] = (MANY[:2_000], MANY[1_000:], [])
     for _ in second:
         next(first, None)
         assert subscribed(clients) in whole
