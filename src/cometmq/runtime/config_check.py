@@ -186,7 +186,7 @@ def prepare() -> None:
     """Load what an update needs. Takes some tens of milliseconds the first time; for any thread."""
     import javaproperties  # noqa: F401 - starts without a file need none of these
 
-    import cometmq.runtime.java_keys  # noqa: F401
+    import cometmq.runtime.java_keys  # noqa: F401 - the list is long
 
 
 def check_update(

@@ -1,6 +1,8 @@
 """Keep the connected members of producer and consumer groups.
 
 Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo.
+
+Longer than 500 lines: members, subscriptions, their index and what they count for change together.
 """
 
 from __future__ import annotations
