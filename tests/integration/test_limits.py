@@ -331,12 +331,14 @@ async def deep_json(stage: Stage) -> Answers:
 
 @case("MAX_DIALECT_REQUEST_LENGTH")
 async def long_dialect(stage: Stage) -> Answers:
-    return await heartbeat_of(stage, b'{clientID:"c",x:"' + b"x" * (256 << 10) + b'"}')
+    groups = b",".join(b'{groupName:"p-%0200d"}' % number for number in range(1_300))
+    return await heartbeat_of(stage, b'{clientID:"c",producerDataSet:[%b]}' % groups)
 
 
-@case("MAX_TREE_VALUES")
+@case("MAX_TREE_VALUES", at_name_server=True)
 async def many_values(stage: Stage) -> Answers:
-    return await heartbeat_of(stage, b'{"$ref":null,"a":[' + b"1," * 200_000 + b"1]}")
+    body = b'{"$ref":null,"a":[' + b"1," * 200_000 + b"1]}"
+    return [await register(await stage.at_name_server(), body)]
 
 
 REPEATED: Final = as_json({"a": list(range(20)), "b": {"$ref": "$.a"}})
@@ -392,6 +394,23 @@ async def many_expressions(stage: Stage) -> Answers:
 async def many_tags(stage: Stage) -> Answers:
     tagged = subscription("t", tagsSet=["a", "b", "c"])
     return [await beat(await stage.peer(), [consumer("g", [tagged])])]
+
+
+@patched(limits, "MAX_TAGS_OF_HEARTBEAT", 3)
+async def many_tags_of_all_groups(stage: Stage) -> Answers:
+    tagged = [subscription(topic, tagsSet=["a", "b"]) for topic in "tu"]
+    groups = [consumer(name, [one]) for name, one in zip("gh", tagged, strict=True)]
+    return [await beat(await stage.peer(), groups)]
+
+
+@case("MAX_HEARTBEAT_HEAD_LENGTH")
+async def much_that_no_broker_reads(stage: Stage) -> Answers:
+    body = as_json({"clientID": "c@1", "unknown": "x" * 66_000})
+    peer = await stage.peer()
+    return [
+        await peer.ask(Code.HEART_BEAT, body=body),
+        await beat(peer, [{**consumer("g"), "unknown": "x" * 66_000}]),
+    ]
 
 
 @case("MAX_CLIENT_ID_LENGTH")

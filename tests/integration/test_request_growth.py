@@ -78,6 +78,19 @@ def tags(count: int) -> bytes:
     )
 
 
+def tags_of_groups(count: int) -> bytes:
+    groups = [
+        {
+            "groupName": f"g-{start}",
+            "subscriptionDataSet": [
+                {"topic": "t", "codeSet": list(range(start, min(start + MAX_TAGS, count)))}
+            ],
+        }
+        for start in range(0, count, MAX_TAGS)
+    ]
+    return as_json({"clientID": "c", "consumerDataSet": groups})
+
+
 def queues(count: int) -> bytes:
     beans = [{"brokerName": "b", "queueId": i, "topic": "t"} for i in range(count)]
     return as_json({"clientId": "c", "consumerGroup": "g", "mqSet": beans})
@@ -195,6 +208,7 @@ ROWS = (
                 limits.MAX_SUBSCRIPTIONS_OF_GROUP,
             ),
             ("MAX_TAGS", tags, MAX_TAGS),
+            ("MAX_TAGS_OF_HEARTBEAT", tags_of_groups, limits.MAX_TAGS_OF_HEARTBEAT),
         ),
     ),
     Row(
@@ -507,8 +521,10 @@ def _readers_of_bodies() -> set[str]:
 
 def test_every_handler_that_reads_a_body_is_in_the_table() -> None:
     # These store, or count, the body that `send` has checked; a slave passes one on to its master;
-    # `_register_broker` has two ways to take a body in, one of which decodes it in steps.
+    # `_register_broker` has two ways to take a body in, one of which decodes it in steps; `heartbeat` asks
+    # how long one is.
     checked = {
+        "ClientHandlers.heartbeat",
         "RouteHandlers._decoded",
         "RouteHandlers._register_large",
         "RouteHandlers._registered",

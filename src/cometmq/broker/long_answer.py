@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from io import BytesIO
+from itertools import islice
 from typing import Final
 
 from cometmq.broker.refusal import Refused
@@ -21,6 +23,10 @@ _HEADER_ROOM: Final = 64 * 1024
 # topics and groups at once, over one connection.
 MAX_LONG_ANSWERS_OF_CONNECTION: Final = 1_000
 MAX_LONG_ANSWERS: Final = 10_000
+# Pieces are joined to chunks of so many bytes as they come, and chunks to the body in slices.
+_CHUNK_BYTES: Final = 64 * 1024
+# So many offsets are encoded in one piece.
+_OFFSETS_AT_ONCE: Final = 4_096
 
 
 class LongAnswers:
@@ -109,13 +115,26 @@ class LongAnswer:
         self._limit = max_frame_length - _HEADER_ROOM
         self._remedy = remedy
         self._pieces: list[bytes] = []
+        self._loose = 0  # bytes in `_pieces`
+        self._chunks: deque[bytes] = deque()
         self._length = 0
         self._until_s = clock.monotonic() + SLICE_S
 
     async def add(self, key: str, value: object) -> None:
         """Add one entry, and let others have the loop if this slice is over."""
-        comma = b"," if self._pieces else b""
+        comma = b"," if self._length else b""
         await self.write(b"%b%b:%b" % (comma, encode_body(key), encode_body(value)))
+
+    async def add_offsets(self, key: str, offsets: Mapping[int, int]) -> None:
+        """Add an entry of offsets by queue id, of which there may be hundreds of thousands."""
+        comma = b"," if self._length else b""
+        await self.write(b"%b%b:{" % (comma, encode_body(key)))
+        entries = iter(dict(offsets).items())  # a copy: others change meanwhile
+        between = b""
+        while some := dict(islice(entries, _OFFSETS_AT_ONCE)):
+            await self.write(between + encode_body(some)[1:-1])
+            between = b","
+        await self.write(b"}")
 
     async def write(self, piece: bytes) -> None:
         """Add a piece as it is, and let others have the loop if this slice is over."""
@@ -128,6 +147,9 @@ class LongAnswer:
                 limit="com.rocketmq.remoting.frameMaxLength",
             )
         self._pieces.append(piece)
+        self._loose += len(piece)
+        if self._loose >= _CHUNK_BYTES:
+            self._close_chunk()
         await self.breathe()
 
     async def breathe(self) -> None:
@@ -136,10 +158,24 @@ class LongAnswer:
             await asyncio.sleep(0)
             self._until_s = self._clock.monotonic() + SLICE_S
 
-    def entries(self) -> bytes:
-        """Return the object that the entries make."""
-        return b"{%b}" % self.text()
+    async def body(self, before: bytes, behind: bytes) -> bytes:
+        """Return all that was added between two texts, for once.
 
-    def text(self) -> bytes:
-        """Return all that was added."""
-        return b"".join(self._pieces)
+        A body of 16 MiB takes milliseconds to join, so it is put together in slices.
+        """
+        self._pieces.append(behind)
+        self._close_chunk()
+        if len(self._chunks) == 1:
+            return before + self._chunks.pop()
+        # It gives out the bytes that it was filled with without copying them: nobody else holds them.
+        place = BytesIO(bytes(len(before) + self._length + len(behind)))
+        place.write(before)
+        while self._chunks:
+            place.write(self._chunks.popleft())
+            await self.breathe()
+        return place.getvalue()
+
+    def _close_chunk(self) -> None:
+        self._chunks.append(b"".join(self._pieces))
+        self._pieces = []
+        self._loose = 0

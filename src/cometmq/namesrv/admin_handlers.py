@@ -5,6 +5,7 @@ Java: DefaultRequestProcessor.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import structlog
@@ -24,9 +25,10 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.config import Configuration, format_properties, from_properties, to_properties
-from cometmq.runtime.config_check import check_changeable, check_update, decode_update
+from cometmq.runtime.config_check import check_changeable, check_update, decode_update, prepare
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.logging import change_log_level, check_log_is_ours
+from cometmq.runtime.slices import run_slices
 from cometmq.runtime.state_writer import StateWriter
 
 log = structlog.get_logger(__name__)
@@ -52,6 +54,9 @@ class AdminHandlers:
         self._kv_config = kv_config
         self._configuration = configuration
         self._config_file = JsonFile(config.config_store_path, keep_permissions=True)
+        # Updates take effect in the order in which they came, however long they are.
+        self._update_order = asyncio.Lock()
+        self._is_prepared = False
 
     def register(self, handlers: Handlers) -> None:
         """Take the codes of this class in `handlers`."""
@@ -220,17 +225,35 @@ class AdminHandlers:
     ) -> RemotingCommand:
         if not request.body:
             return success()
-        source = f"the update from {connection.peer}"
-        changes = decode_update(request.body, source)
+        async with self._update_order:
+            if not self._is_prepared:
+                await asyncio.get_running_loop().run_in_executor(None, prepare)
+                self._is_prepared = True
+            refusal = await self._change_config(request.body, connection.peer)
+        if refusal is not None:
+            return refusal
+        try:
+            await self._state.save(self._config_file, self._configuration.text_to_save)
+        except OSError as error:
+            raise _not_saved(self._config.config_store_path, error) from error
+        return success()
+
+    async def _change_config(self, body: bytes, peer: str) -> RemotingCommand | None:
+        """Change the configuration as a body says, or return the answer that refuses it."""
+        source = f"the update from {peer}"
+        changes: dict[str, str] = {}
+        await run_slices(decode_update(body, source, changes))
         if self._config.refused_keys() & changes.keys():
             return response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        check_update(
-            changes,
-            CONFIG_CLASSES,
-            server="name server",
-            source=source,
-            promises=NAMESRV_PROMISES,
-            given=self._configuration.properties(),
+        await run_slices(
+            check_update(
+                changes,
+                CONFIG_CLASSES,
+                server="name server",
+                source=source,
+                promises=NAMESRV_PROMISES,
+                given=self._configuration.properties(),
+            )
         )
         changes = check_changeable(
             changes,
@@ -246,12 +269,8 @@ class AdminHandlers:
         changed = self._configuration.update(changes, source)
         if "logLevel" in changed:
             change_log_level(changed["logLevel"])
-        try:
-            await self._state.save(self._config_file, self._configuration.text_to_save)
-        except OSError as error:
-            raise _not_saved(self._config.config_store_path, error) from error
-        log.info("configuration updated", changed=changed, by=connection.peer)
-        return success()
+        log.info("configuration updated", changed=changed, by=peer)
+        return None
 
     def _get_config(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
         return success(format_properties(self._configuration.shown()).encode())

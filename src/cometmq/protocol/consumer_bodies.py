@@ -6,8 +6,6 @@ Maps by message queue have texts as keys, see `queue_table`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from cometmq.errors import ProtocolError
@@ -96,10 +94,8 @@ def decode_reset_offsets(data: bytes) -> dict[MessageQueue, int]:
     return {MessageQueue(e.topic, e.broker_name, e.queue_id): e.offset for e in entries}
 
 
-def encode_reset_offsets_for_c(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """Encode the body of code 220 as C++ clients read it (Java: ResetOffsetBodyForC)."""
-    entries = [
-        _ResetOffsetForC(queue.broker_name, offset, queue.queue_id, queue.topic)
-        for queue, offset in sorted(offsets.items(), key=lambda item: item[0])
-    ]
-    return encode_body(_ResetOffsetBodyForC(entries))
+def encode_reset_offset_for_c(queue: MessageQueue, offset: int) -> bytes:
+    """Encode an entry of the list in the body of code 220 as C++ clients read it (Java:
+    ResetOffsetBodyForC).
+    """
+    return encode_body(_ResetOffsetForC(queue.broker_name, offset, queue.queue_id, queue.topic))

@@ -16,7 +16,9 @@ they complete.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from enum import IntEnum
+from io import BytesIO
 from typing import Final, NamedTuple
 
 from cometmq.errors import FrameTooLargeError, ProtocolError
@@ -48,26 +50,60 @@ class Frame(NamedTuple):
 class _LongFrame:
     """Collects the body of a frame of many reads.
 
+    Until half of the body is there it is kept in pieces, so that nobody makes us take much more memory
+    than what he has sent. Then there is a place for the whole, and with each read as many bytes of the
+    pieces move there: the last read does not have to join megabytes, which would take ten milliseconds.
     Small reads are joined to pieces, so that a sender of single bytes takes no more memory than any.
     """
 
-    __slots__ = ("_last", "_pieces", "header", "missing", "received", "serialize_type")
+    __slots__ = (
+        "_last",
+        "_length",
+        "_moved",
+        "_pieces",
+        "_place",
+        "_to_move",
+        "_view",
+        "header",
+        "missing",
+        "received",
+        "serialize_type",
+    )
 
     def __init__(self, serialize_type: int, header: bytes, body_length: int) -> None:
         self.serialize_type = serialize_type
         self.header = header
         self.missing = body_length
         self.received = 8 + len(header)
-        self._pieces: list[bytes | bytearray] = []
+        self._length = body_length
+        self._pieces: deque[bytes | bytearray] = deque()
         self._last = bytearray()
+        # Gives out the bytes that it was filled with without copying them: nobody else holds them.
+        self._place: BytesIO | None = None
+        self._view: memoryview | None = None
+        # Bytes of the pieces that are in their place, and that are to move there before the next read.
+        self._moved = self._to_move = 0
 
     def add(self, data: bytes) -> None:
         """Take bytes of the body, `missing` at most."""
+        start = self._length - self.missing
         self.missing -= len(data)
         self.received += len(data)
+        if self._view is None:
+            self._keep(data)
+            if 2 * (start + len(data)) >= self._length:
+                self._place = BytesIO(bytes(self._length))
+                self._view = self._place.getbuffer()
+            return
+        self._view[start : start + len(data)] = data
+        self._to_move += len(data)
+        while self._pieces and self._to_move > 0:
+            self._move()
+
+    def _keep(self, data: bytes) -> None:
         if len(data) < _PIECE_BYTES:
             self._last += data
-            if len(self._last) < _PIECE_BYTES and self.missing:
+            if len(self._last) < _PIECE_BYTES:
                 return
             data = b""
         if self._last:
@@ -76,9 +112,22 @@ class _LongFrame:
         if data:
             self._pieces.append(data)
 
+    def _move(self) -> None:
+        piece = self._pieces.popleft()
+        assert self._view is not None, "there is a place when pieces move"
+        self._view[self._moved : self._moved + len(piece)] = piece
+        self._moved += len(piece)
+        self._to_move -= len(piece)
+
     def whole(self) -> Frame:
         """Return the frame once nothing is missing."""
-        return Frame(self.serialize_type, self.header, b"".join(self._pieces))
+        assert self._place is not None, "more than half of the body is there"
+        assert self._view is not None, "it comes with the place"
+        self._pieces.append(self._last)
+        while self._pieces:
+            self._move()
+        self._view.release()
+        return Frame(self.serialize_type, self.header, self._place.getvalue())
 
 
 class FrameDecoder:

@@ -1,82 +1,105 @@
 """Decode a large heartbeat in steps, so that a server's loop can serve others in between.
 
-The largest one that is allowed has 16,384 subscriptions: to decode and check it at once holds the
-loop for 20 to 60 ms. The first pass only finds where each group begins and ends (a tenth of the time).
+The largest one that is allowed has 16,384 subscriptions, or 4 MiB: to decode and check it at once holds
+the loop for 20 to 60 ms. So its lists of groups are cut where their groups end, and long groups where
+their subscriptions end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
+from cometmq.errors import ProtocolError
+from cometmq.model.subscription import MAX_TAGS, ConsumerData, ProducerData, SubscriptionData
+from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, decode_request
+from cometmq.protocol.limits import (
+    MAX_HEARTBEAT_HEAD_LENGTH,
+    HeartbeatTotals,
+    check_heartbeat,
+    check_limit,
+)
 
-from cometmq.model.ranges import Int32
-from cometmq.model.subscription import ConsumerData, ProducerData
-from cometmq.protocol.bodies import Body, HeartbeatData
-from cometmq.protocol.json_dialect import decode_request
-from cometmq.protocol.limits import HeartbeatTotals, check_heartbeat
+if TYPE_CHECKING:
+    from cometmq.protocol.json_cuts import Cut
 
-# A shorter one is decoded within a millisecond.
-_LARGE_BYTES: Final = 64 * 1024
-_NOT_STRICT: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-# Go's clients send codes as texts.
-_consumers: Final = msgspec.json.Decoder(ConsumerData, strict=False)
-_producers: Final = msgspec.json.Decoder(ProducerData, strict=False)
+T = TypeVar("T")
 
-
-class _Outline(Body):
-    """A `HeartbeatData` whose groups are not decoded yet."""
-
-    client_id: str = msgspec.field(name="clientID")
-    consumer_data_set: list[msgspec.Raw] | None = None
-    heartbeat_fingerprint: Int32 | None = None
-    producer_data_set: list[msgspec.Raw] | None = None
-    without_sub: bool | None = None
-
-
-_outlines: Final = msgspec.json.Decoder(_Outline, strict=False)
+# A shorter one is decoded within a millisecond, in fastjson's dialect within some.
+LARGE_BYTES: Final = 32 * 1024
+# So long a part of a list has one group, or one subscription, that is long by itself.
+_LONG_PART: Final = 32 * 1024
+# In parts a reference of fastjson's dialect may name another object than in the whole, by which access
+# control has judged. So may what only looks like the mark of a cut, which has a NUL.
+_REFERENCE: Final = b'"$ref"'
+_ESCAPE: Final = b"\\u00"
+_NEED_WHOLE: Final = (_REFERENCE, *(_ESCAPE + b"%02x" % code for code in b"\0$ref"))
+_LISTS: Final = {"consumerDataSet": "groupName", "producerDataSet": "groupName"}
+_LEVEL_OF_LISTS: Final = 2
+_SUBSCRIPTIONS: Final = {"subscriptionDataSet": "topic"}
+_LEVEL_OF_SUBSCRIPTIONS: Final = 3  # in a list of groups
+# Commas of a subscription besides those in its lists of tags and codes.
+_OTHER_COMMAS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a heartbeat within its limits says. Groups can be gone through once."""
+    """What a heartbeat within its limits says. Groups can be gone through once; a None among them is a
+    step within a long one.
+    """
 
     client_id: str
     fingerprint: int
     without_subscriptions: bool
-    consumers: Iterator[ConsumerData]
+    consumers: Iterator[ConsumerData | None]
     producers: Iterator[ProducerData]
 
 
+def prepare() -> None:
+    """Load what the steps need. Takes a tenth of a second the first time; for any thread."""
+    import cometmq.protocol.json_cuts  # noqa: F401 - most brokers never need it, and it needs numpy
+
+
 def decode_heartbeat(data: bytes) -> Generator[None, None, Heartbeat]:
-    """Return a heartbeat that is within its limits; a large one in a step for each group.
+    """Return a heartbeat that is within its limits; a large one in steps.
 
     The groups of a large one are decoded once to check them, thrown away, and decoded again when the
     caller comes to them. To keep them in between takes 25 MB for each client, and makes Python's
     collector go through them, which takes longer than to decode them twice. Raises ProtocolError.
     """
-    outline = _outline(data)
-    if outline is None:
+    if len(data) < LARGE_BYTES:
         return _decode_whole(data)
-    consumers, producers = outline.consumer_data_set or [], outline.producer_data_set or []
-    totals = HeartbeatTotals(outline.client_id, len(consumers) + len(producers))
-    try:
-        for raw in consumers:
-            yield
-            totals.add(_consumer(raw))
-        for raw in producers:
-            yield
-            totals.add_producer(_producer(raw))
-    except _NOT_STRICT:
+    from cometmq.protocol.json_cuts import contains, cut_lists
+
+    is_whole = yield from contains(data, _REFERENCE, _ESCAPE)
+    if is_whole and (yield from contains(data, *_NEED_WHOLE)):
+        _check_whole(data, "has references, or names with \\u0000")
         return _decode_whole(data)
+    cut = yield from cut_lists(data, _LISTS, level=_LEVEL_OF_LISTS)
+    _check_head(cut.rest, "a heartbeat")
+    parts = _Parts(len(data))
+    head = parts.decode(cut.rest, HeartbeatData)
+    consumers = _list_of(cut, [group.group_name for group in head.consumer_data_set])
+    producers = _list_of(cut, [group.group_name for group in head.producer_data_set])
+    _check_spent(cut)
+    totals = HeartbeatTotals(head.client_id)
+    for piece in parts.consumers(consumers, head.consumer_data_set):
+        yield
+        if isinstance(piece, ConsumerData):
+            totals.add(piece)
+        elif piece is not None:
+            totals.add_subscriptions(piece)
+    for producer in parts.producers(producers, head.producer_data_set):
+        yield
+        totals.add_producer(producer)
     return Heartbeat(
-        outline.client_id,
-        outline.heartbeat_fingerprint or 0,
-        bool(outline.without_sub),
-        map(_consumer, consumers),
-        map(_producer, producers),
+        head.client_id,
+        head.heartbeat_fingerprint,
+        head.without_sub,
+        _joined(parts.consumers(consumers, head.consumer_data_set)),
+        parts.producers(producers, head.producer_data_set),
     )
 
 
@@ -92,25 +115,125 @@ def _decode_whole(data: bytes) -> Heartbeat:
     )
 
 
-# Strict JSON only: in the dialect a group by itself may be another one than within its heartbeat, and
-# access control has judged the whole. A reference, however it is escaped, is no group. Numbers as texts
-# mean the same in both.
-def _consumer(raw: msgspec.Raw) -> ConsumerData:
-    return _consumers.decode(raw)
+class _Parts:
+    """Decodes the parts of one heartbeat of `length` bytes."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        is_short = length <= MAX_DIALECT_REQUEST_LENGTH
+        self._dialect_length = MAX_DIALECT_REQUEST_LENGTH if is_short else 0
+
+    def decode(self, part: bytes, type_: type[T]) -> T:
+        """Decode a part, in fastjson's dialect if the whole is short enough for it."""
+        try:
+            return decode_body(part, type_, max_dialect_length=self._dialect_length)
+        except ProtocolError as error:
+            if error.limit == "MAX_DIALECT_REQUEST_LENGTH":
+                _check_whole(b" " * self._length, f"is not strict JSON ({error.__cause__})")
+            raise
+
+    def consumers(
+        self, parts: list[bytes] | None, whole: list[ConsumerData]
+    ) -> Iterator[ConsumerData | list[SubscriptionData] | None]:
+        """Yield the groups of a list, each followed by more of its subscriptions, and None for a step."""
+        if parts is None:
+            yield from whole
+            return
+        for part in parts:
+            if len(part) <= _LONG_PART:
+                yield from self.decode(part, list[ConsumerData])
+            else:
+                yield from self._long_consumers(part)
+
+    def producers(
+        self, parts: list[bytes] | None, whole: list[ProducerData]
+    ) -> Iterator[ProducerData]:
+        if parts is None:
+            yield from whole
+            return
+        for part in parts:
+            _check_head(part, "a group of producers")
+            yield from self.decode(part, list[ProducerData])
+
+    def _long_consumers(
+        self, part: bytes
+    ) -> Iterator[ConsumerData | list[SubscriptionData] | None]:
+        from cometmq.protocol.json_cuts import cut_lists
+
+        cut = yield from cut_lists(part, _SUBSCRIPTIONS, level=_LEVEL_OF_SUBSCRIPTIONS)
+        _check_head(cut.rest, "groups of a heartbeat")
+        for group in self.decode(cut.rest, list[ConsumerData]):
+            pieces = _list_of(cut, [each.topic for each in group.subscription_data_set])
+            if pieces is not None:
+                group.subscription_data_set = []
+            yield group
+            for piece in pieces or ():
+                if len(piece) > _LONG_PART:
+                    yield from _check_long_subscription(piece)
+                yield self.decode(piece, list[SubscriptionData])
+        _check_spent(cut)
 
 
-def _producer(raw: msgspec.Raw) -> ProducerData:
-    return _producers.decode(raw)
+def _joined(
+    pieces: Iterator[ConsumerData | list[SubscriptionData] | None],
+) -> Iterator[ConsumerData | None]:
+    """Yield groups with all their subscriptions, and None for a step."""
+    group: ConsumerData | None = None
+    for piece in pieces:
+        if isinstance(piece, ConsumerData):
+            if group is not None:
+                yield group
+            group = piece
+            continue
+        if piece is not None:
+            assert group is not None, "more subscriptions follow their group"
+            group.subscription_data_set += piece
+        yield None
+    if group is not None:
+        yield group
 
 
-def _outline(data: bytes) -> _Outline | None:
-    """Return the outline of a large heartbeat in strict JSON, None for any other.
+def _list_of(cut: Cut, names: list[str]) -> list[bytes] | None:
+    """Return the parts of a list by the mark that stands in it; None for one that was not cut out."""
+    parts = cut.parts_of(names[0]) if names else None
+    return None if parts is None else list(parts)
 
-    A reference of fastjson's dialect may name an object of another group.
-    """
-    if len(data) < _LARGE_BYTES or b'"$ref"' in data:
-        return None
-    try:
-        return _outlines.decode(data)
-    except _NOT_STRICT:
-        return None  # decoding it whole says what is wrong, or understands its nulls
+
+def _check_long_subscription(part: bytes) -> Iterator[None]:
+    """Raise ProtocolError for too many tags before they are decoded, which may take 40 ms."""
+    from cometmq.protocol.json_cuts import count_commas
+
+    count = yield from count_commas(part)
+    if count > 2 * MAX_TAGS + _OTHER_COMMAS:
+        check_limit(
+            "values in the lists of a subscription (a tag and a code for each)",
+            count,
+            "MAX_TAGS",
+            MAX_TAGS,
+            "subscribe to * and select in the listener, or use fewer tags",
+        )
+
+
+def _check_head(rest: bytes, what: str) -> None:
+    check_limit(
+        f"bytes of {what} are no groups or subscriptions",
+        len(rest),
+        "MAX_HEARTBEAT_HEAD_LENGTH",
+        MAX_HEARTBEAT_HEAD_LENGTH,
+        "leave out what no broker reads",
+    )
+
+
+def _check_whole(data: bytes, why: str) -> None:
+    check_limit(
+        f"bytes in a heartbeat that {why}",
+        len(data),
+        "MAX_DIALECT_REQUEST_LENGTH",
+        MAX_DIALECT_REQUEST_LENGTH,
+        "send strict JSON without them, or divide the groups among several clients",
+    )
+
+
+def _check_spent(cut: Cut) -> None:
+    if not cut.is_spent:
+        raise ProtocolError("a heartbeat has a list of groups or of subscriptions twice")

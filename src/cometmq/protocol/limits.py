@@ -43,6 +43,12 @@ MAX_GROUPS: Final = 2_048
 MAX_SUBSCRIPTIONS: Final = 16_384
 MAX_SUBSCRIPTIONS_OF_GROUP: Final = 8_192
 MAX_SQL_SUBSCRIPTIONS: Final = 256
+# Tags of all subscriptions, or their codes. So many take 26 MB; 70 groups with 4,000 each took the loop
+# 90 ms before they were refused.
+MAX_TAGS_OF_HEARTBEAT: Final = 131_072
+# What a heartbeat of some length has besides its lists of groups, and its groups besides their lists of
+# subscriptions: it is decoded in one piece.
+MAX_HEARTBEAT_HEAD_LENGTH: Final = 64 * 1024
 MAX_CLIENT_ID_LENGTH: Final = 1_024
 # RocketMQ's own limits for topics and groups are lower, but it has none for the names of brokers, nor
 # for names in a body: what is kept of a request would be as long as the request.
@@ -96,23 +102,38 @@ class HeartbeatTotals:
     Raises ProtocolError for too many groups, subscriptions, expressions or tags.
     """
 
-    def __init__(self, client_id: str, groups: int) -> None:
+    def __init__(self, client_id: str) -> None:
         _check_client_id(client_id)
-        check_limit("groups in a heartbeat", groups, "MAX_GROUPS", MAX_GROUPS, _DIVIDE)
+        self._groups = 0
+        self._group_name = ""
+        self._subscriptions_of_group = 0
         self._subscriptions = 0
         self._expressions = 0
+        self._tags = 0
 
     def add(self, group: ConsumerData) -> None:
         """Count one group. Texts of refusals are made only if there is one: groups are many."""
+        self._add_group()
         check_name("the group name", group.group_name)
         check_name("consumeType", group.consume_type)
         check_name("messageModel", group.message_model)
         check_name("consumeFromWhere", group.consume_from_where)
-        count = len(group.subscription_data_set)
-        if count > MAX_SUBSCRIPTIONS_OF_GROUP:
+        self._group_name = group.group_name
+        self._subscriptions_of_group = 0
+        self.add_subscriptions(group.subscription_data_set)
+
+    def _add_group(self) -> None:
+        self._groups += 1
+        check_limit("groups in a heartbeat", self._groups, "MAX_GROUPS", MAX_GROUPS, _DIVIDE)
+
+    def add_subscriptions(self, subscriptions: list[SubscriptionData]) -> None:
+        """Count subscriptions of the group that was counted last."""
+        count = len(subscriptions)
+        self._subscriptions_of_group += count
+        if self._subscriptions_of_group > MAX_SUBSCRIPTIONS_OF_GROUP:
             check_limit(
-                f"subscriptions of the group {group.group_name:.120}",
-                count,
+                f"subscriptions of the group {self._group_name:.120}",
+                self._subscriptions_of_group,
                 "MAX_SUBSCRIPTIONS_OF_GROUP",
                 MAX_SUBSCRIPTIONS_OF_GROUP,
                 "divide them among several groups",
@@ -125,12 +146,13 @@ class HeartbeatTotals:
             MAX_SUBSCRIPTIONS,
             _DIVIDE,
         )
-        for subscription in group.subscription_data_set:
+        for subscription in subscriptions:
             check_name("the topic name", subscription.topic)
             check_name("expressionType", subscription.expression_type)
             if len(subscription.tags_set) > MAX_TAGS or len(subscription.code_set) > MAX_TAGS:
                 check_subscription(subscription)
             self._expressions += subscription.expression_type == EXPRESSION_SQL92
+            self._tags += max(len(subscription.tags_set), len(subscription.code_set))
         check_limit(
             "SQL92 subscriptions in a heartbeat",
             self._expressions,
@@ -138,16 +160,23 @@ class HeartbeatTotals:
             MAX_SQL_SUBSCRIPTIONS,
             _DIVIDE,
         )
+        check_limit(
+            "tags in a heartbeat",
+            self._tags,
+            "MAX_TAGS_OF_HEARTBEAT",
+            MAX_TAGS_OF_HEARTBEAT,
+            "subscribe to * and select in the listener, or divide them among several clients",
+        )
 
     def add_producer(self, group: ProducerData) -> None:
-        """Check one group of producers."""
+        """Count one group of producers."""
+        self._add_group()
         check_name("the group name", group.group_name)
 
 
 def check_heartbeat(data: HeartbeatData) -> None:
     """Raise ProtocolError for a heartbeat with too many groups, subscriptions, expressions or tags."""
-    groups = len(data.consumer_data_set) + len(data.producer_data_set)
-    totals = HeartbeatTotals(data.client_id, groups)
+    totals = HeartbeatTotals(data.client_id)
     for group in data.consumer_data_set:
         totals.add(group)
     for producers in data.producer_data_set:

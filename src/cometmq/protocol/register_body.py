@@ -39,7 +39,7 @@ CRC_MASK: Final = 0x7FFFFFFF
 _COMPRESSION_LEVEL: Final = 9
 # Two or three times the length of MAX_REGISTERED_TOPICS topics.
 MAX_INFLATED_LENGTH: Final = 32 * 1024 * 1024
-# So many bytes of a body are summed, or looked through, in a step: a fraction of a millisecond.
+# So many bytes of a body are summed in a step: a fraction of a millisecond.
 _LOOK_STEP: Final = 256 * 1024
 
 
@@ -182,11 +182,11 @@ def _inflated_steps(
 
 def _plain_steps(data: bytes, sieve: Sieve) -> Generator[None, None, RegisterBrokerBody]:
     # numpy takes longer to import than a client takes to start, and only name servers come here.
-    from cometmq.protocol.json_cuts import cut_tables
+    from cometmq.protocol.json_cuts import contains, cut_tables
 
     topic_parts = mapping_parts = None
     # A reference may name an object of another part.
-    is_whole = yield from _contains(data, b'"$ref"')
+    is_whole = yield from contains(data, b'"$ref"')
     if not is_whole:
         cut = yield from cut_tables(data, _TABLES, level=_LEVEL_OF_TABLES)
         body = decode_body(cut.rest, RegisterBrokerBody)
@@ -224,14 +224,6 @@ def _plain_steps(data: bytes, sieve: Sieve) -> Generator[None, None, RegisterBro
                 if not sieve.mapping(topic, mapping)
             }
     return body
-
-
-def _contains(data: bytes, text: bytes) -> Generator[None, None, bool]:
-    for start in range(0, len(data), _LOOK_STEP):
-        if data.find(text, start, start + _LOOK_STEP + len(text)) >= 0:
-            return True
-        yield
-    return False
 
 
 def _tables_of(

@@ -38,6 +38,7 @@ from cometmq.protocol.command import (
     Request,
     decode_command,
     encode_command,
+    encode_parts,
     peek_code,
     response,
 )
@@ -433,12 +434,12 @@ class Connection(asyncio.Protocol):
             )
         opaque = self._take_opaque()
         command.opaque = opaque
-        data = encode_command(command, self.serialize_type)
+        parts = encode_parts(command, self.serialize_type)
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._calls[opaque] = future
         timer = self._loop.call_later(timeout_s, self._expire, opaque, timeout_s, self._loop.time())
         future.add_done_callback(functools.partial(self._call_done, opaque, timer))
-        self.write(data)
+        self.write(*parts)
         return future
 
     async def wait_writable(self, timeout_s: float) -> None:
@@ -465,9 +466,9 @@ class Connection(asyncio.Protocol):
             raise self._lost_before("the request was sent")
         command.opaque = self._take_opaque()
         command.flag |= FLAG_ONEWAY
-        data = encode_command(command, self.serialize_type)
-        self.write(data)
-        return len(data)
+        parts = encode_parts(command, self.serialize_type)
+        self.write(*parts)
+        return sum(map(len, parts))
 
     def reply(self, request: AnyRequest, answer: RemotingCommand) -> None:
         """Answer a request, now or later. Send nothing if the request is one-way."""
@@ -475,7 +476,7 @@ class Connection(asyncio.Protocol):
             return
         answer.opaque = request.opaque
         answer.flag |= FLAG_RESPONSE
-        self.write(encode_command(answer, self.serialize_type))
+        self.write(*encode_parts(answer, self.serialize_type))
 
     def reply_encoded(
         self, request: AnyRequest, head: bytes, slices: Sequence[Buffer] = ()

@@ -7,7 +7,7 @@ not give. A key that Java knows and that has no effect here is otherwise no mist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from cometmq.runtime.config import (
     keys_of,
     line_numbers,
     new_config,
-    parse_properties,
+    parse_steps,
     unknown_keys,
 )
 from cometmq.runtime.spelling import did_you_mean
@@ -27,6 +27,8 @@ from cometmq.runtime.spelling import did_you_mean
 log = structlog.get_logger(__name__)
 
 _MOST_SHOWN: Final = 20
+# So many mistakes that are only counted are noted in a step.
+_TOLD_AT_ONCE: Final = 256
 # Several times the size of all Java's keys. The loop parses an update's text, about a megabyte a
 # second.
 MAX_UPDATE_BYTES: Final = 128 * 1024
@@ -98,20 +100,35 @@ def misspelt_keys(
     A key is known if it belongs to one of the config classes or to a release of RocketMQ, or is in
     `also`. `server` names the kind of server in the mistakes' texts.
     """
+    mistakes: list[Mistake] = []
+    for _ in misspelt_steps(properties, *classes, server=server, also=also, mistakes=mistakes):
+        pass
+    return mistakes
+
+
+def misspelt_steps(
+    properties: Mapping[str, str],
+    *classes: type,
+    server: str,
+    also: Iterable[str],
+    mistakes: list[Mistake],
+) -> Iterator[None]:
+    """Add to `mistakes` what `misspelt_keys` returns, in steps."""
     strangers = set(unknown_keys(properties, *classes)).difference(also)
     if not strangers:
-        return []
+        return
     # Imported here because the list is long and most starts do not need it.
     from cometmq.runtime.java_keys import JAVA_KEYS
 
     known = JAVA_KEYS.union(*map(keys_of, classes))
-    mistakes: list[Mistake] = []
-    for key in sorted(strangers - JAVA_KEYS):
+    yield
+    for number, key in enumerate(sorted(strangers - JAVA_KEYS)):
         # Comparing one key with all known ones takes a millisecond.
-        guess = did_you_mean(key, known) if len(mistakes) < _MOST_SHOWN else ""
+        guess = did_you_mean(key, known) if number < _MOST_SHOWN else ""
         text = f"this {server} knows no {key:.100}, nor does any of Java's{guess}"
         mistakes.append(Mistake(key, text))
-    return mistakes
+        if number < _MOST_SHOWN or number % _TOLD_AT_ONCE == 0:
+            yield
 
 
 def checked_configs(
@@ -165,6 +182,13 @@ def find_mistakes(
     return configs, misspelt, mistakes
 
 
+def prepare() -> None:
+    """Load what an update needs. Takes some tens of milliseconds the first time; for any thread."""
+    import javaproperties  # noqa: F401 - starts without a file need none of these
+
+    import cometmq.runtime.java_keys  # noqa: F401 - the list is long
+
+
 def check_update(
     changes: Mapping[str, str],
     classes: Iterable[type],
@@ -173,14 +197,16 @@ def check_update(
     source: str,
     promises: Mapping[str, Promise],
     given: Iterable[str] = (),
-) -> None:
+) -> Iterator[None]:
     """Raise ConfigError if an update has misspelt keys or asks for a protection that is not there.
 
-    `given` are the keys that the configuration has already. They count as known: they passed at the
+    In steps: an update may have thousands of keys. `given` are the keys that the configuration has already. They count as known: they passed at the
     start, so an update may change them.
     """
     mistakes = broken_promises(changes, promises)
-    mistakes += misspelt_keys(changes, *classes, server=server, also=(*promises, *given))
+    yield from misspelt_steps(
+        changes, *classes, server=server, also=(*promises, *given), mistakes=mistakes
+    )
     if mistakes:
         raise ConfigError(_told(mistakes, source, None))
 
@@ -210,16 +236,19 @@ def check_changeable(
     return wanted
 
 
-def decode_update(body: bytes | memoryview, source: str) -> dict[str, str]:
-    """Return the entries of an update's body. Raises ConfigError; `source` is the update's name."""
+def decode_update(body: bytes | memoryview, source: str, changes: dict[str, str]) -> Iterator[None]:
+    """Put the entries of an update's body into `changes`, in steps. Raises ConfigError; `source` is the
+    update's name.
+    """
     if len(body) > MAX_UPDATE_BYTES:
         raise ConfigError(
             f"{source} has {len(body)} bytes, the limit is {MAX_UPDATE_BYTES}; send changed keys only"
         )
     try:
-        return parse_properties(bytes(body).decode(), source)
+        text = bytes(body).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not UTF-8: {error}") from error
+    yield from parse_steps(text, source, changes)
 
 
 def _told(mistakes: list[Mistake], source: str, file: Path | None) -> str:

@@ -184,7 +184,8 @@ _declare(
     "no body in use has ten", at="protocol.json_dialect", servers=_BOTH,
 )  # fmt: skip
 _declare(
-    "MAX_DIALECT_REQUEST_LENGTH", "bytes", "A body that is not strict JSON, but fastjson's dialect.",
+    "MAX_DIALECT_REQUEST_LENGTH", "bytes",
+    "A body that is not strict JSON, but fastjson's dialect; a heartbeat with references.",
     _ERROR, "only maps by objects are written so: locks, some routes",
     at="protocol.json_dialect", servers=_BOTH,
 )  # fmt: skip
@@ -233,6 +234,15 @@ _declare(
 _declare(
     "MAX_TAGS", "tags", "Tags in a subscription.", _ERROR,
     "people write them by hand", at="model.subscription",
+)  # fmt: skip
+_declare(
+    "MAX_TAGS_OF_HEARTBEAT", "tags", "Tags of all subscriptions in a heartbeat.", _ERROR,
+    "people write them by hand", at="protocol.limits",
+)  # fmt: skip
+_declare(
+    "MAX_HEARTBEAT_HEAD_LENGTH", "bytes",
+    "What a heartbeat of 32 KiB or more has besides its groups, and a long group besides its subscriptions.",
+    _ERROR, "a client id, names of RocketMQ's and some flags", at="protocol.limits",
 )  # fmt: skip
 _declare(
     "MAX_CLIENT_ID_LENGTH", "characters", "A client id.", _ERROR,

@@ -34,18 +34,18 @@ async def test_a_heartbeat_lets_those_go_whose_version_it_brings() -> None:
     awaited, pulls = AwaitedHeartbeats(), Pulls()
     for group, version in (("g", 2), ("g", 3), ("h", 2)):
         assert awaited.hold(group, pulls.pull(version))
-    awaited.heard("g", [])
+    awaited.heard("g")
     pulls.known = 2  # by the end of the turn, as the broker takes a heartbeat in
     assert pulls.served == []
     await asyncio.sleep(0)
     assert pulls.served == ["2"]
     pulls.known = 3
-    awaited.heard("unknown", [])
-    awaited.heard("g", [])
-    awaited.heard("g", [])
+    awaited.heard("unknown")
+    awaited.heard("g")
+    awaited.heard("g")
     await asyncio.sleep(0)
     assert pulls.served == ["2", "3"]
-    awaited.heard("h", [])
+    awaited.heard("h")
     await asyncio.sleep(0)
     assert pulls.served == ["2", "3", "2"]
 
@@ -56,10 +56,10 @@ async def test_what_waited_long_enough_is_refused() -> None:
     awaited.hold("g", pulls.pull(9))
     awaited.hold("g", pulls.pull(2))
     pulls.known = 2
-    awaited.heard("g", [])
+    awaited.heard("g")
     await until(lambda: len(pulls.served) == 2)
     assert pulls.served == ["2", "9 refused"]
-    awaited.heard("g", [])  # nothing is left
+    awaited.heard("g")  # nothing is left
 
 
 @in_simulated_time
@@ -69,7 +69,7 @@ async def test_there_is_a_limit() -> None:
     assert all(awaited.hold(f"g{i % 7}", pulls.pull(2)) for i in range(limit))
     assert not awaited.hold("g", pulls.pull(2))
     pulls.known = 2
-    awaited.heard("g0", [])
+    awaited.heard("g0")
     await asyncio.sleep(0)
     assert awaited.hold("g", pulls.pull(2))
 
@@ -90,12 +90,12 @@ async def test_heartbeats_do_not_try_all_that_waits_each_time_they_are_sent() ->
     awaited.hold("g", pulls.pull(2))
     pulls.known = 2
     for _ in range(100):
-        awaited.heard("g", [])
+        awaited.heard("g")
     await asyncio.sleep(0)
     assert tried == awaited_heartbeats.TRIED_PER_TURN
     for _ in range(100):
         before = tried
-        awaited.heard("g", [])
+        awaited.heard("g")
         await asyncio.sleep(0)
         assert tried - before <= awaited_heartbeats.TRIED_PER_TURN
     # Nor does a heartbeat in each turn begin anew: all have their turn.

@@ -352,3 +352,25 @@ async def test_a_role_is_for_the_next_start(
     assert answer.code == ERROR
     assert "brokerRole cannot be changed while the broker runs" in str(answer.remark)
     assert (await desk.shown())["brokerRole"] == "SYNC_MASTER"
+
+
+async def test_a_short_update_does_not_overtake_a_long_one(desk: Desk) -> None:
+    """Long updates are read in steps: what came first over a connection must not win."""
+    long = "".join(f"fileReservedTime={hours}\n" for hours in range(1_500))
+    first = desk.client.send(UPDATE, {}, long.encode())
+    assert (await desk.update(fileReservedTime=71)).code == 0
+    assert desk.client.answers()[first].code == 0
+    assert desk.told_store == [1_499, 71]
+
+
+async def test_an_update_with_thousands_of_wrong_keys_lets_others_be_served(desk: Desk) -> None:
+    wrong = "".join(f"wrng{number}=1\n" for number in range(3_000))
+    opaque = desk.client.send(UPDATE, {}, wrong.encode())
+    turns = 0
+    while opaque not in desk.client.answers():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 20
+    refused = desk.client.answers()[opaque]
+    assert refused.code != 0
+    assert "has 3000 mistakes" in (refused.remark or "")

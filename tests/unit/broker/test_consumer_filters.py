@@ -15,6 +15,7 @@ from cometmq.broker.filters.consumer_filters import (
 from cometmq.errors import FilterExpressionError
 from cometmq.filtering import sql92
 from cometmq.filtering.bloom import BloomFilter
+from cometmq.filtering.sql92 import outcomes
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.work import WorkBudget
 from cometmq.protocol.json_dialect import decode_body, pretty
@@ -304,3 +305,33 @@ def test_no_message_waits_until_an_expression_is_compiled(filters: ConsumerFilte
     before = compiler_misses()
     assert filters.bit_map("t", b"a\x012\x02")
     assert compiler_misses() == before
+
+
+def test_a_heartbeat_takes_a_step_for_each_expression(filters: ConsumerFilterManager) -> None:
+    """256 expressions were registered in one piece, each with a line in the log: 20 ms and more."""
+    subscriptions = [sql(f"t{number}", f"a = {number}") for number in range(50)]
+    steps = filters.register_steps("g", subscriptions)
+    known = []
+    for _ in steps:
+        known.append(sum(filters.get(one.topic, "g") is not None for one in subscriptions))
+    assert known == list(range(1, 51))
+
+
+def test_expressions_that_were_forgotten_meanwhile_are_compiled_in_steps(
+    filters: ConsumerFilterManager,
+) -> None:
+    long = " OR ".join(f"a = {number}" for number in range(300))
+    outcomes.clear()
+    assert sum(1 for _ in filters.register_steps("g", [sql("t", long)])) > 10
+    assert sum(1 for _ in filters.register_steps("g", [sql("t", long)])) == 1
+    assert expression_of(filters, "t", "g") == long
+
+
+def test_a_snapshot_stays_as_it_was(filters: ConsumerFilterManager) -> None:
+    """The table was encoded in one piece, because its values change: 8 MiB of it."""
+    filters.register("g", [sql("t", "a = 1")])
+    text = pretty(filters.table())
+    snapshot = filters.snapshot()
+    filters.register("g", [sql("u", "a = 2")])
+    assert pretty(filters.table()) != text
+    assert pretty(snapshot) == text

@@ -89,6 +89,33 @@ def test_a_long_frame_of_single_bytes_takes_little_more_than_its_bytes() -> None
     assert decoder.feed(stream[-1:]) == [Frame(0, b"header", LONG_BODY)]
 
 
+@pytest.mark.parametrize("read", [1_000, 65_536, 262_144])
+def test_the_last_read_of_a_long_frame_joined_all_that_came_before(read: int) -> None:
+    """A frame of 16 MiB was joined from its parts in one piece, which took the loop 10 ms."""
+    body = bytes(range(256)) * (16 * 4096 - 1)
+    stream = encode_frame(b"header", body)
+    decoder = FrameDecoder()
+    position, most = 0, 0
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    while position < len(stream):
+        data = stream[position : position + read]
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        frames = decoder.feed(data)
+        _, peak = tracemalloc.get_traced_memory()
+        position += len(data)
+        if 2 * position > len(stream) + 4 * read:  # the place for the whole is there
+            most = max(most, peak - held)
+        # Who declares much and sends little takes no more than he sends.
+        elif 2 * (position + read) < len(stream):
+            assert peak - before < 1.1 * position + 4 * 65_536
+        assert peak - before < len(stream) + position + 4 * 262_144
+    tracemalloc.stop()
+    assert most < 4 * 65_536, "nothing is copied but what was read, and as much again"
+    assert frames == [Frame(0, b"header", body)]
+
+
 def test_a_long_frame_that_is_dropped_is_not_held() -> None:
     decoder = FrameDecoder()
     decoder.feed(encode_frame(b"header", LONG_BODY)[:-1])

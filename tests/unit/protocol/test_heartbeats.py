@@ -13,6 +13,7 @@ from cometmq.protocol import limits, requests
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.heartbeats import Heartbeat, decode_heartbeat
+from cometmq.protocol.json_cuts import CHUNK_BYTES
 from cometmq.protocol.json_dialect import (
     MAX_DIALECT_REQUEST_LENGTH,
     decode_request,
@@ -50,7 +51,7 @@ def served(data: bytes) -> tuple[int, HeartbeatData]:
             decoded: Heartbeat = end.value
             return count, HeartbeatData(
                 client_id=decoded.client_id,
-                consumer_data_set=list(decoded.consumers),
+                consumer_data_set=[group for group in decoded.consumers if group is not None],
                 heartbeat_fingerprint=decoded.fingerprint,
                 producer_data_set=list(decoded.producers),
                 without_sub=decoded.without_subscriptions,
@@ -76,7 +77,6 @@ def test_a_small_heartbeat_is_decoded_at_once() -> None:
         (b'"group-599"', b'null,"messageModel":null'),  # within one group
         (b'"withoutSub":false', b'"withoutSub":null'),  # beside the groups
         (b'"tagsSet":["a"]', b'"tagsSet":null'),
-        (b'"group-599"', b'"group-599","x":{"$ref":"$.clientID"}'),
         (b'"fingerprint', b'"unknown":{"a":[{}]},"fingerprint'),
     ],
 )
@@ -89,6 +89,101 @@ def test_what_fastjson_writes_means_the_same_in_steps(before: bytes, after: byte
             served(data)
     else:
         assert served(data)[1] == whole
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        '"x": {"$ref": "$.clientID"}',
+        r'"x": {"\u0024ref": "$.clientID"}',
+        r'"x": {"$r\u0065f": "$.clientID"}',
+        r'"x": "\u0000cut 0"',
+    ],
+)
+def test_what_may_mean_another_thing_in_parts_is_decoded_whole_if_it_is_short(odd: str) -> None:
+    text = encode_body(large(groups=300)).decode()
+    short = f"{{{odd},{text[1:]}".encode()
+    assert len(short) <= MAX_DIALECT_REQUEST_LENGTH
+    assert served(short) == (0, decode_request(short, HeartbeatData))
+    with pytest.raises(ProtocolError) as refused:
+        served(short + b" " * MAX_DIALECT_REQUEST_LENGTH)
+    assert refused.value.limit == "MAX_DIALECT_REQUEST_LENGTH"
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["strict", "dialect"])
+def test_a_group_with_many_subscriptions_is_decoded_in_parts(bare: bool) -> None:
+    """8,192 subscriptions of one group were decoded in one piece, and so were all tags of a group."""
+    heartbeat = large(groups=2, topics=600)
+    heartbeat.consumer_data_set[1].subscription_data_set[7].tags_set = ["x, [{", '"}]\\']
+    heartbeat.consumer_data_set[1].subscription_data_set[8].sub_string = "y" * 50_000
+    heartbeat.consumer_data_set.append(ConsumerData("small"))
+    data = encode_body(heartbeat)
+    if bare:
+        for name in (b"topic", b"consumerDataSet", b"subscriptionDataSet"):
+            data = data.replace(b'"%b":' % name, b" %b :" % name)
+        data = data.replace(b'"tagsSet":["a"]', b'"tagsSet":null')
+        for group in heartbeat.consumer_data_set:
+            for subscription in group.subscription_data_set:
+                subscription.tags_set = [tag for tag in subscription.tags_set if tag != "a"]
+    assert len(data) <= MAX_DIALECT_REQUEST_LENGTH
+    steps, decoded = served(data)
+    assert decoded == heartbeat
+    assert steps > len(data) // CHUNK_BYTES * 2
+
+
+def test_a_long_heartbeat_in_the_dialect_is_refused() -> None:
+    data = encode_body(large()).replace(b'"topic":', b"topic:")
+    with pytest.raises(ProtocolError, match="is not strict JSON") as refused:
+        served(data)
+    assert refused.value.limit == "MAX_DIALECT_REQUEST_LENGTH"
+
+
+def test_too_many_tags_of_a_subscription_are_refused_before_they_are_decoded() -> None:
+    """A million tags took 40 ms of the loop before somebody counted them."""
+    heartbeat = large(groups=1)
+    heartbeat.consumer_data_set[0].subscription_data_set[0].tags_set = [""] * 1_000_000
+    with pytest.raises(ProtocolError, match="1000019 values in the lists") as refused:
+        served(encode_body(heartbeat))
+    assert refused.value.limit == "MAX_TAGS"
+
+
+def test_tags_of_a_heartbeat_are_counted_as_they_are_decoded() -> None:
+    """280,000 tags were all taken in before the bytes that they take were refused."""
+    heartbeat = large(groups=70, topics=1)
+    for group in heartbeat.consumer_data_set:
+        group.subscription_data_set[0].tags_set = [str(number) for number in range(MAX_TAGS)]
+    count = limits.MAX_TAGS_OF_HEARTBEAT + MAX_TAGS
+    with pytest.raises(ProtocolError, match=f"{count} tags in a heartbeat.*;") as refused:
+        served(encode_body(heartbeat))
+    assert refused.value.limit == "MAX_TAGS_OF_HEARTBEAT"
+    del heartbeat.consumer_data_set[32:]
+    assert served(encode_body(heartbeat))[1] == heartbeat
+
+
+@pytest.mark.parametrize("place", ["heartbeat", "group", "producer"])
+def test_what_no_broker_reads_is_not_looked_through_by_megabytes(place: str) -> None:
+    garbage = "0," * limits.MAX_HEARTBEAT_HEAD_LENGTH
+    tree = json.loads(encode_body(large(groups=1, topics=600)))
+    where = {
+        "heartbeat": tree,
+        "group": tree["consumerDataSet"][0],
+        "producer": tree["producerDataSet"][0],
+    }[place]
+    where["x"] = 0
+    data = json.dumps(tree).replace('"x": 0', f'"x": [{garbage}0]').encode()
+    with pytest.raises(ProtocolError) as refused:
+        served(data)
+    assert refused.value.limit == "MAX_HEARTBEAT_HEAD_LENGTH"
+
+
+def test_a_long_list_that_is_there_twice_is_refused() -> None:
+    topics = ",".join(f'{{"topic":"topic-{number}"}}' for number in range(2_000))
+    subscriptions = f'"subscriptionDataSet":[{topics}]'
+    group = f'"consumerDataSet":[{{"groupName":"g",{subscriptions}}}]'
+    twice_in_group = group.replace(subscriptions, f"{subscriptions},{subscriptions}")
+    for groups in (f"{group},{group}", twice_in_group):
+        with pytest.raises(ProtocolError, match="twice"):
+            served(f'{{"clientID":"c",{groups}}}'.encode())
 
 
 @pytest.mark.parametrize("cut", [0, 1, 40_000, -2])

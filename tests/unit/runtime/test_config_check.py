@@ -145,7 +145,7 @@ def test_every_promise_is_tried_above() -> None:
 
 def test_an_update_is_held_to_the_same() -> None:
     def update(**changes: str) -> None:
-        check_update(
+        steps = check_update(
             changes,
             [Sample],
             server="broker",
@@ -153,6 +153,8 @@ def test_an_update_is_held_to_the_same() -> None:
             promises=PROMISES,
             given=["mine"],
         )
+        for _ in steps:
+            pass
 
     update(mine="1", listenPort="5", storeType="x", aclEnable="false")
     with pytest.raises(ConfigError, match="aclEnable=true asks for"):
@@ -162,11 +164,32 @@ def test_an_update_is_held_to_the_same() -> None:
 
 
 def test_an_update_has_a_limit() -> None:
-    assert decode_update(b"a=1\n", "the update") == {"a": "1"}
+    def decode(body: bytes) -> dict[str, str]:
+        changes: dict[str, str] = {}
+        for _ in decode_update(body, "the update", changes):
+            pass
+        return changes
+
+    assert decode(b"a=1\n") == {"a": "1"}
     with pytest.raises(ConfigError, match=f"the limit is {MAX_UPDATE_BYTES}"):
-        decode_update(b"a" * (MAX_UPDATE_BYTES + 1), "the update")
+        decode(b"a" * (MAX_UPDATE_BYTES + 1))
     with pytest.raises(ConfigError, match="is not UTF-8"):
-        decode_update(b"\xff", "the update")
+        decode(b"\xff")
+
+
+def test_an_update_of_thousands_of_keys_was_read_and_refused_in_one_piece() -> None:
+    """3,000 wrong keys held the loop of a server for 50 ms."""
+    body = b"".join(b"wrong%d=1\n" % number for number in range(3_000))
+    changes: dict[str, str] = {}
+    assert sum(1 for _ in decode_update(body, "the update", changes)) > 150
+    assert len(changes) == 3_000
+    steps = check_update(changes, [Sample], server="broker", source="the update", promises=PROMISES)
+    for _ in range(30):  # the first are compared one by one with all that is known
+        next(steps)
+    with pytest.raises(ConfigError) as refused:
+        list(steps)
+    assert "has 3000 mistakes" in str(refused.value)
+    assert "and 2980 more" in str(refused.value)
 
 
 def test_javas_keys_are_those_of_its_configuration_classes() -> None:

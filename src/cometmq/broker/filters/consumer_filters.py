@@ -17,7 +17,7 @@ import structlog
 from cometmq.errors import FilterExpressionError
 from cometmq.filtering.bloom import BloomFilter
 from cometmq.filtering.metering import MeteredProperties, decoding_cost
-from cometmq.filtering.sql92 import compile_sql
+from cometmq.filtering.sql92 import compile_sql, compile_steps
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import is_tag_type
 from cometmq.model.ranges import Int32, Int64
@@ -152,7 +152,11 @@ class ConsumerFilterManager:
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Take in a heartbeat; `subscriptions` are all that the group has."""
-        subscriptions = list(subscriptions)
+        for _ in self.register_steps(group, list(subscriptions)):
+            pass
+
+    def register_steps(self, group: str, subscriptions: list[SubscriptionData]) -> Iterator[None]:
+        """Take in a heartbeat in a step for each expression, each of which has a line in the log."""
         self._faults.pop(group, None)
         if group in self._topics_of:  # before others come, which may need the room
             topics = {subscription.topic for subscription in subscriptions}
@@ -163,7 +167,13 @@ class ConsumerFilterManager:
                 and subscription.expression_type != EXPRESSION_CLASS  # a name, nothing to compile
                 and subscription.sub_string
             ):
+                # What was compiled for the heartbeat may be forgotten since the last step.
+                if subscription.expression_type == EXPRESSION_SQL92 and self._is_new(
+                    group, subscription
+                ):
+                    yield from compile_steps(subscription.sub_string)
                 self._register(group, subscription)
+                yield
 
     def copy(self, master: ConsumerFilterTable) -> Iterator[None]:
         """Take over what a slave's master knows, in steps of one expression each.
@@ -250,6 +260,25 @@ class ConsumerFilterManager:
         positions = self._bloom.positions(f"{group}#{topic}")
         return BloomFilterData(self._bloom.bit_count, list(positions))
 
+    def snapshot(self) -> ConsumerFilterTable:
+        """Return `table` as it is now, whatever changes later."""
+        return ConsumerFilterTable(
+            {
+                topic: FilterDataByTopic(
+                    topic,
+                    {
+                        group: msgspec.structs.replace(data)
+                        for group, data in by_topic.group_filter_data.items()
+                    },
+                )
+                for topic, by_topic in self.table().filter_data_by_topic.items()
+            }
+        )
+
+    def _is_new(self, group: str, subscription: SubscriptionData) -> bool:
+        known = self.get(subscription.topic, group)
+        return known is None or known.expression != subscription.sub_string
+
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         known = self.get(subscription.topic, group)
         version = subscription.sub_version
@@ -298,12 +327,15 @@ class ConsumerFilterManager:
                 callback(subscription.topic)
 
     def _die(self, group: str, topics: Iterable[str]) -> None:
+        died = []
         for topic in topics:
             data = self.get(topic, group)
             if data is not None and not data.dead:
                 data.die(self._clock.now_ms())
-                self.changed = self._has_dead = True
-                log.info("filter left unused", group=group, topic=topic)
+                died.append(topic)
+        if died:  # one line for all: there may be hundreds
+            self.changed = self._has_dead = True
+            log.info("filters left unused", group=group, topics=len(died), first=min(died))
 
     def fault(self, topic: str, group: str) -> str:
         """Return why the expression of a group was refused, "" if it was not."""

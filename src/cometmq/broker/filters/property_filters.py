@@ -5,10 +5,8 @@ Java: ClientManageProcessor.checkClientConfig, DefaultConsumerIdsChangeListener.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
-
-import msgspec
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.filters.consumer_filters import (
@@ -76,7 +74,7 @@ class PropertyFilters:
         # Save at once: after a crash the old expression must not be used with bit maps of the new
         # one.
         self.manager.on_replaced.append(lambda _topic: self._save_soon())
-        clients.on_subscriptions.append(self.manager.register)
+        clients.on_subscriptions.append(self.manager.register_steps)
         clients.on_members_changed.append(self._members_changed)
 
     def register(self, handlers: Handlers) -> None:
@@ -98,9 +96,8 @@ class PropertyFilters:
     def _save_soon(self) -> None:
         """Write the file at the end of this turn, once for all that a heartbeat replaced."""
         self.manager.changed = False
-        # The table is encoded at the end of the turn, because its values change later. The writer's
-        # thread lays the text out.
-        self._state.soon(self._file, lambda: _laid_out(msgspec.json.encode(self.manager.table())))
+        # The writer's thread lays the text out.
+        self._state.soon(self._file, lambda: pretty_pieces(self.manager.snapshot()))
 
     def check_client(
         self, connection: Connection, call: Request[NoHeader]
@@ -137,7 +134,3 @@ def check_property_filter(config: BrokerConfig, expression_type: str) -> None:
             f"The broker does not support consumer to filter message by {expression_type}: "
             "set enablePropertyFilter=true in its configuration, or subscribe by tags",
         )
-
-
-def _laid_out(data: bytes) -> Iterator[str]:
-    yield from pretty_pieces(msgspec.json.decode(data))

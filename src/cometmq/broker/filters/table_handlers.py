@@ -31,5 +31,5 @@ class FilterTableHandlers:
             answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
             for topic, data in list(self._manager.table().filter_data_by_topic.items()):
                 await answer.add(topic, data)
-        body = b'{"filterDataByTopic":%b}' % answer.entries()
+            body = await answer.body(b'{"filterDataByTopic":{', b"}}")
         return response(ResponseCode.SUCCESS, body=body)

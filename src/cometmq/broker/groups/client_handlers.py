@@ -30,13 +30,14 @@ from cometmq.protocol.headers import (
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
-from cometmq.protocol.heartbeats import Heartbeat, decode_heartbeat
+from cometmq.protocol.heartbeats import LARGE_BYTES, Heartbeat, decode_heartbeat, prepare
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.request_order import RequestOrder
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import run_slice, run_slices
+from cometmq.runtime.workers import THREADS, Workers
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +64,7 @@ class ClientHandlers:
         groups: GroupManager,
         topics: TopicManager,
         long_answers: LongAnswers,
+        workers: Workers = THREADS,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -72,6 +74,8 @@ class ClientHandlers:
         self._topics = topics
         self._handlers: Handlers | None = None
         self._order = RequestOrder()
+        self._loader = workers.worker("large-heartbeats")
+        self._is_prepared = False
         # Groups whose members must be told of a change, in the order of the changes.
         self._changed: dict[str, None] = {}
         self._telling: Iterator[None] | None = None
@@ -82,6 +86,10 @@ class ClientHandlers:
         handlers.register(requests.HEART_BEAT, self.heartbeat)
         handlers.register(requests.UNREGISTER_CLIENT, self.unregister)
         handlers.register(requests.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
+
+    def close(self) -> None:
+        """End the thread, which has loaded what large heartbeats need."""
+        self._loader.shutdown(wait=True)
 
     def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
         """Take in every group of the client; make unknown consumer groups if that is allowed.
@@ -96,12 +104,18 @@ class ClientHandlers:
         """
         answer = response(ResponseCode.SUCCESS, ext={_SUPPORTS_V2: "true"})
         steps = self._serve(connection, call, answer)
-        if not self._order.has_long(connection) and run_slice(steps):
+        is_prepared = self._is_prepared or len(call.body) < LARGE_BYTES
+        if is_prepared and not self._order.has_long(connection) and run_slice(steps):
             return answer
-        self._order.serve_long(connection, call, lambda: self._go_on(steps, answer))
+        self._order.serve_long(connection, call, lambda: self._go_on(steps, answer, is_prepared))
         return None
 
-    async def _go_on(self, steps: Iterator[None], answer: RemotingCommand) -> RemotingCommand:
+    async def _go_on(
+        self, steps: Iterator[None], answer: RemotingCommand, is_prepared: bool
+    ) -> RemotingCommand:
+        if not is_prepared:
+            await asyncio.get_running_loop().run_in_executor(self._loader, prepare)
+            self._is_prepared = True
         await run_slices(steps)
         return answer
 
@@ -124,6 +138,9 @@ class ClientHandlers:
         answer.ext[_SUB_CHANGE] = "false" if data.fingerprint else "true"
         compiled: dict[str, Outcome] = {}
         for consumer in data.consumers:
+            if consumer is None:  # a step within a group with many subscriptions
+                yield
+                continue
             for subscription in consumer.subscription_data_set:
                 if subscription.expression_type == EXPRESSION_SQL92:
                     # A fault in the expression is reported when the filter is registered.
@@ -139,7 +156,7 @@ class ClientHandlers:
             if self._prepare_group(consumer):
                 if self._subscriptions_changed(data, consumer.group_name):
                     answer.ext[_SUB_CHANGE] = "true"
-                self._clients.register_consumer(
+                yield from self._clients.register_steps(
                     member,
                     consumer,
                     fingerprint=data.fingerprint,
@@ -222,7 +239,8 @@ class ClientHandlers:
             for first in range(0, len(ids), _LISTED_AT_ONCE):
                 piece = encode_body(ids[first : first + _LISTED_AT_ONCE])[1:-1]
                 await answer.write(b",%b" % piece if first else piece)
-        return response(ResponseCode.SUCCESS, body=b'{"consumerIdList":[%b]}' % answer.text())
+            body = await answer.body(b'{"consumerIdList":[', b"]}")
+        return response(ResponseCode.SUCCESS, body=body)
 
     def notify_members(self, group: str, members: list[Member]) -> None:
         """Tell a group's members to rebalance (code 40, one way).

@@ -6,6 +6,7 @@ the client.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.codes import LanguageCode, MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
-from cometmq.protocol.consumer_bodies import encode_reset_offsets_for_c
+from cometmq.protocol.consumer_bodies import encode_reset_offset_for_c
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -43,6 +44,7 @@ log = structlog.get_logger(__name__)
 
 # How long a client may take to answer, including the run of a listener that gets a message.
 CALL_TIMEOUT_S: Final = 10.0
+_RESET_REMEDY: Final = "reset the queues one by one (queueId)"
 
 
 class ClientRelay:
@@ -90,15 +92,16 @@ class ClientRelay:
                     "[reset-offset] reset offset failed, no topic in this broker. "
                     f"topic={header.topic}",
                 )
-            answer = LongAnswer(
-                self._clock, self._config.max_frame_length, "reset the queues one by one (queueId)"
-            )
+            answer = LongAnswer(self._clock, self._config.max_frame_length, _RESET_REMEDY)
             if self._config.use_server_side_reset_offset:
                 count = await self._reset_here(header, topic, answer)
+                body = await _offset_table(answer)
             else:
-                count = await self._push_reset(header, topic, answer, for_c=_is_cpp(call.language))
+                count, body = await self._push_reset(
+                    header, topic, answer, for_c=_is_cpp(call.language)
+                )
         log.info("offsets reset", group=header.group, topic=header.topic, queues=count)
-        return response(ResponseCode.SUCCESS, body=_offset_table(answer))
+        return response(ResponseCode.SUCCESS, body=body)
 
     async def _reset_here(
         self, header: ResetOffsetRequestHeader, topic: TopicConfig, answer: LongAnswer
@@ -115,13 +118,13 @@ class ClientRelay:
                     ResponseCode.SYSTEM_ERROR,
                     f"queueId[{header.queue_id}] is illegal: topic[{header.topic}] has no such queue",
                 )
-        offsets: dict[int, int] = {}
+        offsets = array("q")  # a table of so many objects takes milliseconds to free
         for queue_id in wanted:
-            offsets[queue_id] = self._target(header, queue_id)
-            await self._add(answer, header.topic, queue_id, offsets[queue_id])
+            offsets.append(self._target(header, queue_id))
+            await self._add(answer, header.topic, queue_id, offsets[-1])
         if not offsets:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-        for queue_id, offset in offsets.items():
+        for queue_id, offset in zip(wanted, offsets, strict=True):
             self._check_is_here(header)  # it may have been deleted since the last slice
             if not self._offsets.reset(header.group, header.topic, queue_id, offset):
                 raise Refused(
@@ -171,9 +174,10 @@ class ClientRelay:
         answer: LongAnswer,
         *,
         for_c: bool,
-    ) -> int:
-        """Tell the members of the offsets, and return how many these are."""
-        offsets: dict[MessageQueue, int] = {}
+    ) -> tuple[int, bytes]:
+        """Tell the members of the offsets; return how many these are, and the body of the answer."""
+        # C++ clients read a list.
+        told_c = LongAnswer(self._clock, self._config.max_frame_length, _RESET_REMEDY)
         for queue_id in range(topic.write_queue_nums):
             stored = self._offsets.query(header.group, header.topic, queue_id)
             if stored < 0:
@@ -183,8 +187,11 @@ class ClientRelay:
             target = self._offset_at(header.topic, queue_id, header.timestamp)
             if not header.is_force:
                 target = min(target, stored)
-            offsets[MessageQueue(header.topic, self._config.broker_name, queue_id)] = target
             await self._add(answer, header.topic, queue_id, target)
+            if for_c:
+                queue = MessageQueue(header.topic, self._config.broker_name, queue_id)
+                entry = encode_reset_offset_for_c(queue, target)
+                await told_c.write(b"," + entry if queue_id else entry)
         members = self._clients.consumers(header.group)
         if not members:
             raise Refused(
@@ -192,7 +199,9 @@ class ClientRelay:
                 "Consumer not online, so can not reset offset, "
                 f"Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}",
             )
-        body = encode_reset_offsets_for_c(offsets) if for_c else _offset_table(answer)
+        body = table = await _offset_table(answer)
+        if for_c:
+            body = await told_c.body(b'{"offsetTable":[', b"]}")
         told = ResetOffsetRequestHeader(
             header.group, header.topic, header.timestamp, is_force=False
         )
@@ -205,7 +214,7 @@ class ClientRelay:
             except CometMQError as error:  # the member's removal is under way
                 log.warning("member not told", client_id=member.client_id, reason=str(error))
             await answer.breathe()
-        return len(offsets)
+        return topic.write_queue_nums, table
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the offset of a queue at a store time; a negative time stands for the end."""
@@ -258,8 +267,9 @@ class ClientRelay:
                     statuses.leave_out(client_id, error)
                 else:
                     await answer.add(client_id, offsets)
+            body = await answer.body(b'{"consumerTable":{', b"}}")
         statuses.report()
-        return response(ResponseCode.SUCCESS, body=b'{"consumerTable":%b}' % answer.entries())
+        return response(ResponseCode.SUCCESS, body=body)
 
     async def running_info(
         self, connection: Connection, call: Request[GetConsumerRunningInfoRequestHeader]
@@ -344,8 +354,8 @@ def _read_status(body: bytes, offsets: dict[str, int]) -> Iterator[None]:
     offsets |= yield from relayed_queue_table(body, "messageQueueTable")
 
 
-def _offset_table(answer: LongAnswer) -> bytes:
-    return b'{"offsetTable":%b}' % answer.entries()
+async def _offset_table(answer: LongAnswer) -> bytes:
+    return await answer.body(b'{"offsetTable":{', b"}}")
 
 
 def _need_version(member: Member, least: MQVersion) -> None:

@@ -1,12 +1,15 @@
 """Keep the connected members of producer and consumer groups.
 
 Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo.
+
+Longer than 500 lines: members, subscriptions, their index and what they count for change together.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +20,7 @@ from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.slices import run_slice
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +36,13 @@ MAX_SUBSCRIPTION_BYTES_OF_CONNECTION: Final = 32 * 1024 * 1024
 MAX_SUBSCRIPTION_BYTES: Final = 512 * 1024 * 1024
 _SUBSCRIPTION_BYTES: Final = 400
 _TAG_BYTES: Final = 100
+# So many subscriptions are looked at, or freed, in a step.
+_AT_ONCE: Final = 512
+# So often a heartbeat is compared anew with a group whose subscriptions others change, before that is
+# done at once.
+_TRIES: Final = 3
+# A connection that was in more groups leaves them in slices: each has a line in the log.
+_LEFT_AT_ONCE: Final = 32
 
 
 @dataclass(slots=True)
@@ -71,25 +82,68 @@ class ConsumerGroup:
     def broadcasting(self) -> bool:
         return self.message_model == "BROADCASTING"
 
-    def update_subscriptions(self, subscriptions: list[SubscriptionData]) -> tuple[bool, list[str]]:
-        """Take over a heartbeat's subscriptions.
 
-        A newer version of a known subscription replaces it; topics that the heartbeat does not name
-        are dropped. Returns whether a topic was added or dropped, and the topics whose expression
-        has changed.
-        """
-        wanted = {data.topic: data for data in subscriptions}
-        changed = wanted.keys() != self.subscriptions.keys()
-        for topic in self.subscriptions.keys() - wanted.keys():
-            del self.subscriptions[topic]
-        reselected = []
-        for topic, data in wanted.items():
-            known = self.subscriptions.get(topic)
+class Staged:
+    """Collects aside what a heartbeat makes of the subscriptions of a group, in steps.
+
+    A newer version of a known subscription replaces it; topics that the heartbeat does not name are
+    dropped. `subscriptions` are those after the heartbeat, `news` how many bytes those take that it
+    brings. All holds as long as `is_current` says so.
+    """
+
+    def __init__(self, group: ConsumerGroup | None, data: ConsumerData) -> None:
+        self._group = group
+        self._data = data
+        self._known = {} if group is None else group.subscriptions
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.subscription_bytes = self.news = 0
+        # Topics that are not in the group, or no more, and topics whose expression has changed.
+        self.added: list[str] = []
+        self.dropped: list[str] = []
+        self.reselected: list[str] = []
+        self._has_new = False
+
+    def collect(self) -> Iterator[None]:
+        for number, data in enumerate(self._data.subscription_data_set, 1):
+            if number % _AT_ONCE == 0:
+                yield
+            known = self._known.get(data.topic)
             if known is None or data.sub_version > known.sub_version:
-                self.subscriptions[topic] = data
-                if known is not None and known.sub_string != data.sub_string:
-                    reselected.append(topic)
-        return changed, reselected
+                self._has_new = True
+                self.news += _bytes_of(data)
+                self.subscriptions[data.topic] = data
+            else:
+                self.subscriptions[data.topic] = known
+        for number, (topic, data) in enumerate(self.subscriptions.items(), 1):
+            if number % _AT_ONCE == 0:
+                yield
+            self.subscription_bytes += _bytes_of(data)
+            known = self._known.get(topic)
+            if known is None:
+                self.added.append(topic)
+            elif known.sub_string != data.sub_string:
+                self.reselected.append(topic)
+        # A list, because a former table is emptied in steps.
+        for number, topic in enumerate(list(self._known), 1):
+            if number % _AT_ONCE == 0:
+                yield
+            if topic not in self.subscriptions:
+                self.dropped.append(topic)
+
+    def is_current(self, group: ConsumerGroup | None) -> bool:
+        """Whether the group has the subscriptions that it had when this began."""
+        now = {} if group is None else group.subscriptions
+        return now is self._known or not (now or self._known)
+
+    @property
+    def changes(self) -> bool:
+        """Whether a topic is added or dropped."""
+        return bool(self.added or self.dropped)
+
+    @property
+    def has_new(self) -> bool:
+        """Whether the heartbeat brings anything that is not known."""
+        return self._has_new
 
 
 class ClientManager:
@@ -97,13 +151,15 @@ class ClientManager:
 
     The functions in `on_members_changed` are called with a consumer group's name and its members
     whenever a member joins or leaves or the set of topics changes; those in `on_subscriptions` with
-    a group's name and its subscriptions at each heartbeat that has them; those in `on_reselected`
+    a group's name and its subscriptions at each heartbeat that has them, to take these in, in steps;
+    those in `on_taken_in` with the name when all of that has been done; those in `on_reselected`
     with a topic for which a group's expression has changed.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.on_members_changed: list[Callable[[str, list[Member]], None]] = []
-        self.on_subscriptions: list[Callable[[str, list[SubscriptionData]], None]] = []
+        self.on_subscriptions: list[Callable[[str, list[SubscriptionData]], Iterator[None]]] = []
+        self.on_taken_in: list[Callable[[str], None]] = []
         self.on_reselected: list[Callable[[str], None]] = []
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
@@ -119,8 +175,11 @@ class ClientManager:
         self._brought: Counter[Connection] = Counter()
         self._subscription_bytes = 0
         # By topic, the consumer groups that subscribe to it; by group, the topics it subscribes to.
+        # There may be more than these: what a long heartbeat changes is noted in steps.
         self._subscribers: dict[str, set[str]] = {}
         self._subscribed: dict[str, set[str]] = {}
+        # What is done in slices beside requests.
+        self._left_to_do: deque[Iterator[None]] = deque()
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Return the group; None if no member is online."""
@@ -137,11 +196,14 @@ class ClientManager:
 
     def groups_of(self, topic: str) -> set[str]:
         """Return the consumer groups that are online and subscribe to a topic."""
-        return set(self._subscribers.get(topic, ()))
+        return {
+            group for group in self._subscribers.get(topic, ()) if self.subscribes(group, topic)
+        }
 
     def subscribes(self, group: str, topic: str) -> bool:
         """Say whether a consumer group is online and subscribes to a topic."""
-        return group in self._subscribers.get(topic, ())
+        info = self._consumers.get(group)
+        return info is not None and topic in info.subscriptions
 
     def consumer_groups(self) -> list[str]:
         """Return the consumer groups that are online."""
@@ -178,11 +240,33 @@ class ClientManager:
         fingerprint: int = 0,
         without_subscriptions: bool = False,
     ) -> None:
-        """Take in one group of a consumer's heartbeat.
+        """Take in one group of a consumer's heartbeat, as `register_steps` does, at once."""
+        steps = self.register_steps(
+            member, data, fingerprint=fingerprint, without_subscriptions=without_subscriptions
+        )
+        for _ in steps:
+            pass
+
+    def register_steps(
+        self,
+        member: Member,
+        data: ConsumerData,
+        *,
+        fingerprint: int = 0,
+        without_subscriptions: bool = False,
+    ) -> Iterator[None]:
+        """Take in one group of a consumer's heartbeat; many subscriptions in steps.
 
         A heartbeat leaves its subscriptions out if they have not changed (`without_subscriptions`):
-        then those of the group stay as they are. Raises LimitError for too many members.
+        then those of the group stay as they are. Else the group has its former ones until all are
+        looked at, and then the new ones at once. If the member leaves meanwhile, the rest is left out.
+        Raises LimitError for too many members, and for too many bytes of subscriptions.
         """
+        staged = None
+        if not without_subscriptions:
+            staged = yield from self._staged(data)
+            if member.connection.closed:  # nothing would remove it again
+                return
         group = self._consumers.get(data.group_name)
         members = {} if group is None else group.members
         if member.client_id not in members:
@@ -195,10 +279,8 @@ class ClientManager:
             )
         _check_account(members.get(member.client_id), member, data.group_name)
         self._check_room(members, member)
-        news: list[SubscriptionData] = []
-        if not without_subscriptions:
-            news = _new_to({} if group is None else group.subscriptions, data)
-            self._check_subscription_bytes(member, sum(map(_bytes_of, news)))
+        if staged is not None:
+            self._check_subscription_bytes(member, staged.news)
         if group is None:
             group = ConsumerGroup(
                 data.group_name, data.consume_type, data.message_model, data.consume_from_where
@@ -207,24 +289,69 @@ class ClientManager:
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        group.fingerprint = fingerprint
         joined = self._join(group.members, member, data.group_name)
-        if without_subscriptions:
+        if staged is None:
+            group.fingerprint = fingerprint
             if joined:
                 self._members_changed(group)
             return
-        for callback in self.on_subscriptions:
-            callback(data.group_name, data.subscription_data_set)
-        changed, reselected = group.update_subscriptions(data.subscription_data_set)
-        if news or changed:
-            self._charge(group, member.connection)
-        if changed:
-            self._note_topics(group.name, set(group.subscriptions))
-        for topic in reselected:
+        for take_in in self.on_subscriptions:
+            for _ in take_in(group.name, data.subscription_data_set):
+                yield
+                if group.members.get(member.client_id) is not member:
+                    return
+        yield from self._exchange(group, member, data, staged, fingerprint, joined=joined)
+
+    def _staged(self, data: ConsumerData) -> Generator[None, None, Staged]:
+        """Collect in steps what a heartbeat makes of its group as it is at the end."""
+        for _ in range(_TRIES):
+            staged = Staged(self._consumers.get(data.group_name), data)
+            yield from staged.collect()
+            if staged.is_current(self._consumers.get(data.group_name)):
+                return staged
+        staged = Staged(self._consumers.get(data.group_name), data)
+        for _ in staged.collect():
+            pass
+        return staged
+
+    def _exchange(
+        self,
+        group: ConsumerGroup,
+        member: Member,
+        data: ConsumerData,
+        staged: Staged,
+        fingerprint: int,
+        *,
+        joined: bool,
+    ) -> Iterator[None]:
+        """Give a group the subscriptions that were collected, and tell who must know."""
+        yield from self._note_topics(group.name, staged.added)
+        if not staged.is_current(group):
+            staged = yield from self._staged(data)
+            self._check_subscription_bytes(member, staged.news)
+            for _ in self._note_topics(group.name, staged.added):
+                pass
+        if group.members.get(member.client_id) is not member:
+            return
+        group.fingerprint = fingerprint
+        former: dict[str, SubscriptionData] = {}
+        if staged.has_new or staged.changes:
+            former, group.subscriptions = group.subscriptions, staged.subscriptions
+            self._charge(group, member.connection, staged.subscription_bytes)
+        for tell in self.on_taken_in:
+            tell(group.name)
+        if staged.changes or joined:
+            self._members_changed(group)
+        yield from self._leave_topics(group.name, staged.dropped)
+        yield from self._tell_reselected(staged.reselected)
+        yield from _emptied(former)
+
+    def _tell_reselected(self, topics: list[str]) -> Iterator[None]:
+        for number, topic in enumerate(topics, 1):
             for tell in self.on_reselected:
                 tell(topic)
-        if changed or joined:
-            self._members_changed(group)
+            if number % _AT_ONCE == 0:
+                yield
 
     def register_producer(self, member: Member, group: str) -> None:
         """Take in one group of a producer's heartbeat. Raises LimitError for too many members."""
@@ -275,11 +402,34 @@ class ClientManager:
         """Remove every member that came over this connection."""
         groups = self._groups_of.pop(connection, ())
         del self._brought[connection]
+        steps = self._leave_groups(list(groups), connection)
+        if len(groups) > _LEFT_AT_ONCE:
+            self._later(steps)
+            return
+        for _ in steps:
+            pass
+
+    def _leave_groups(self, groups: list[str], connection: Connection) -> Iterator[None]:
         for name in groups:
             left = self._consumers.get(name)
             if left is not None and left.brought_by is connection:
                 left.brought_by = None  # what others of the group still need
-        self._remove(groups, lambda member: member.connection is connection, "connection closed")
+            self._remove(
+                [name], lambda member: member.connection is connection, "connection closed"
+            )
+            yield
+
+    def _later(self, steps: Iterator[None]) -> None:
+        """Take steps in slices from the next turn of the loop on."""
+        self._left_to_do.append(steps)
+        if len(self._left_to_do) == 1:
+            asyncio.get_running_loop().call_soon(self._work_off)
+
+    def _work_off(self) -> None:
+        if run_slice(self._left_to_do[0]):
+            self._left_to_do.popleft()
+        if self._left_to_do:
+            asyncio.get_running_loop().call_soon(self._work_off)
 
     def remove_expired(self, timeout_ms: int) -> None:
         """Remove members without a heartbeat for `timeout_ms` and close their connections."""
@@ -356,12 +506,9 @@ class ClientManager:
             "stop some clients, or use more brokers",
         )
 
-    def _charge(self, group: ConsumerGroup, connection: Connection | None) -> None:
+    def _charge(self, group: ConsumerGroup, connection: Connection | None, now: int) -> None:
         """Count what a group's subscriptions take now, for the connection that has changed them."""
-        before, group.subscription_bytes = (
-            group.subscription_bytes,
-            sum(map(_bytes_of, group.subscriptions.values())),
-        )
+        before, group.subscription_bytes = group.subscription_bytes, now
         self._subscription_bytes += group.subscription_bytes - before
         former = group.brought_by
         if former is not None and former in self._brought:  # else it is closed
@@ -407,33 +554,56 @@ class ClientManager:
     def _members_changed(self, group: ConsumerGroup) -> None:
         if not group.members:
             del self._consumers[group.name]
-            self._note_topics(group.name, set())
-            group.subscriptions.clear()
-            self._charge(group, None)
+            former, group.subscriptions = group.subscriptions, {}
+            self._charge(group, None, 0)
+            steps = self._forget(group.name, former)
+            if len(former) > _AT_ONCE:
+                self._later(steps)
+            else:
+                for _ in steps:
+                    pass
         for callback in self.on_members_changed:
             callback(group.name, list(group.members.values()))
 
-    def _note_topics(self, group: str, topics: set[str]) -> None:
-        before = self._subscribed.pop(group, set())
-        for topic in before - topics:
-            subscribers = self._subscribers[topic]
-            subscribers.discard(group)
-            if not subscribers:
-                del self._subscribers[topic]
-        for topic in topics - before:
+    def _forget(self, group: str, former: dict[str, SubscriptionData]) -> Iterator[None]:
+        """Free in steps what a group that has ended had."""
+        yield from self._leave_topics(group, list(self._subscribed.get(group, ())))
+        yield from _emptied(former)
+
+    def _note_topics(self, group: str, topics: list[str]) -> Iterator[None]:
+        """Note in steps that a group that is online is about to subscribe to topics."""
+        for number, topic in enumerate(topics, 1):
+            if group not in self._consumers:
+                return
             self._subscribers.setdefault(topic, set()).add(group)
-        if topics:
-            self._subscribed[group] = topics
+            self._subscribed.setdefault(group, set()).add(topic)
+            if number % _AT_ONCE == 0:
+                yield
+
+    def _leave_topics(self, group: str, topics: list[str]) -> Iterator[None]:
+        """Note in steps that a group does not subscribe to topics, unless it does again."""
+        for number, topic in enumerate(topics, 1):
+            noted = self._subscribed.get(group)
+            if noted is None:
+                return
+            if topic in noted and not self.subscribes(group, topic):
+                noted.discard(topic)
+                subscribers = self._subscribers[topic]
+                subscribers.discard(group)
+                if not subscribers:
+                    del self._subscribers[topic]
+                if not noted:
+                    del self._subscribed[group]
+            if number % _AT_ONCE == 0:
+                yield
 
 
-def _new_to(known: dict[str, SubscriptionData], data: ConsumerData) -> list[SubscriptionData]:
-    """Return the subscriptions of a heartbeat that would replace what is known, or add to it."""
-    return [
-        subscription
-        for subscription in data.subscription_data_set
-        if (old := known.get(subscription.topic)) is None
-        or subscription.sub_version > old.sub_version
-    ]
+def _emptied(table: dict[str, SubscriptionData]) -> Iterator[None]:
+    """Free a table in steps: thousands of subscriptions take milliseconds."""
+    while len(table) > _AT_ONCE:
+        for _ in range(_AT_ONCE):
+            table.popitem()
+        yield
 
 
 def _bytes_of(subscription: SubscriptionData) -> int:

@@ -170,11 +170,11 @@ class GroupHandlers:
             forbidden = encode_body(table.forbidden_table)
             for group in list(self._groups.all()):
                 await answer.add(group.group_name, group)
-        body = b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":%b}' % (
-            version,
-            forbidden,
-            answer.entries(),
-        )
+            before = b'{"dataVersion":%b,"forbiddenTable":%b,"subscriptionGroupTable":{' % (
+                version,
+                forbidden,
+            )
+            body = await answer.body(before, b"}}")
         return response(ResponseCode.SUCCESS, body=body)
 
 

@@ -24,7 +24,6 @@ from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
 from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.overview_bodies import QueryCorrectionOffsetBody
 from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -35,6 +34,8 @@ log = structlog.get_logger(__name__)
 _GROUP_SEPARATOR: Final = ","
 # Java's Long.MAX_VALUE.
 _NO_CORRECTION: Final = 2**63 - 1
+# So many queues are looked at in a step: a topic may have 262,144.
+_QUEUES_AT_ONCE: Final = 256
 
 
 class OffsetAdmin:
@@ -65,12 +66,10 @@ class OffsetAdmin:
             for key in list(table.offset_table):
                 queues = table.offset_table.get(key)
                 if queues is not None:  # removed meanwhile
-                    await answer.add(key, queues)
-        body = b'{"dataVersion":%b,"offsetTable":%b}' % (
+                    await answer.add_offsets(key, queues)
             # Java 5.3's slaves keep no offsets without one: they fail over a null.
-            encode_body(table.data_version or DataVersion()),
-            answer.entries(),
-        )
+            version = encode_body(table.data_version or DataVersion())
+            body = await answer.body(b'{"dataVersion":%b,"offsetTable":{' % version, b"}}")
         return response(ResponseCode.SUCCESS, body=body)
 
     async def correction(
@@ -93,10 +92,13 @@ class OffsetAdmin:
                 ResourceKind.GROUP,
             )
             await run_slices(self._lower(header.topic, left_out, may_see, lowest))
-        for queue_id, offset in self._offsets.queues(header.compare_group, header.topic).items():
-            if lowest.get(queue_id, offset) > offset:
-                lowest[queue_id] = _NO_CORRECTION
-        return response(ResponseCode.SUCCESS, body=encode_body(QueryCorrectionOffsetBody(lowest)))
+            compared = self._offsets.queues(header.compare_group, header.topic)
+            await run_slices(_compare(lowest, compared))
+            remedy = "there are too many queues for one answer"
+            answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
+            await answer.add_offsets("correctionOffsets", lowest)
+            body = await answer.body(b"{", b"}")
+        return response(ResponseCode.SUCCESS, body=body)
 
     def _lower(
         self,
@@ -105,17 +107,17 @@ class OffsetAdmin:
         may_see: Callable[[str], bool],
         lowest: dict[int, int],
     ) -> Iterator[None]:
-        """Collect the lowest offsets by queue, a group a step; those of deleted messages do not
-        count.
-        """
+        """Collect the lowest offsets by queue, in steps; those of deleted messages do not count."""
         for group in sorted(self._offsets.groups_of(topic) - left_out):
             if not may_see(group):
                 yield
                 continue
-            for queue_id, offset in self._offsets.queues(group, topic).items():
+            offsets = self._offsets.queues(group, topic)
+            for number, (queue_id, offset) in enumerate(offsets.items()):
+                if number % _QUEUES_AT_ONCE == 0:
+                    yield
                 if offset >= self._store.min_offset(topic, queue_id):
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
-            yield
 
     async def clone(
         self, connection: Connection, call: Request[CloneGroupOffsetRequestHeader]
@@ -179,3 +181,12 @@ class OffsetAdmin:
                     limit="maxConsumerOffsets",
                 )
             yield
+
+
+def _compare(lowest: dict[int, int], compared: dict[int, int]) -> Iterator[None]:
+    """Correct nothing where the group to compare with is lower, in steps."""
+    for number, (queue_id, offset) in enumerate(compared.items()):
+        if number % _QUEUES_AT_ONCE == 0:
+            yield
+        if lowest.get(queue_id, offset) > offset:
+            lowest[queue_id] = _NO_CORRECTION

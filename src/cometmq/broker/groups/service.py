@@ -32,14 +32,16 @@ class Groups(Service):
         parts.topics.on_remove.append(parts.groups.topic_removed)
         parts.store.on_settings_changed.append(self._obey_settings)
         LockHandlers(self.locks).register(parts.handlers)
-        ClientHandlers(
+        self._client_handlers = ClientHandlers(
             parts.config,
             parts.clock,
             parts.clients,
             parts.groups,
             parts.topics,
             parts.long_answers,
-        ).register(parts.handlers)
+            parts.workers,
+        )
+        self._client_handlers.register(parts.handlers)
         OffsetHandlers(parts.store, parts.topics, parts.groups, parts.offsets).register(
             parts.handlers
         )
@@ -56,6 +58,9 @@ class Groups(Service):
             "save-offsets",
             quiet_s=lambda: quiet_if(self._tables.offsets_are_saved),
         )
+
+    def close(self) -> None:
+        self._client_handlers.close()
 
     def _obey_settings(self) -> None:
         self._parts.offsets.max_count = self._parts.config.max_consumer_offsets

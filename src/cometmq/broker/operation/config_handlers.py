@@ -6,6 +6,7 @@ again. Here a key that would change nothing before a restart is refused with tha
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,10 +34,11 @@ from cometmq.runtime.config import (
     from_properties,
     to_properties,
 )
-from cometmq.runtime.config_check import check_changeable, check_update, decode_update
+from cometmq.runtime.config_check import check_changeable, check_update, decode_update, prepare
 from cometmq.runtime.files import SYSTEM_FILES
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.logging import change_log_level, check_log_is_ours
+from cometmq.runtime.slices import run_slices
 from cometmq.store import config as store_config
 
 log = structlog.get_logger(__name__)
@@ -145,6 +147,9 @@ class ConfigHandlers:
                 files=SYSTEM_FILES,
             )
         )
+        # Updates take effect in the order in which they came, however long they are.
+        self._order = asyncio.Lock()
+        self._is_prepared = False
         self._unsaved: dict[str, str] = {}
         self._version = DataVersion()
         self._fixed = {k: v for k, v in _FIXED.items() if k not in given.properties}
@@ -167,34 +172,46 @@ class ConfigHandlers:
 
         In the file only the lines of changed keys change; Java writes all keys and no comments.
         """
-        source = f"the update from {connection.peer}"
-        changes = decode_update(request.body, source)
+        async with self._order:
+            if not self._is_prepared:
+                await asyncio.get_running_loop().run_in_executor(None, prepare)
+                self._is_prepared = True
+            changed = await self._changed(request.body, connection.peer)
+        await self._save(changed)
+        return response(ResponseCode.SUCCESS)
+
+    async def _changed(self, body: bytes, peer: str) -> dict[str, str]:
+        """Change the configuration as a body says, and return what has changed."""
+        source = f"the update from {peer}"
+        changes: dict[str, str] = {}
+        await run_slices(decode_update(body, source, changes))
         changes = {key: value for key, value in changes.items() if self._fixed.get(key) != value}
         if self._black_list & changes.keys():
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        await run_slices(
+            check_update(
+                changes,
+                CONFIG_CLASSES,
+                server="broker",
+                source=source,
+                promises=BROKER_PROMISES,
+                given=self._configuration.properties().keys(),
+            )
+        )
         changes = self._check(changes, source)
         changed = self._configuration.update(changes, source)
         self._store.settings_changed()
         if "logLevel" in changed:
             change_log_level(changed["logLevel"])
         self._version.next(self._clock.now_ms())
-        log.info("configuration updated", changed=changed, by=connection.peer)
+        log.info("configuration updated", changed=changed, by=peer)
         if not _REGISTERED_ANEW.isdisjoint(changed):
             self._topics.permission_changed()
-        await self._save(changed)
-        return response(ResponseCode.SUCCESS)
+        return changed
 
     def _check(self, changes: Mapping[str, str], source: str) -> dict[str, str]:
         """Return what changes. Raise ConfigError unless every change can be made now."""
         configs = (self._config, self._store.config, self._replication, self._access)
-        check_update(
-            changes,
-            CONFIG_CLASSES,
-            server="broker",
-            source=source,
-            promises=BROKER_PROMISES,
-            given=self._configuration.properties().keys(),
-        )
         for config in configs:
             current = to_properties(config)
             # The values of a class may have to fit together, so they are checked together.

@@ -73,7 +73,7 @@ class ConsumeStatsHandlers:
                     progress = self._progress(group, name, queue_id)
                     await answer.add(self._key(name, queue_id), progress)
                 rate += self._stats.group_get_tps(group, name)
-            body = b'{"offsetTable":%b,"consumeTps":%b}' % (answer.entries(), encode_body(rate))
+            body = await answer.body(b'{"offsetTable":{', b'},"consumeTps":%b}' % encode_body(rate))
             return response(ResponseCode.SUCCESS, body=body)
 
     async def of_all_groups(
@@ -105,9 +105,9 @@ class ConsumeStatsHandlers:
                     rate = self._stats.group_get_tps(group, topic)
                     await answer.write(b'},"consumeTps":%b}' % encode_body(rate))
                 await answer.write(b"]}")
-            body = (
-                b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}'
-                % (encode_body(self._address), answer.text(), behind, in_flight)
+            body = await answer.body(
+                b'{"brokerAddr":%b,"consumeStatsList":[' % encode_body(self._address),
+                b'],"totalDiff":%d,"totalInflightDiff":%d}' % (behind, in_flight),
             )
             return response(ResponseCode.SUCCESS, body=body)
 
@@ -124,7 +124,7 @@ class ConsumeStatsHandlers:
             for queue_id in range(topic.write_queue_nums):
                 span = encode_body(self._time_span(group, name, queue_id))
                 await answer.write(b"," + span if queue_id else span)
-            body = b'{"consumeTimeSpanSet":[%b]}' % answer.text()
+            body = await answer.body(b'{"consumeTimeSpanSet":[', b"]}")
             return response(ResponseCode.SUCCESS, body=body)
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:

@@ -95,7 +95,8 @@ class InspectionHandlers:
                 queue = MessageQueue(header.topic, self._config.broker_name, queue_id)
                 await answer.add(encode_body(MessageQueueBean.of(queue)).decode(), offset)
             rate = self._stats.topic_put_tps(header.topic)
-            body = b'{"offsetTable":%b,"topicPutTps":%b}' % (answer.entries(), encode_body(rate))
+            behind = b'},"topicPutTps":%b}' % encode_body(rate)
+            body = await answer.body(b'{"offsetTable":{', behind)
             return response(ResponseCode.SUCCESS, body=body)
 
     def topic_config(

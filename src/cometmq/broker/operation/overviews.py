@@ -36,7 +36,8 @@ class Overviews:
                 members = self._clients.producers(group)
                 if members:  # left meanwhile
                     await answer.add(group, [self._info(member) for member in members])
-        return response(ResponseCode.SUCCESS, body=b'{"data":%b}' % answer.entries())
+            body = await answer.body(b'{"data":{', b"}}")
+        return response(ResponseCode.SUCCESS, body=body)
 
     def request_modes(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Tell a slave of Java's that no group pops: it asks with its other tables."""

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 
 HEARTBEAT_WAIT_S: Final = 1.0
@@ -69,8 +68,8 @@ class AwaitedHeartbeats:
         self._count += 1
         return True
 
-    def heard(self, group: str, _subscriptions: list[SubscriptionData]) -> None:
-        """Try the group's waiting pulls in the next turn, when the heartbeat has been taken in."""
+    def heard(self, group: str) -> None:
+        """Try the group's waiting pulls in the next turn: a heartbeat has been taken in."""
         if group in self._to_try:
             self._heard_again.add(group)
         elif group in self._groups:
@@ -91,7 +90,7 @@ class AwaitedHeartbeats:
         del self._to_try[group]
         if group in self._heard_again:
             self._heard_again.discard(group)
-            self.heard(group, [])
+            self.heard(group)
 
     def _give_up(self, group: str, waiting: _Waiting) -> None:
         self._forget(group, waiting)

@@ -123,7 +123,7 @@ class PullHandler:
         self.cold_reads = ColdReads(parts.workers)
         self._awaited = AwaitedHeartbeats()
         self._awaited.on_limit = parts.handlers.limit_hits.hit
-        parts.clients.on_subscriptions.append(self._awaited.heard)
+        parts.clients.on_taken_in.append(self._awaited.heard)
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.PULL_MESSAGE, self.pull)

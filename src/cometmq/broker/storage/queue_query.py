@@ -75,8 +75,8 @@ class QueueQuery:
             answer = LongAnswer(self._clock, self._config.max_frame_length, "ask for fewer units")
             test = None if subscription is None else self._test(header, subscription)
             await self._add_units(answer, header, test)
-        parts.append(b'"queueData":[%b]' % answer.text())
-        return response(ResponseCode.SUCCESS, body=b"{%b}" % b",".join(parts))
+            body = await answer.body(b'{%b,"queueData":[' % b",".join(parts), b"]}")
+        return response(ResponseCode.SUCCESS, body=body)
 
     def _subscription(self, group: str, topic: str) -> SubscriptionData | None:
         online = self._clients.consumer_group(group)

@@ -198,12 +198,11 @@ class TopicHandlers:
             version = encode_body(self._topics.data_version)
             for topic in list(self._topics.all()):
                 await answer.add(topic.topic_name, topic)
-        body = b'{"dataVersion":%b,"mappingDataVersion":%b,"topicConfigTable":%b,' % (
-            version,
-            encode_body(DataVersion()),
-            answer.entries(),
-        )
-        body += b'"topicQueueMappingDetailMap":{}}'
+            before = b'{"dataVersion":%b,"mappingDataVersion":%b,"topicConfigTable":{' % (
+                version,
+                encode_body(DataVersion()),
+            )
+            body = await answer.body(before, b'},"topicQueueMappingDetailMap":{}}')
         return response(ResponseCode.SUCCESS, body=body)
 
     def system_topics(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:

@@ -1,0 +1,280 @@
+"""Measure for how long single requests hold a broker's loop: the longest turn, in thread ms.
+
+    COMETMQ_PURE=1 python -m benchmarks.longest_turn [NAME …]
+
+A broker and a name server run in this process, and a client in a thread of its own sends each request
+of `REQUESTS` over a socket. Beside it a callback runs in every turn of the loop and reads the processor
+time of the loop's thread, so that neither the client nor other processes count. The figures of what
+is allocated for the first time are higher than later ones, so the best of `--rounds` is told, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cometmq.protocol import headers as h
+from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.header import Header
+from cometmq.remoting.client import RemotingClient
+from cometmq.runtime.garbage import keep_passes_short
+from cometmq.testing import Cluster
+
+_TIMEOUT_S: Final = 120.0
+_QUEUES: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request to measure. `before` are sent first and do not count."""
+
+    code: int
+    header: Header | None = None
+    body: bytes = b""
+    before: tuple[Asked, ...] = ()
+    at_name_server: bool = False
+    language: str = "JAVA"
+    # Whether the end of the connection is measured, and not the request.
+    is_farewell: bool = False
+
+
+def _as_json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _heartbeat(groups: list[dict[str, Any]], **more: object) -> Asked:
+    body = _as_json({"clientID": "c", "consumerDataSet": groups, **more})
+    return Asked(RequestCode.HEART_BEAT, body=body)
+
+
+def _expressions(version: int) -> Asked:
+    # As long as an expression may be, with as many parts as it may have in so many characters.
+    text = " OR ".join(f"a{n}={n + version}" for n in range(500)) + f" OR b='{'x' * 7000}'"
+    subscriptions = [
+        {"topic": f"t-{n}", "subString": f"{text} OR c={n}1", "expressionType": "SQL92", "subVersion": version}
+        for n in range(256)
+    ]  # fmt: skip
+    return _heartbeat([{"groupName": "sql", "subscriptionDataSet": subscriptions}])
+
+
+def _tags(groups: int, of_group: int, count: int = 4_000) -> Asked:
+    tags = [f"{n:x}" for n in range(count)]
+    subscription = {"subString": "x", "tagsSet": tags, "codeSet": list(range(count))}
+    return _heartbeat(
+        [
+            {
+                "groupName": f"tags-{group}",
+                "subscriptionDataSet": [
+                    {"topic": f"t-{n}", **subscription} for n in range(of_group)
+                ],
+            }
+            for group in range(groups)
+        ]
+    )
+
+
+def _subscriptions(version: int, null: bool = False) -> Asked:
+    more: dict[str, object] = {"codeSet": None} if null else {}
+    subscriptions = [
+        {"topic": f"t-{n}-{version}", "subString": "a", "tagsSet": ["a"], "subVersion": version, **more}
+        for n in range(8_192)
+    ]  # fmt: skip
+    return _heartbeat([{"groupName": "many", "subscriptionDataSet": subscriptions}])
+
+
+def _groups(count: int) -> Asked:
+    return _heartbeat(
+        [{"groupName": f"g-{n}", "subscriptionDataSet": [{"topic": "t"}]} for n in range(count)]
+    )
+
+
+def _topic(queues: int) -> Asked:
+    return Asked(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        h.CreateTopicRequestHeader(
+            topic="many-queues", default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues,
+            perm=6, topic_filter_type="SINGLE_TAG", order=False,
+        ),
+    )  # fmt: skip
+
+
+def _group(name: str = "resets") -> Asked:
+    body = _as_json({"groupName": name})
+    return Asked(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+
+
+def _reset() -> Asked:
+    header = h.ResetOffsetRequestHeader("resets", "many-queues", -1, is_force=True)
+    return Asked(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header, before=(_topic(_QUEUES), _group())
+    )
+
+
+def _garbage() -> Asked:
+    body = b'{"clientID":"c","consumerDataSet":[],"x":[%b0]}' % (b"0," * 2_000_000)
+    return Asked(RequestCode.HEART_BEAT, body=body)
+
+
+REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
+    "expressions": _expressions,
+    "expressions-again": lambda version: _expressions(version // 1000),
+    "tags-of-70-groups": lambda _: _tags(70, 1),
+    "tags-of-one-group": lambda _: _tags(1, 70),
+    "tags-of-one-subscription": lambda _: _tags(1, 1, 300_000),
+    "subscriptions-8192": _subscriptions,
+    "subscriptions-8192-again": lambda version: _subscriptions(version // 1000),
+    "subscriptions-with-null": lambda version: _subscriptions(version, null=True),
+    "groups-2048": lambda _: _groups(2_048),
+    "farewell-of-2048": lambda _: replace(_groups(2_048), is_farewell=True),
+    "farewell-of-8192": lambda version: replace(_subscriptions(version), is_farewell=True),
+    "garbage": lambda _: _garbage(),
+    "config-3000": lambda version: Asked(
+        RequestCode.UPDATE_BROKER_CONFIG,
+        body=b"".join(b"wrng%d=%d\n" % (n, version % 10) for n in range(3_000))[: 32 * 1024],
+    ),
+    "config-3000-namesrv": lambda version: Asked(
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        body=b"".join(b"wrng%d=%d\n" % (n, version % 10) for n in range(3_000))[: 32 * 1024],
+        at_name_server=True,
+    ),
+    "reset-200000": lambda _: _reset(),
+    "all-offsets-200000": lambda _: Asked(
+        RequestCode.GET_ALL_CONSUMER_OFFSET, before=(_reset().before[0], _group(), _reset())
+    ),
+    "delete-topic-200000": lambda _: Asked(
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        h.DeleteTopicRequestHeader("many-queues"),
+        before=(*_reset().before, _reset()),
+    ),
+    "delete-group-200000": lambda _: Asked(
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        h.DeleteSubscriptionGroupRequestHeader("resets", True),
+        before=(*_reset().before, _reset()),
+    ),
+    "clone-200000": lambda _: Asked(
+        RequestCode.CLONE_GROUP_OFFSET,
+        h.CloneGroupOffsetRequestHeader("resets", "clones", "many-queues"),
+        before=(*_reset().before, _group("clones"), _reset()),
+    ),
+    "correction-200000": lambda _: Asked(
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        h.QueryCorrectionOffsetHeader("many-queues", "resets"),
+        before=(*_reset().before, _reset()),
+    ),
+    "connections-8192": lambda version: Asked(
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        h.GetConsumerConnectionListRequestHeader("many"),
+        before=(_subscriptions(version),),
+    ),
+    "topics-of-8192": lambda version: Asked(
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        h.QueryTopicsByConsumerRequestHeader("many"),
+        before=(_subscriptions(version),),
+    ),
+    "frame-16mib": lambda _: Asked(RequestCode.GET_ALL_TOPIC_CONFIG, body=b"x" * (16 * 1024 * 1024 - 200)),
+    "dialect": lambda _: Asked(
+        RequestCode.HEART_BEAT,
+        body=b'{clientID:"c",producerDataSet:[%b]}'
+        % b",".join(b'{groupName:"p-%d"}' % n for n in range(2_000)),
+    ),
+}  # fmt: skip
+
+
+class Longest:
+    """Notes the longest turn of the running loop."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+        self._last_s = time.thread_time()
+        self._loop = asyncio.get_running_loop()
+        self._beat()
+
+    def _beat(self) -> None:
+        now_s = time.thread_time()
+        self.ms = max(self.ms, (now_s - self._last_s) * 1000)
+        self._loop.call_soon(self._beat)
+        self._last_s = time.thread_time()
+
+    def begin(self) -> None:
+        self.ms = 0.0
+
+
+async def _send(asked: Asked, ports: tuple[int, int], client: RemotingClient) -> RemotingCommand:
+    command = request(asked.code, asked.header, asked.body)
+    command.language = asked.language
+    address = f"127.0.0.1:{ports[asked.at_name_server]}"
+    return await client.call(address, command, _TIMEOUT_S)
+
+
+def _figures(
+    names: list[str], rounds: int, ports: tuple[int, int], longest: Longest
+) -> Iterator[str]:
+    with asyncio.Runner() as runner:
+        version = 1_000
+        for name in names:
+            found, remark = [], ""
+            for _ in range(rounds):
+                version += 1
+                client = RemotingClient()
+                asked = REQUESTS[name](version)
+                for each in asked.before:
+                    answer = runner.run(_send(each, ports, client))
+                    assert not answer.code, answer.remark
+                time.sleep(0.3)  # what was asked before is written to the disk
+                longest.begin()
+                answer = runner.run(_send(asked, ports, client))
+                time.sleep(0.2)  # what the request leaves to do is done
+                if asked.is_farewell:
+                    longest.begin()
+                runner.run(client.close())
+                if asked.is_farewell:
+                    time.sleep(0.3)
+                found.append(longest.ms)
+                remark = (answer.remark or "")[:100].replace("\n", " ")
+            found.sort()
+            figures = f"{found[0]:6.1f} {found[len(found) // 2]:6.1f} {found[-1]:6.1f}"
+            yield f"{name:28} {figures}  {answer.code} {remark}"
+
+
+async def _run(names: list[str], rounds: int) -> None:
+    async with Cluster(properties={"maxTopics": "0"}) as cluster:
+        keep_passes_short()
+        ports = cluster.brokers[0].port, cluster.name_servers[0].port
+        longest = Longest()
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def work() -> None:
+            try:
+                for line in _figures(names, rounds, ports, longest):
+                    print(line, file=sys.stderr, flush=True)
+            finally:
+                loop.call_soon_threadsafe(done.set_result, None)
+
+        threading.Thread(target=work, daemon=True).start()
+        await done
+
+
+def main() -> None:
+    """Print for each request the best, the median and the worst of its rounds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help=", ".join(REQUESTS))
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    print(f"{'request':28}   best median  worst  answer", file=sys.stderr)
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(given.names or list(REQUESTS), given.rounds))
+
+
+if __name__ == "__main__":
+    main()
