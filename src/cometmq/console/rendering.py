@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse
 from cometmq._version import __version__
 from cometmq.console.advice import advised
 from cometmq.console.sayings import told_in
+from cometmq.errors import ServersFailedError, SilentServerError
 
 HERE: Final = Path(__file__).parent
 LANGUAGES: Final = {"en": "English", "zh": "中文"}
@@ -199,6 +200,13 @@ def moment(ms: float | None) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, iso, shown)
 
 
+def silent_ms(error: object) -> int:
+    """Return since when the server of an error is silent, in ms since the epoch; 0 if it is not."""
+    if isinstance(error, ServersFailedError):
+        return min(filter(None, map(silent_ms, error.errors.values())), default=0)
+    return error.since_ms if isinstance(error, SilentServerError) else 0
+
+
 def breakable(name: str) -> Markup:
     """Return a name that, in a narrow column, breaks where its parts meet and not within them."""
     return Markup("<wbr>").join(re.split(r"(?<=.[@%#:])", name))
@@ -224,6 +232,7 @@ def environment() -> jinja2.Environment:
         duration=duration,
         moment=moment,
         opened=opened,
+        silent_ms=silent_ms,
         told=_told,
     )
     return made

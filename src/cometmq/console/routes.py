@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from cometmq.console.asking import for_a_page
 from cometmq.console.audit import action_id
 from cometmq.console.rendering import render, told, words
 from cometmq.console.sessions import Note
@@ -99,15 +100,24 @@ class Routes:
         """Have a function answer GET at `path`, for whoever is logged in."""
 
         def register(page: Page) -> Page:
-            self.routes.append(Route(path, page, methods=["GET"]))
+            async def endpoint(request: Request) -> Response:
+                with for_a_page(console_of(request).config.wait_s):
+                    return await page(request)
+
+            self.routes.append(Route(path, endpoint, methods=["GET"]))
             return page
 
         return register
 
     def stream(self, path: str) -> Callable[[Page], Page]:
         """Have a function answer GET at `path` by events without end."""
-        self.streams.add(path)
-        return self.page(path)
+
+        def register(page: Page) -> Page:
+            self.streams.add(path)
+            self.routes.append(Route(path, page, methods=["GET"]))
+            return page
+
+        return register
 
     def action(self, path: str, *, what: str) -> Callable[[Handler], Handler]:
         """Have a function turn a form that is posted to `path` into an action, for operators.

@@ -35,7 +35,6 @@ routes: Final = Routes()
 _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
 # The groups' names and what became of the message in each have a share of it.
-_WAIT_S: Final = 4.0
 _DECODE_WAIT_S: Final = 6.0
 
 
@@ -62,7 +61,7 @@ async def one(request: Request) -> Response:
             status=404 if is_missing else 200,
         )
     message = found.value[0]
-    consumers = await in_time(_consumers(request, message), wait_s=_WAIT_S)
+    consumers = await in_time(_consumers(request, message))
     group = request.query_params.get("group", "")
     members = await in_time(console_of(request).admin.groups.connections(group)) if group else None
     values = {
