@@ -77,8 +77,8 @@ def test_what_no_server_tells_by_itself_is_counted_on_the_first_page(tmp_path: P
                 "Transactions given up in 24 hours 1",
                 "Groups with different subscriptions 1",
                 "loyalty Its members select topic payments differently",
-                "mailer 3 new dead letters within 24 hours, the last one 20",
-                "1 transactions were given up within 24 hours",
+                "mailer New dead letters within 24 hours: 3, the last one 20",
+                "half messages Given up within 24 hours: 1, the last one 20",
             )
             assert "error loyalty" in text
             assert "alone" not in text.partition("Groups that are behind")[0]

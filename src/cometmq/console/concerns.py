@@ -206,7 +206,7 @@ def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
         yield Concern(
             Severity.WARNING,
             group,
-            "%(count)s new dead letters within 24 hours, the last one %(moment)s.",
+            "New dead letters within 24 hours: %(count)s, the last one %(moment)s.",
             "Find out why the group fails, then send them again.",
             url("/letters", group=group, begin="24h"),
             {"count": f"{letters.count:,}", "moment": moment(letters.newest_ms)},
@@ -224,9 +224,9 @@ def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
     if given_up is not None and given_up.count:
         yield Concern(
             Severity.WARNING,
-            "transactions given up",
-            "%(count)s transactions were given up within 24 hours, the last one %(moment)s: their "
-            "producers did not decide, and their messages are not delivered.",
+            "half messages",
+            "Given up within 24 hours: %(count)s, the last one %(moment)s. No producer decided, so their "
+            "messages are not delivered.",
             "Start the producers, then resume the transactions.",
             url("/transactions", kind="given-up"),
             {"count": f"{given_up.count:,}", "moment": moment(given_up.newest_ms)},

@@ -19,7 +19,7 @@ from cometmq.console.asking import ask_each, brokers_of, in_time
 from cometmq.console.bodies import Shown
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.rendering import Say, render, told, url, words
+from cometmq.console.rendering import Say, moment, render, told, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
@@ -120,6 +120,13 @@ async def resend(request: Request, form: Form) -> Action:
                 "offset": sent.queue_offset,
                 "status": sent.status.name,
             },
+            shown_at=url(
+                "/message",
+                topic=sent.queue.topic,
+                broker=sent.queue.broker_name,
+                queue=sent.queue.queue_id,
+                offset=sent.queue_offset,
+            ),
         )
 
     return Action(
@@ -288,11 +295,15 @@ async def _consumers(request: Request, message: MessageExt) -> Consumers:
 
 def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:
     """Return what the properties tell of a message's way: a sentence, a value, its page."""
-    given, found = message.properties, []
+    given = message.properties
+    found: list[tuple[str, str, str]] = []
     real, origin = given.get(p.REAL_TOPIC), given.get(p.ORIGIN_MESSAGE_ID)
+    due = given.get(p.TIMER_OUT_MS, "") if message.topic == TIMER_TOPIC else ""
     retried = given.get(p.RETRY_TOPIC)
     if real and real != message.topic:
         found.append((_("It waits for topic"), real, url("/topic", name=real)))
+    if due.isascii() and due.isdigit() and len(due) <= 18:
+        found.append((_("It is due"), moment(int(due)), ""))
     if retried:
         found.append((_("It was first sent to topic"), retried, url("/topic", name=retried)))
     if origin:

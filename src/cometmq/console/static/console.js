@@ -172,15 +172,16 @@ function tails() {
 
 // Charts. Times stand at steps of these, in seconds. None is more than twice the one before, so that
 // even a narrow chart has two of them.
-const STEPS = [1, 2, 4, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600];
-const LABEL_WIDTH = 60;
+const STEPS = [1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600];
+const labelSpace = (u, axis, low, high, width) => Math.min(Math.max(width / 4, 56), 90);
 function timeLabels(u, splits) {
   const short = u.scales.x.max - u.scales.x.min < 600;
   return splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString("sv-SE").slice(0, short ? 8 : 5));
 }
 
 function shortNumber(value) {
-  return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+  // The steps of a small axis are quarters.
+  return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: value < 1 ? 2 : 1 });
 }
 
 function charts(root) {
@@ -212,7 +213,7 @@ function draw(figure, plot, points) {
   plot.chart = new uPlot({
     // Room for half of the last time at the axis.
     ...size(), padding: [null, 32, null, null], cursor: { y: false }, hooks: { setLegend: [newest] },
-    axes: [{ ...axis, values: timeLabels, incrs: STEPS, space: LABEL_WIDTH }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
+    axes: [{ ...axis, values: timeLabels, incrs: STEPS, space: labelSpace }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
     scales: {
       // For a single point uPlot gives a whole day.
       x: { range: (u, first, last) => u.data[0].length < 2 ? [first - 60, first + 60] : [first, last] },
