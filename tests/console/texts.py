@@ -90,7 +90,7 @@ def of_concerns() -> Iterator[str]:
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Concern":
             _severity, where, *said = call.args[:4]
             yield from (
-                node.value
+                str(node.value)
                 for arg in (where, *said)
                 for node in ast.walk(arg)
                 # "%(found)s" alone is told by another room.

@@ -143,8 +143,8 @@ class Silences:
     def _error(address: str, what: str, silence: _Silence) -> SilentServerError:
         silent_s = asyncio.get_running_loop().time() - silence.since_s
         error = SilentServerError(
-            f"{what} is not known: {address} has answered nothing for {silent_s:.1f} s; check that "
-            "the server runs, can be reached from here and does not hang",
+            f"{address} has answered nothing for {silent_s:.1f} s, and so does not tell {what}; check "
+            "that the server runs, can be reached from here and does not hang",
             address=address,
         )
         error.since_ms = silence.since_ms

@@ -159,6 +159,8 @@ def number(value: float | None) -> str:
     """Return a number with thin groups of digits, a dash for None."""
     if value is None:
         return "–"
+    if 0 < value < 0.05:
+        return "< 0.1"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.1f}"
 
 

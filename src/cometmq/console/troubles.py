@@ -19,7 +19,7 @@ from cometmq.admin.group_records import GroupConnections, RunningInfo
 from cometmq.admin.silence import in_haste
 from cometmq.admin.topic_records import QueueStats, TopicStats, stats_of
 from cometmq.console.recent import Known, known
-from cometmq.errors import RouteNotFoundError, ServersFailedError
+from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
 from cometmq.model.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -82,7 +82,7 @@ class Troubles:
 
     `works` says of a group whether it consumed lately. `letters` has the groups with new dead letters,
     `conflicts` those whose members select differently, with the topics; `given_up` is None before the
-    first round. `error` says why the last round knew no names.
+    first round. `error` says why the last round knew no names, `missing` why it lacks an answer.
     """
 
     admin: AdminClient
@@ -93,9 +93,11 @@ class Troubles:
     conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     group_round: Round = field(default_factory=Round)
     given_up: Known[Newcomers] | None = None
-    error: Exception | None = None
+    error: CometMQError | None = None
+    missing: CometMQError | None = None
     began_ms: int = 0
     _took_s: float = 0.0
+    _lacks: CometMQError | None = None
 
     def period_s(self) -> float:
         return max(PERIOD_S, REST * self._took_s)
@@ -105,10 +107,11 @@ class Troubles:
         began_s = self.clock.monotonic()
         with in_haste(_SILENCE_S):
             names = await known(self.admin.topics.names())
-            self.error = names.error
+            self.error, self._lacks = names.error, None
             if names.value is not None:
                 await self._look(names.value)
                 self.began_ms = self.began_ms or self.clock.now_ms()
+            self.missing = self._lacks
         self._took_s = self.clock.monotonic() - began_s
 
     def note(self, group: str, told: Mapping[str, RunningInfo]) -> None:
@@ -145,6 +148,7 @@ class Troubles:
     async def _count_letters(self, group: str) -> None:
         found = await known(self._newcomers(dlq_topic(group)))
         if found.value is None:
+            self._lacks = self._lacks or found.error
             self.letter_round.asked_s.pop(group, None)
             return
         self.letter_round.asked_s[group] = self.clock.monotonic()
@@ -169,6 +173,7 @@ class Troubles:
         except ServersFailedError as error:
             if not error.results:
                 raise
+            self._lacks = self._lacks or error
             return stats_of(topic, error.results)
 
     async def _newer(self, queue: QueueStats, since_ms: int) -> int:
@@ -180,6 +185,8 @@ class Troubles:
         if online.value is None:
             if online.error is not None and is_offline(online.error):
                 self.note(group, {})
+            else:
+                self._lacks = self._lacks or online.error
             return
         members = _compared(online.value)
         told: dict[str, RunningInfo] = {}

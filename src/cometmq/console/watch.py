@@ -15,6 +15,7 @@ from typing import Final
 from cometmq.admin.broker_reports import BrokerProgress
 from cometmq.admin.client import AdminClient
 from cometmq.admin.servers import BrokerAddress
+from cometmq.admin.silence import in_haste
 from cometmq.console.recent import Known, known
 from cometmq.console.troubles import Troubles
 from cometmq.errors import CometMQError, RemoteError, RouteNotFoundError, SilentServerError
@@ -34,6 +35,8 @@ _ANSWER_S: Final = 4.0
 _AT_ONCE: Final = 16
 # An answer about all groups may have ten megabytes.
 _PROGRESS_AT_ONCE: Final = 4
+# Twice as long as between two of the questions that every broker gets.
+_PROGRESS_SILENCE_S: Final = 10.0
 # A question about all groups is much work for a broker: it gets this many times as long to rest.
 _REST: Final = 20.0
 # Of groups beyond these, the ones with the least lag, only the newest lag is kept.
@@ -257,7 +260,10 @@ class Watch:
             async with turns:
                 return await known(self.admin.brokers.progress(broker=address))
 
-        told = await asyncio.gather(*map(ask, masters))
+        # One that answers others meanwhile is busy with it; one that is silent would hold this up for a
+        # minute, and the rest after it is many times as long.
+        with in_haste(_PROGRESS_SILENCE_S):
+            told = await asyncio.gather(*map(ask, masters))
         groups: dict[str, GroupLag] = {}
         errors: dict[str, CometMQError] = {}
         for address, progress in zip(masters, told, strict=True):

@@ -201,7 +201,9 @@ async def recall(request: Request, form: Form) -> Action:
         what="recall",
         target=message.msg_id,
         perform=perform,
-        back=link_of(message),
+        # Its own page would show it as it lies in the broker's log, as if it still waited.
+        back="/delayed",
+        again=link_of(message),
         preview=[_("The message waits for its time. Recalled, it is never delivered to anybody.")],
         details=_place_of(message),
     )
