@@ -17,6 +17,7 @@ CometMQError
 │   ├── ConnectError
 │   ├── ConnectionLostError
 │   ├── RequestTimeoutError
+│   │   └── SilentServerError a server has said nothing to anybody for a while
 │   ├── TooManyRequestsError  a named limit of ours refused the call
 │   └── RpcHookError          an RPC hook of the user's failed
 ├── ServersFailedError        of the servers that a call went to, some failed; it has all results
@@ -261,6 +262,13 @@ class RequestTimeoutError(RemotingError):
     """No answer came in time: the peer may or may not have served the call."""
 
     refresh_route = True
+
+
+class SilentServerError(RequestTimeoutError):
+    """A server has said nothing to anybody since `since_ms`, and who asked was in haste."""
+
+    # In ms since the epoch.
+    since_ms: int = 0
 
 
 class TooManyRequestsError(RemotingError):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 import socketserver
 import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from tests.integration.raw_client import RawClient
 
@@ -22,24 +21,40 @@ _NOT_SUPPORTED: Final = 3
 
 
 @contextmanager
-def silent_broker(namesrv: str, cluster: str, topics: Sequence[str]) -> Iterator[str]:
-    """Register a broker that takes connections and never answers; yield its address."""
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
-        with registered(namesrv, cluster, "broker-silent", address, topics):
-            yield address
+def silent_broker(
+    namesrv: str, cluster: str, topics: Sequence[str], asked: list[int] | None = None
+) -> Iterator[str]:
+    """Register a broker that takes requests and never answers; yield its address.
+
+    The codes of the requests that come are added to `asked`.
+    """
+    codes = [] if asked is None else asked
+
+    class Silent(_Reader):
+        def take(self, request: dict[str, Any]) -> None:
+            codes.append(request["code"])
+
+    with _served(Silent) as address, registered(namesrv, cluster, "broker-silent", address, topics):
+        yield address
 
 
 @contextmanager
 def strange_broker(namesrv: str, cluster: str, topics: Sequence[str]) -> Iterator[str]:
     """Register a broker that answers each request by "not supported"; yield its address."""
-    with _Server(("127.0.0.1", 0), _Refuser) as server:
+    with (
+        _served(_Refuser) as address,
+        registered(namesrv, cluster, "broker-strange", address, topics),
+    ):
+        yield address
+
+
+@contextmanager
+def _served(handler: type[socketserver.StreamRequestHandler]) -> Iterator[str]:
+    with _Server(("127.0.0.1", 0), handler) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
-        address = f"127.0.0.1:{server.server_address[1]}"
         try:
-            with registered(namesrv, cluster, "broker-strange", address, topics):
-                yield address
+            yield f"127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
             serving.join()
@@ -79,17 +94,25 @@ class _Server(socketserver.ThreadingTCPServer):
     block_on_close = False
 
 
-class _Refuser(socketserver.StreamRequestHandler):
+class _Reader(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         with suppress(OSError, struct.error):
             while True:
                 length, header_length = struct.unpack(">ii", self.rfile.read(8))
-                asked = json.loads(self.rfile.read(header_length & 0xFFFFFF))
+                request = json.loads(self.rfile.read(header_length & 0xFFFFFF))
                 self.rfile.read(length - 4 - header_length)
-                answer = json.dumps(
-                    {
-                        "code": _NOT_SUPPORTED, "flag": 1, "opaque": asked["opaque"], "language": "JAVA",
-                        "version": 1, "remark": f" request type {asked['code']} not supported",
-                    }
-                ).encode()  # fmt: skip
-                self.wfile.write(struct.pack(">ii", 4 + len(answer), len(answer)) + answer)
+                self.take(request)
+
+    def take(self, request: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class _Refuser(_Reader):
+    def take(self, request: dict[str, Any]) -> None:
+        answer = json.dumps(
+            {
+                "code": _NOT_SUPPORTED, "flag": 1, "opaque": request["opaque"], "language": "JAVA",
+                "version": 1, "remark": f" request type {request['code']} not supported",
+            }
+        ).encode()  # fmt: skip
+        self.wfile.write(struct.pack(">ii", 4 + len(answer), len(answer)) + answer)

@@ -50,7 +50,8 @@ def running_console(namesrv: str, root: Path, **options: Any) -> Iterator[Served
     """
     accounts, passwords = made_accounts()
     admin = AdminClient(namesrv, timeout_ms=options.pop("timeout_ms", 5000))
-    options = {"accounts": accounts, "port": 0, **options}
+    # A busy machine may be slower than a user should have to wait.
+    options = {"accounts": accounts, "port": 0, "wait_s": 5.0, **options}
     thread = LoopThread("console")
     thread.start()
     try:

@@ -97,6 +97,57 @@ def test_a_broker_that_never_answers_leaves_the_other_to_be_seen(
         assert cluster.brokers[0].config.broker_name in answers["/topic"].text
 
 
+def test_no_page_waits_for_a_silent_broker_as_long_as_the_client_would(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Pages came after 2.5 to 5.6 s. Here each would fail: the client waits for a minute."""
+    topics = [TOPIC, f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"]
+    with (
+        silent_broker(cluster.namesrv, "DefaultCluster", topics) as silent,
+        running_console(cluster.namesrv, tmp_path, timeout_ms=60_000, wait_s=1.0) as served,
+    ):
+        assert failed(all_pages(Visitor(served), silent)) == {}
+        # Its silence is known by now, however busy this machine is.
+        answers = all_pages(Visitor(served), silent)
+        assert failed(answers) == {}
+        told = {
+            path for path, answer in answers.items() if "has answered nothing for" in answer.text
+        }
+        assert {"/topic", "/group", "/why/group", "/why/disk", "/producers", "/delayed"} <= told
+
+
+def test_a_page_does_not_ask_a_silent_broker_again(cluster: Cluster, tmp_path: Path) -> None:
+    asked: list[int] = []
+    # What the watch asks, whoever looks: about itself, some topics and members, and all groups.
+    watched = {26, 28, 29, 202, 203, 317}
+    with (
+        silent_broker(cluster.namesrv, "DefaultCluster", [TOPIC], asked) as silent,
+        running_console(cluster.namesrv, tmp_path, timeout_ms=60_000, wait_s=0.5) as served,
+    ):
+        visitor = Visitor(served)
+        see(visitor, "/topic?name=orders", f"{silent} has answered nothing for")
+        assert "does not hang; silent since 20" in visitor.get("/topic", name=TOPIC).text
+        before = len(asked)
+        answers = all_pages(visitor, silent)
+        assert set(asked[before:]) <= watched
+        # The topic's queues at the other broker are there.
+        assert cluster.brokers[0].config.broker_name in answers["/topic"].text
+
+
+def test_the_first_page_says_since_when_a_broker_is_silent(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with (
+        silent_broker(cluster.namesrv, "DefaultCluster", [TOPIC]),
+        running_console(cluster.namesrv, tmp_path) as served,
+    ):
+        visitor = Visitor(served)
+        see(visitor, "/", "It does not answer, since 20")
+        see(visitor, "/brokers", "does not answer since 20")
+        # The broker that answers is enough for the lag; it was missing for a minute.
+        see(visitor, "/", "Messages that wait for groups 0")
+
+
 def test_a_broker_that_knows_none_of_the_requests_breaks_no_page(
     cluster: Cluster, visitor: Visitor
 ) -> None:

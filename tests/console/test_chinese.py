@@ -38,6 +38,11 @@ def test_every_text_has_chinese() -> None:
     assert [f"{where}: {text}" for where, text in wanted if text not in known] == []
 
 
+def test_what_needs_attention_has_chinese() -> None:
+    known = catalogue()
+    assert [text for text in texts.of_concerns() if text not in known] == []
+
+
 def test_no_page_shows_what_servers_say_untold() -> None:
     """The page of a member showed what is wrong with it, and that of reports a fault, in English."""
     assert list(texts.untold()) == []

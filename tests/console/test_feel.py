@@ -148,6 +148,29 @@ def test_on_a_phone_the_menu_opens_and_nothing_is_wider_than_the_screen(
         assert wide <= 0, path
 
 
+def test_a_chart_on_a_phone_has_at_least_two_times(phone: Page) -> None:
+    """Steps from 30 s to 5 min left one time, or none, on most charts of the first hour."""
+    expect(phone.locator("figure#rates canvas")).to_be_visible()
+    shown = phone.evaluate(
+        """async () => {
+          const figure = document.querySelector("figure#rates");
+          const counts = {};
+          for (let span = 20; span <= 3600; span = Math.ceil(span * 1.07)) {
+            const end = 1800000000 + 7 * span;
+            const seconds = Array.from({ length: 20 }, (_, at) => end - span + (at * span) / 19);
+            figure.dataset.points = JSON.stringify([seconds, seconds.map(() => 1), seconds.map(() => 2)]);
+            redraw();
+            await new Promise((done) => setTimeout(done));
+            const axis = figure.querySelector(".plot").chart.axes[0];
+            counts[span] = axis._values.filter((label) => label).length;
+          }
+          return counts;
+        }"""
+    )
+    assert len(shown) > 50
+    assert {span: count for span, count in shown.items() if not 2 <= count <= 5} == {}
+
+
 def test_the_account_menu_closes_by_escape_and_by_a_click_elsewhere(page: Page) -> None:
     account = page.locator("details.account")
     account.locator("summary").click()

@@ -278,6 +278,25 @@ def test_all_dead_letters_of_a_page_are_chosen_at_once(page: Page, actors: Actor
     expect(page.locator("main")).to_contain_text("3 of the dead letters would be sent again")
 
 
+def test_on_a_phone_all_dead_letters_of_a_page_are_chosen_at_once(
+    browser: Browser, served: Served, actors: Actors
+) -> None:
+    """The box was in the heading, which cards do not have."""
+    actors.bury("journey-phone-dead", "journey-phone-letters", [b"1", b"2"])
+    page = logged_in(browser, served, viewport={"width": 390, "height": 844})
+    page.goto("/letters?group=journey-phone-dead")
+    every = page.get_by_role("checkbox", name="Choose all on this page")
+    ones = page.locator("tbody").get_by_role("checkbox")
+    every.check()
+    assert [ones.nth(at).is_checked() for at in range(2)] == [True] * 2
+    ones.nth(1).uncheck()
+    assert every.evaluate("box => [box.checked, box.indeterminate]") == [False, True]
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(every).to_be_visible()
+    assert every.evaluate("box => box.indeterminate"), "the box of the heading knows, too"
+    page.context.close()
+
+
 def test_a_given_up_transaction_is_resumed_and_delivered(page: Page, actors: Actors) -> None:
     bank = Bank()
     half = actors.forget("journey-bank", "journey-payments", b"paid in the end", bank)

@@ -63,6 +63,18 @@ def test_the_newest_messages_of_a_topic_come_first_and_pages_go_back(
     assert oldest.text.index("body-00") < oldest.text.index("body-29")
 
 
+def test_a_few_topics_are_offered_to_who_has_named_none(tmp_path: Path) -> None:
+    with (
+        Cluster() as own,
+        AdminClient(own.namesrv) as admin,
+        running_console(own.namesrv, tmp_path) as served,
+    ):
+        admin.topics.create("offered")
+        visitor = Visitor(served)
+        eventually(lambda: 'href="/messages?topic=offered"' in visitor.get("/messages").html)
+        assert "choices-of-topics" not in visitor.get("/messages", topic="offered").html
+
+
 def test_messages_are_selected_by_time_tag_text_and_queue(
     admin: AdminClient, producer: Producer, reader: Visitor
 ) -> None:
@@ -318,8 +330,16 @@ def test_a_message_is_sent_again_and_handed_to_a_member(
         assert reader.post("/message/resend", **at, confirm=sent.msg_id).status == 403
         asked = operator.post("/message/resend", **at)
         assert "Every group of the topic gets it again" in asked.text
-        done = operator.act("/message/resend", **at, confirm=sent.msg_id)
+        # Nobody types an id: its end confirms it, and the heading has the whole of it.
+        assert f"Send again {sent.msg_id}" in asked.text
+        assert f"Type {sent.msg_id[-6:]} to confirm" in asked.text
+        assert operator.post("/message/resend", **at, confirm=sent.msg_id[-5:]).status == 422
+        done = operator.act("/message/resend", **at, confirm=f" {sent.msg_id[-6:]} ")
         assert "SEND_OK" in done.text
+        shown = re.search(r'<a href="([^"]+)">Show it</a>', done.html)
+        assert shown is not None
+        assert "offset=" in shown[1]
+        assert "once" in operator.get(shown[1].replace("&amp;", "&")).text
         eventually(lambda: got == [b"once", b"once"])
         members = reader.get("/message", **at, group="again-group")
         assert "Members of again-group" in members.text
@@ -339,6 +359,8 @@ def test_a_delayed_message_is_recalled(
     where = {"topic": "rmq_sys_wheel_timer", "id": sent.msg_id}
     eventually(lambda: "Recall …" in operator.get("/message", **where).text)
     page = operator.get("/message", **where)
+    assert "It is due 20" in page.text
+    assert "where no group gets it" in page.text
     query = link(page, "/message/body?").partition("?")[2]
     at = dict(part.split("=") for part in query.split("&"))
     assert "never delivered" in operator.post("/message/recall", **at).text

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
+from tests.console.actors import QUICK_CHECKS, Actors, Bank
 from tests.console.running import Served, Visitor, logged_in, running_console
 
 from cometmq import AdminClient, Message, Producer
@@ -51,6 +52,67 @@ def test_the_overview_shows_brokers_and_groups_that_are_behind(
 
 def test_a_cluster_in_order_needs_no_attention(reader: Visitor) -> None:
     page_with(reader, "/", "Nothing. All servers answer")
+
+
+def test_what_no_server_tells_by_itself_is_counted_on_the_first_page(tmp_path: Path) -> None:
+    """Nobody saw letters, disagreeing members and given-up transactions who did not look for them."""
+    with (
+        Cluster(properties=QUICK_CHECKS) as own,
+        Actors(own.namesrv) as actors,
+        AdminClient(own.namesrv) as own_admin,
+    ):
+        for topic in ("mails", "payments"):
+            own_admin.topics.create(topic)
+        actors.bury("mailer", "mails", [b"1", b"2", b"3"])
+        actors.forget("terminal", "payments", b"half", Bank())
+        for number, tags in ((1, "a"), (2, "a || b")):
+            actors.member("loyalty", "payments", tags, instance_name=f"loyalty-{number}")
+        actors.member("alone", "payments", "a")
+        with running_console(own.namesrv, tmp_path) as served:
+            visitor = Visitor(served)
+            text = page_with(
+                visitor,
+                "/",
+                "New dead letters in 24 hours 3",
+                "Transactions given up in 24 hours 1",
+                "Groups with different subscriptions 1",
+                "loyalty Its members select topic payments differently",
+                "mailer New dead letters within 24 hours: 3, the last one 20",
+                "half messages Given up within 24 hours: 1, the last one 20",
+            )
+            assert "error loyalty" in text
+            assert "alone" not in text.partition("Groups that are behind")[0]
+            html = visitor.get("/").html
+            for page, shows in (
+                ("/letters?group=mailer&amp;begin=24h", "Dead letters of mailer"),
+                ("/transactions?kind=given-up", "payments"),
+                (
+                    "/group?name=loyalty&amp;view=members",
+                    "Members select topic payments differently",
+                ),
+                ("/groups?kind=conflict", "loyalty"),
+            ):
+                assert f'href="{page}"' in html
+                assert shows in visitor.get(page.replace("&amp;", "&")).text
+            listed = visitor.get("/groups", kind="conflict").text
+            assert "mailer" not in listed
+            assert "select differently" in listed
+
+
+def test_a_first_page_without_troubles_counts_none(tmp_path: Path) -> None:
+    with Cluster() as own, running_console(own.namesrv, tmp_path) as served:
+        text = page_with(Visitor(served), "/", "Groups with different subscriptions 0")
+    assert "New dead letters in 24 hours 0" in text
+    # Brokers make the topic of given-up transactions with the first one.
+    assert "Transactions given up in 24 hours 0" in text
+
+
+def test_what_is_not_known_of_troubles_is_no_zero(tmp_path: Path) -> None:
+    with running_console("127.0.0.1:1", tmp_path) as served:
+        text = page_with(Visitor(served), "/", "Not known: what is new of dead letters")
+    assert "New dead letters in 24 hours –" in text
+    assert "Transactions given up in 24 hours –" in text
+    assert "Groups with different subscriptions –" in text
 
 
 def test_a_console_without_name_servers_that_answer_says_so(tmp_path: Path) -> None:

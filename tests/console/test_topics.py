@@ -100,6 +100,10 @@ def test_a_topic_shows_its_queues(cluster: Cluster, admin: AdminClient, reader: 
     assert "Messages stored 3" in text
     assert "broker-a 0 0 0 0 –" in text
     assert "broker-a 1 3 0 3 " in text
+    messages = "/messages?topic=shown&amp;queue=broker-a%3A1"
+    html = reader.get("/topic", name="shown").html
+    assert f'<a href="{messages}">3</a>' in html
+    assert "x" in reader.get(messages.replace("&amp;", "&")).text
 
 
 def test_a_topic_shows_where_brokers_differ(tmp_path: Path) -> None:

@@ -84,6 +84,20 @@ def of_python() -> Iterator[tuple[str, str]]:
     yield from (("accounts.py", role.value) for role in Role)
 
 
+def of_concerns() -> Iterator[str]:
+    """Yield what the first page says of what needs attention, and what to do."""
+    for call in ast.walk(ast.parse((HERE / "concerns.py").read_text("utf-8"))):
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Concern":
+            _severity, where, *said = call.args[:4]
+            yield from (
+                str(node.value)
+                for arg in (where, *said)
+                for node in ast.walk(arg)
+                # "%(found)s" alone is told by another room.
+                if isinstance(node, ast.Constant) and " " in str(node.value)
+            )
+
+
 def _of_module(path: Path) -> Iterator[str]:
     for call in ast.walk(ast.parse(path.read_text("utf-8"))):
         if not isinstance(call, ast.Call):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from pathlib import Path
 
 from tests.console.actors import Actors
-from tests.console.running import Visitor
+from tests.console.running import Visitor, running_console
 from tests.interop.on_java import MARKS, name
 from tests.interop.test_console_on_java import actors, admin, namesrv, operator, served
-from tests.waits import eventually
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq import AdminClient, Message, MessageExt
 
@@ -88,3 +89,23 @@ def test_a_trace_is_drawn(actors: Actors, admin: AdminClient, operator: Visitor,
     eventually(lambda: len(admin.messages.trace(sent.msg_id)) == 3)
     steps = re.findall(r"badge step-(\w+)", operator.get("/trace", id=sent.msg_id).html)
     assert steps == ["sent", "stored", "consumed"]
+
+
+def test_the_first_page_counts_what_no_broker_tells_by_itself(
+    actors: Actors, namesrv: str, name: str, tmp_path: Path
+) -> None:
+    actors.bury(f"{name}-dead", name, [b"1", b"2"])
+    for number, tags in ((1, "a"), (2, "a || b")):
+        actors.member(f"{name}-differ", name, tags, instance_name=f"{name}-{number}")
+    with running_console(namesrv, tmp_path) as served:
+        visitor = Visitor(served)
+        text = eventually(
+            lambda: visitor.get("/").text,
+            lambda text: (
+                f"{name}-dead New dead letters within 24 hours: 2, the last one 20" in text
+                and f"{name}-differ Its members select topic {name} differently" in text
+            ),
+            wait_s=JVM_WAIT_S,
+        )
+        assert re.search(r"Transactions given up in 24 hours \d", text)
+        assert f"{name}-differ" in visitor.get("/groups", kind="conflict").text

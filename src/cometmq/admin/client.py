@@ -99,7 +99,9 @@ class AdminClient(Lifecycle[Servers]):
             network=options.network,
         )
         self._clock = options.clock
-        self._servers = Servers(options.addresses(), remoting, timeout_s, self._running)
+        self._servers = Servers(
+            options.addresses(), remoting, timeout_s, self._running, options.clock
+        )
         self._options = options
 
     # A room is imported when it is first used: `cometmq admin` uses one of them in a short process.

@@ -337,6 +337,7 @@ class Groups(GroupReading):
                     requests.GET_CONSUMER_RUNNING_INFO,
                     header,
                     what=what,
+                    passed_on=True,
                 )
             except CometMQError as error:  # another broker may have the client
                 errors[address] = error
@@ -370,7 +371,11 @@ class Groups(GroupReading):
 
         async def ask(address: str) -> dict[str, dict[str, int]]:
             answer = await self._servers.ask(
-                address, requests.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header, what=what
+                address,
+                requests.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+                header,
+                what=what,
+                passed_on=True,
             )
             found = decode_body(answer.body, dict[str, dict[str, dict[str, int]]])
             return found.get("consumerTable", {})

@@ -306,6 +306,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             ),
             what=f"consuming message {offset_msg_id} by {client_id} of group {group}",
             timeout_s=max(_CONSUME_TIMEOUT_S, self._servers.timeout_s),
+            passed_on=True,
         )
         body = answer.body
         return DirectConsumption(

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from cometmq.admin.silence import Silences
 from cometmq.client.cluster.name_server_choice import NameServerChoice
 from cometmq.errors import (
     CometMQError,
@@ -22,6 +23,7 @@ from cometmq.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
     ServersFailedError,
+    SilentServerError,
 )
 from cometmq.model.route import MASTER_ID, ClusterInfo, TopicRouteData
 from cometmq.protocol import requests
@@ -33,6 +35,7 @@ from cometmq.protocol.limits import check_route
 from cometmq.protocol.request_type import AnswerBodyT, AnswerT, BodyT, RequestType
 from cometmq.remoting.client import Answer, RemotingClient
 from cometmq.remoting.credentials import refused
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.spelling import did_you_mean
 
 T = TypeVar("T")
@@ -79,12 +82,14 @@ class Servers:
         remoting: RemotingClient,
         timeout_s: float,
         check: Callable[[], object],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._name_servers = name_servers
         self._choice: NameServerChoice | None = None
         self._remoting = remoting
         self.timeout_s = timeout_s
         self._check = check
+        self._silences = Silences(clock)
 
     async def close(self) -> None:
         await self._remoting.close()
@@ -102,17 +107,27 @@ class Servers:
         timeout_s: float | None = None,
         also: Container[int] = (),
         language: str | None = None,
+        passed_on: bool = False,
     ) -> Answer[AnswerT, AnswerBodyT]:
         """Send a request of the table and return its answer; see RemotingClient.ask.
 
-        `language` is that of the asker, for requests that are answered by it.
+        `language` is that of the asker, for requests that are answered by it. `passed_on` says that
+        the server asks one of its clients, and answers when that has answered.
         """
         self._check()
+        self._silences.check(address, what)
         command = request_type.command(header, body)
         command.language = language or command.language
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         try:
-            answer = await self._remoting.call(address, command, wait_s)
+            answer = await self._silences.listen(
+                address,
+                what,
+                self._remoting.call(address, command, wait_s),
+                passed_on=passed_on,
+            )
+        except SilentServerError:
+            raise
         except _AWAY as error:
             raise again(
                 error,

@@ -75,6 +75,14 @@ def console(
         Path | None,
         typer.Option(metavar="FILE", help="The certificate's key.", show_default=False),
     ] = None,
+    page_wait_ms: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=60_000,
+            help="A page shows what the servers have told within so many ms, and says what is missing.",
+        ),
+    ] = 1000,
     timeout_ms: connection.TimeoutMs = 5000,
     access_key: connection.AccessKey = None,
     secret_key: connection.SecretKey = None,
@@ -134,6 +142,7 @@ def console(
         open_to_all=open_to_all,
         accounts_file=accounts,
         trusted_proxies=AddressList("--trusted-proxies", trusted_proxies),
+        wait_s=page_wait_ms / 1000,
     )
 
     async def main() -> None:

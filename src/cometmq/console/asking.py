@@ -1,15 +1,20 @@
 """Asks the cluster for many things at once, within bounds of number and time.
 
 A page that shows fifty topics asks for each of them. A server that is away must not hold that page up,
-so what is not answered in time is told as unknown, and comes with a later refresh.
+so all questions of a page have one deadline (`for_a_page`). What is not answered by then is told as
+unknown, and comes with a later refresh.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from cometmq.admin.silence import in_haste
 from cometmq.console.recent import Known, known
 from cometmq.errors import CometMQError, RequestTimeoutError, ServersFailedError
 from cometmq.model.route import MASTER_ID
@@ -20,33 +25,66 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-# How long a page waits for the answers that it shows.
+# How long an action waits for what its preview shows. A page has `ConsoleConfig.wait_s`.
 WAIT_S: Final = 2.5
 AT_ONCE: Final = 64
 _BROKERS_AGE_S: Final = 3.0
+# A silent server is given up a bit before the page, which then has what the others told.
+_SILENT_SHARE: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class _Deadline:
+    """Says how long answers may take, and when that ends by the loop's clock."""
+
+    wait_s: float
+    end_s: float
+
+
+_PAGE: Final[ContextVar[_Deadline | None]] = ContextVar("cometmq.console.page", default=None)
+
+
+@contextmanager
+def for_a_page(wait_s: float) -> Iterator[None]:
+    """Have all questions in this block end within `wait_s` together, unless they say otherwise."""
+    deadline = _Deadline(wait_s, asyncio.get_running_loop().time() + wait_s)
+    token = _PAGE.set(deadline)
+    try:
+        with in_haste(_SILENT_SHARE * wait_s):
+            yield
+    finally:
+        _PAGE.reset(token)
+
+
+def _deadline(wait_s: float | None) -> _Deadline:
+    page = _PAGE.get()
+    if wait_s is None and page is not None:
+        return page
+    given_s = WAIT_S if wait_s is None else wait_s
+    return _Deadline(given_s, asyncio.get_running_loop().time() + given_s)
 
 
 async def ask_each(
     names: Iterable[K],
     ask: Callable[[K], Awaitable[T]],
     *,
-    wait_s: float = WAIT_S,
+    wait_s: float | None = None,
     at_once: int = AT_ONCE,
 ) -> dict[K, Known[T]]:
     """Return what `ask` gives for each name, or why it gives nothing.
 
-    All of them have `wait_s` together. Let `ask` go through `Recent.get`: an answer that comes too
+    All of them have `wait_s` together, or what is left to the page. Let `ask` go through `Recent.get`: an answer that comes too
     late for this page is then there for the next one. `at_once` bounds what large answers take.
     """
     turns = asyncio.Semaphore(at_once)
-    end_s = asyncio.get_running_loop().time() + wait_s
+    deadline = _deadline(wait_s)
 
     async def one(name: K) -> Known[T]:
         try:
-            async with asyncio.timeout_at(end_s), turns:
+            async with asyncio.timeout_at(deadline.end_s), turns:
                 return await known(ask(name))
         except TimeoutError:
-            return Known(None, _late(wait_s))
+            return Known(None, _late(deadline.wait_s))
 
     asked = list(dict.fromkeys(names))
     return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
@@ -56,23 +94,24 @@ async def in_time(
     asked: Awaitable[T],
     join: Callable[[Mapping[str, Any]], T] | None = None,
     *,
-    wait_s: float = WAIT_S,
+    wait_s: float | None = None,
     who: str = "the cluster",
 ) -> Known[T]:
-    """Return what `asked` gives within `wait_s`, or why it gives nothing.
+    """Return what `asked` gives within `wait_s`, or what is left to the page, or why it gives nothing.
 
     If some of several servers failed, the value is what `join` makes of the others' answers, and the
     error is kept, too.
     """
+    deadline = _deadline(wait_s)
     try:
-        async with asyncio.timeout(wait_s):
+        async with asyncio.timeout_at(deadline.end_s):
             return Known(await asked)
     except ServersFailedError as error:
         return Known(join(error.results) if join is not None and error.results else None, error)
     except CometMQError as error:
         return Known(None, error)
     except TimeoutError:
-        return Known(None, _late(wait_s, who))
+        return Known(None, _late(deadline.wait_s, who))
 
 
 async def brokers_of(console: Console) -> list[BrokerAddress]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.console.rendering import duration, url
+from cometmq.console.rendering import duration, moment, url
+from cometmq.console.troubles import Troubles
 from cometmq.console.watch import BrokerState, GroupLag, LagChange, Watch
 from cometmq.model.finding import Finding, Severity
 
@@ -45,6 +46,7 @@ def concerns_of(watch: Watch) -> list[Concern]:
         *_of_name_servers(watch),
         *(concern for state in watch.brokers for concern in _of_broker(watch, state)),
         *_of_check_up(watch),
+        *_of_troubles(watch.troubles),
         *_of_groups(watch),
     ]
     return sorted(found, key=lambda concern: -concern.severity)
@@ -115,10 +117,10 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
         yield Concern(
             Severity.ERROR,
             where,
-            "It does not answer: %(error)s",
+            "It does not answer, since %(moment)s: %(error)s",
             "Start it, or look at its log. Clients use other brokers meanwhile.",
             page,
-            {"error": state.error},
+            {"moment": moment(state.silent_ms), "error": state.error},
         )
     elif state.error is not None:
         yield Concern(
@@ -178,6 +180,57 @@ def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:
     """Say whether the newest look at the brokers tells the same: the check-up is older."""
     where, _, what = finding.check.rpartition(": ")
     return finding.check in labels or (where in labels and what == "messages")
+
+
+def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
+    for group in sorted(troubles.conflicts)[:_MOST_GROUPS]:
+        yield Concern(
+            Severity.ERROR,
+            group,
+            "Its members select topic %(topic)s differently, so it loses messages.",
+            "Give all members the same subscriptions.",
+            url("/group", name=group, view="members"),
+            {"topic": ", ".join(troubles.conflicts[group])},
+        )
+    if (more := len(troubles.conflicts) - _MOST_GROUPS) > 0:
+        yield Concern(
+            Severity.ERROR,
+            "consumer groups",
+            "%(count)s more groups have members with different subscriptions.",
+            "Give all members of a group the same subscriptions.",
+            url("/groups", kind="conflict"),
+            {"count": f"{more:,}"},
+        )
+    newest = sorted(troubles.letters.items(), key=lambda pair: (-pair[1].newest_ms, pair[0]))
+    for group, letters in newest[:_MOST_GROUPS]:
+        yield Concern(
+            Severity.WARNING,
+            group,
+            "New dead letters within 24 hours: %(count)s, the last one %(moment)s.",
+            "Find out why the group fails, then send them again.",
+            url("/letters", group=group, begin="24h"),
+            {"count": f"{letters.count:,}", "moment": moment(letters.newest_ms)},
+        )
+    if (more := len(newest) - _MOST_GROUPS) > 0:
+        yield Concern(
+            Severity.WARNING,
+            "dead letters",
+            "%(count)s more groups have new dead letters.",
+            "The page Dead letters has all groups.",
+            "/letters",
+            {"count": f"{more:,}"},
+        )
+    given_up = troubles.given_up.value if troubles.given_up is not None else None
+    if given_up is not None and given_up.count:
+        yield Concern(
+            Severity.WARNING,
+            "half messages",
+            "Given up within 24 hours: %(count)s, the last one %(moment)s. No producer decided, so their "
+            "messages are not delivered.",
+            "Start the producers, then resume the transactions.",
+            url("/transactions", kind="given-up"),
+            {"count": f"{given_up.count:,}", "moment": moment(given_up.newest_ms)},
+        )
 
 
 def _of_groups(watch: Watch) -> Iterator[Concern]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # That of RocketMQ's dashboard.
 PORT: Final = 8080
+MAX_WAIT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class ConsoleConfig:
     open_to_all: bool = False
     accounts_file: Path | None = None
     trusted_proxies: AddressList = field(default_factory=lambda: AddressList("trusted_proxies", ""))
+    # A page shows what the cluster has told within so long, and says what is missing.
+    wait_s: float = field(default=1.0)
     # Ends a session that has not been used for so long, and any session after so long.
     idle_s: float = field(default=30 * 60.0)
     session_s: float = field(default=12 * 60 * 60.0)
@@ -54,6 +57,10 @@ class ConsoleConfig:
             raise ConfigError(
                 f"the console would serve other machines on {self.host} without a login; keep the "
                 "login, listen on 127.0.0.1, or say --open to let everybody act on the cluster"
+            )
+        if not 0 < self.wait_s <= MAX_WAIT_S:
+            raise ConfigError(
+                f"wait_s is {self.wait_s:g}; give seconds above 0, up to {MAX_WAIT_S:.0f}"
             )
         if (self.certificate is None) != (self.certificate_key is None):
             raise ConfigError("TLS needs both a certificate and its key: give both or neither")

@@ -18,10 +18,10 @@ from cometmq.admin.group_records import (
     merged,
 )
 from cometmq.admin.servers import BrokerAddress
-from cometmq.console.asking import in_time
+from cometmq.console.asking import ask_each, in_time
 from cometmq.console.recent import Known
 from cometmq.console.watch import BrokerState
-from cometmq.errors import RemoteError, RequestTimeoutError
+from cometmq.errors import RemoteError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
@@ -41,7 +41,6 @@ _STACKS_AGE_S: Final = 5.0
 MOST_MEMBERS: Final = 100
 MOST_AGES: Final = 8
 _AT_ONCE: Final = 64
-ROWS_WITHIN_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,20 +264,12 @@ async def state_of(console: Console, group: str) -> GroupState:
 
 
 async def states_of(console: Console, groups: Iterable[str]) -> list[GroupState]:
-    """Return how some groups do. All have ROWS_WITHIN_S together; a later refresh shows the rest."""
-    end_s = asyncio.get_running_loop().time() + ROWS_WITHIN_S
-
-    async def state(group: str) -> GroupState:
-        try:
-            async with asyncio.timeout_at(end_s):
-                return await state_of(console, group)
-        except TimeoutError:
-            late = RequestTimeoutError(
-                f"the cluster did not answer within {ROWS_WITHIN_S:g} s; look again in a moment"
-            )
-            return GroupState(group, Known(None, late), Known(None, late), None)
-
-    return await few_at_once(groups, state)
+    """Return how some groups do. What is late for this page is there for a later refresh."""
+    found = await ask_each(groups, lambda group: state_of(console, group))
+    return [
+        state.value or GroupState(group, Known(None, state.error), Known(None, state.error), None)
+        for group, state in found.items()
+    ]
 
 
 async def members_of(

@@ -14,6 +14,8 @@ from cometmq.runtime.tasks import TaskOwner
 
 T = TypeVar("T")
 MAX_ANSWERS: Final = 512
+# Longer than a live page waits before it asks again.
+LATE_S: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,25 @@ async def known(asked: Awaitable[T]) -> Known[T]:
         return Known(None, error)
 
 
+@dataclass(slots=True)
+class _Asked:
+    """Is a question: when it was asked, and whether its answer came too late for somebody."""
+
+    asked_s: float
+    task: asyncio.Task[Any]
+    is_late: bool = False
+
+    def fits(self, now_s: float, age_s: float) -> bool:
+        if not self.task.done():
+            return True
+        if self.task.cancelled() or self.task.exception() is not None:
+            return False
+        return now_s - self.asked_s <= age_s or (self.is_late and age_s > 0)
+
+    def kept_s(self, age_s: float) -> float:
+        return max(age_s, LATE_S) if self.is_late else age_s
+
+
 class Recent:
     """Asks once for what many viewers want, and gives the same answer for a moment.
 
@@ -49,39 +70,49 @@ class Recent:
     def __init__(self, clock: Clock, tasks: TaskOwner) -> None:
         self._clock = clock
         self._tasks = tasks
-        self._answers: OrderedDict[object, tuple[float, asyncio.Task[Any]]] = OrderedDict()
+        self._answers: OrderedDict[object, _Asked] = OrderedDict()
 
     async def get(self, key: object, age_s: float, ask: Callable[[], Awaitable[T]]) -> T:
         """Return the answer for `key` if it is at most `age_s` old, else ask for it.
 
         Whoever asks while the question is under way gets the same answer, or the same error. An
-        error is not kept.
+        error is not kept. An answer that came too late for a page is kept for its next refresh.
         """
         now_s = self._clock.monotonic()
         found = self._answers.get(key)
-        if found is not None:
-            asked_s, task = found
-            failed = task.done() and (task.cancelled() or task.exception() is not None)
-            if not failed and (not task.done() or now_s - asked_s <= age_s):
-                return await asyncio.shield(task)
+        if found is not None and found.fits(now_s, age_s):
+            given: T = await self._given(found)
+            return given
 
         async def asking() -> T:
             return await ask()
 
         loop = asyncio.get_running_loop()
         task = self._tasks.spawn(asking(), "ask", log_failure=False)
-        self._answers[key] = now_s, task
+        asked = _Asked(now_s, task)
+        self._answers[key] = asked
         self._answers.move_to_end(key)
-        task.add_done_callback(lambda _: loop.call_later(age_s, self._drop, key, task))
+        task.add_done_callback(
+            lambda _: loop.call_later(asked.kept_s(age_s), self._drop, key, asked)
+        )
         while len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
-        return await asyncio.shield(task)
+        answer: T = await self._given(asked)
+        return answer
 
     def forget(self) -> None:
         """Ask anew for everything: an action has changed the cluster."""
         self._answers.clear()
 
-    def _drop(self, key: object, task: asyncio.Task[Any]) -> None:
-        found = self._answers.get(key)
-        if found is not None and found[1] is task:
+    @staticmethod
+    async def _given(asked: _Asked) -> Any:
+        try:
+            return await asyncio.shield(asked.task)
+        except asyncio.CancelledError:
+            # Whoever asked has waited for long enough, and comes again.
+            asked.is_late = asked.is_late or not asked.task.done()
+            raise
+
+    def _drop(self, key: object, asked: _Asked) -> None:
+        if self._answers.get(key) is asked:
             del self._answers[key]

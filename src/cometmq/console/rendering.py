@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse
 from cometmq._version import __version__
 from cometmq.console.advice import advised
 from cometmq.console.sayings import told_in
+from cometmq.errors import ServersFailedError, SilentServerError
 
 HERE: Final = Path(__file__).parent
 LANGUAGES: Final = {"en": "English", "zh": "中文"}
@@ -158,6 +159,8 @@ def number(value: float | None) -> str:
     """Return a number with thin groups of digits, a dash for None."""
     if value is None:
         return "–"
+    if 0 < value < 0.05:
+        return "< 0.1"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.1f}"
 
 
@@ -199,6 +202,13 @@ def moment(ms: float | None) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, iso, shown)
 
 
+def silent_ms(error: object) -> int:
+    """Return since when the server of an error is silent, in ms since the epoch; 0 if it is not."""
+    if isinstance(error, ServersFailedError):
+        return min(filter(None, map(silent_ms, error.errors.values())), default=0)
+    return error.since_ms if isinstance(error, SilentServerError) else 0
+
+
 def breakable(name: str) -> Markup:
     """Return a name that, in a narrow column, breaks where its parts meet and not within them."""
     return Markup("<wbr>").join(re.split(r"(?<=.[@%#:])", name))
@@ -224,6 +234,7 @@ def environment() -> jinja2.Environment:
         duration=duration,
         moment=moment,
         opened=opened,
+        silent_ms=silent_ms,
         told=_told,
     )
     return made

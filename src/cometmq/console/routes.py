@@ -7,6 +7,7 @@ confirmation of what destroys, and the audit log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from cometmq.console.asking import for_a_page
 from cometmq.console.audit import action_id
 from cometmq.console.rendering import render, told, words
 from cometmq.console.sessions import Note
@@ -31,6 +33,9 @@ log = get_logger(__name__)
 MAX_FORM_BYTES: Final = 1024 * 1024
 MAX_FORM_FIELDS: Final = 2000
 MAX_WHY: Final = 500
+# The id of a message. Its end tells it from the one beside it.
+_ID: Final = re.compile(r"[0-9A-Fa-f]{24,}")
+_WORD_CHARACTERS: Final = 6
 Form = Mapping[str, str]
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -54,6 +59,11 @@ class Action:
     preview: Sequence[str] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def word(self) -> str:
+        """What must be typed: the target, or the end of an id that nobody types."""
+        return self.target[-_WORD_CHARACTERS:] if _ID.fullmatch(self.target) else self.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +109,24 @@ class Routes:
         """Have a function answer GET at `path`, for whoever is logged in."""
 
         def register(page: Page) -> Page:
-            self.routes.append(Route(path, page, methods=["GET"]))
+            async def endpoint(request: Request) -> Response:
+                with for_a_page(console_of(request).config.wait_s):
+                    return await page(request)
+
+            self.routes.append(Route(path, endpoint, methods=["GET"]))
             return page
 
         return register
 
     def stream(self, path: str) -> Callable[[Page], Page]:
         """Have a function answer GET at `path` by events without end."""
-        self.streams.add(path)
-        return self.page(path)
+
+        def register(page: Page) -> Page:
+            self.streams.add(path)
+            self.routes.append(Route(path, page, methods=["GET"]))
+            return page
+
+        return register
 
     def action(self, path: str, *, what: str) -> Callable[[Handler], Handler]:
         """Have a function turn a form that is posted to `path` into an action, for operators.
@@ -180,10 +199,11 @@ async def _act(request: Request, handler: Handler, what: str) -> Response:
         await console.audit.refuse(who, role, address, what)
         raise HTTPException(403, "only operators may do this; your account is a reader")
     why, confirmed = form.pop("why", "").strip(), form.pop("confirm", None)
+    confirmed = confirmed if confirmed is None else confirmed.strip()
     if len(why) > MAX_WHY:
         raise HTTPException(400, f"the reason has {len(why)} characters; {MAX_WHY} are allowed")
     action = await handler(request, form)
-    if action.preview is not None and confirmed != action.target:
+    if action.preview is not None and confirmed not in (action.target, action.word):
         asked = {
             "action": action,
             "form": {**form, **action.fields},

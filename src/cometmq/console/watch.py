@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cometmq.admin.broker_reports import BrokerProgress
 from cometmq.admin.client import AdminClient
 from cometmq.admin.servers import BrokerAddress
+from cometmq.admin.silence import in_haste
 from cometmq.console.recent import Known, known
-from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError, RouteNotFoundError
+from cometmq.console.troubles import Troubles
+from cometmq.errors import CometMQError, RemoteError, RouteNotFoundError, SilentServerError
 from cometmq.model.finding import Finding
 from cometmq.model.names import is_system_group
 from cometmq.model.route import MASTER_ID
@@ -33,6 +35,8 @@ _ANSWER_S: Final = 4.0
 _AT_ONCE: Final = 16
 # An answer about all groups may have ten megabytes.
 _PROGRESS_AT_ONCE: Final = 4
+# Twice as long as between two of the questions that every broker gets.
+_PROGRESS_SILENCE_S: Final = 10.0
 # A question about all groups is much work for a broker: it gets this many times as long to rest.
 _REST: Final = 20.0
 # Of groups beyond these, the ones with the least lag, only the newest lag is kept.
@@ -51,6 +55,8 @@ class BrokerState:
     error: CometMQError | None = None
     # Since when the name servers do not know it any more, in ms since the epoch; 0 while they do.
     gone_ms: int = 0
+    # Since when it has not answered, in ms since the epoch; 0 while it does.
+    silent_ms: int = 0
 
     @property
     def is_master(self) -> bool:
@@ -202,14 +208,19 @@ class Watch:
     lag_samples: deque[LagSample] = field(default_factory=lambda: deque(maxlen=LAG_SAMPLES))
     findings: Known[list[Finding]] | None = None
     findings_ms: int = 0
+    troubles: Troubles = field(init=False)
     _lag_took_s: float = 0.0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.troubles = Troubles(self.admin, self.clock, self._works)
 
     def start(self) -> None:
         """Begin to watch."""
         self.tasks.every(PERIOD_S, self.look, "watch", first_s=0)
         self.tasks.every(self._lag_period_s, self.look_at_groups, "watch-groups", first_s=1)
         self.tasks.every(CHECK_PERIOD_S, self.check, "watch-check-up", first_s=2)
+        self.tasks.every(self.troubles.period_s, self.troubles.look, "watch-troubles", first_s=2)
 
     async def look(self) -> None:
         """Take a sample and wake those who wait for one."""
@@ -225,7 +236,11 @@ class Watch:
                 return await self._state(at)
 
         before, now_ms = self.brokers, self.clock.now_ms()
-        found_now = await asyncio.gather(*map(state, addresses))
+        known_silent = {it.at.address: it.silent_ms for it in before if it.silent_ms}
+        found_now = [
+            _since(found, known_silent.get(found.at.address, now_ms))
+            for found in await asyncio.gather(*map(state, addresses))
+        ]
         self.brokers = (*found_now, *_gone(before, set(addresses), now_ms))
         rates = {it.at.address: (it.messages_in, it.messages_out) for it in self.brokers}
         self.samples.append(Sample(now_ms, rates))
@@ -245,7 +260,10 @@ class Watch:
             async with turns:
                 return await known(self.admin.brokers.progress(broker=address))
 
-        told = await asyncio.gather(*map(ask, masters))
+        # One that answers others meanwhile is busy with it; one that is silent would hold this up for a
+        # minute, and the rest after it is many times as long.
+        with in_haste(_PROGRESS_SILENCE_S):
+            told = await asyncio.gather(*map(ask, masters))
         groups: dict[str, GroupLag] = {}
         errors: dict[str, CometMQError] = {}
         for address, progress in zip(masters, told, strict=True):
@@ -310,6 +328,11 @@ class Watch:
         """Wait until there is a newer sample."""
         await self._changed.wait()
 
+    def _works(self, group: str) -> bool:
+        """Say whether a group consumed when the groups were looked at last."""
+        found = self.lags.groups.get(group) if self.lags is not None else None
+        return found is not None and (found.consume_per_s > 0 or found.in_flight > 0)
+
     def _lag_period_s(self) -> float:
         if self.lags is None:
             return 1.0
@@ -320,11 +343,18 @@ class Watch:
             async with asyncio.timeout(_ANSWER_S):
                 told = await self.admin.brokers.runtime_info(broker=at.address)
         except TimeoutError:
-            error = RequestTimeoutError(f"{at.address} did not answer within {_ANSWER_S:g} s")
+            error = SilentServerError(f"{at.address} did not answer within {_ANSWER_S:g} s")
             return BrokerState(at, {}, error)
         except CometMQError as refusal:
             return BrokerState(at, {}, refusal)
         return BrokerState(at, told[at.address])
+
+
+def _since(state: BrokerState, silent_ms: int) -> BrokerState:
+    """Say since when a broker has not answered, if it does not."""
+    if isinstance(state.error, SilentServerError):
+        state.error.since_ms = silent_ms
+    return replace(state, silent_ms=silent_ms) if state.is_silent else state
 
 
 def _short(rate: float | None) -> float | None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.exceptions import HTTPException
 
-from cometmq.console.asking import AT_ONCE, ask_each, each_cluster, in_time
+from cometmq.console.asking import AT_ONCE, ask_each, each_cluster, for_a_page, in_time
 from cometmq.console.fields import (
     choice_field,
     lines_field,
@@ -35,6 +35,28 @@ async def test_what_is_asked_for_is_told_beside_why_the_rest_is_not() -> None:
     assert isinstance(found["hangs"].error, RequestTimeoutError)
     assert (await in_time(ask("b"))).value == "B"
     assert isinstance((await in_time(ask("hangs"), wait_s=0.01)).error, RequestTimeoutError)
+
+
+async def test_all_questions_of_a_page_have_one_deadline() -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def soon() -> int:
+        await asyncio.sleep(0.05)
+        return 7
+
+    async def at_once() -> int:
+        return 7
+
+    with for_a_page(0.3):
+        assert (await in_time(soon())).value == 7
+        first = await in_time(never())
+        late = [await in_time(soon()), *(await ask_each("ab", lambda _: soon())).values()]
+        assert (await in_time(at_once())).value == 7
+        assert (await in_time(soon(), wait_s=30)).value == 7, "a search may take longer"
+    said = "the cluster did not answer within 0.3 s, and this page does not wait for longer"
+    assert {str(first.error), *(str(each.error) for each in late)} == {said}
+    assert (await in_time(soon())).value == 7, "an action has its own time"
 
 
 async def test_answers_of_some_servers_are_joined_and_the_error_is_kept() -> None:

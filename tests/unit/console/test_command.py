@@ -46,3 +46,26 @@ def test_what_other_machines_may_do_is_told(options: dict[str, Any], says: str) 
     danger = ConsoleConfig(admin=AdminClient("127.0.0.1:9876"), **given).danger
     assert says in danger
     assert bool(says) == bool(danger)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, -1.0, 61.0])
+def test_a_page_waits_for_a_time_that_somebody_waits_for(wait_s: float) -> None:
+    admin = AdminClient("127.0.0.1:9876")
+    with pytest.raises(ConfigError, match="give seconds above 0, up to 60"):
+        ConsoleConfig(admin=admin, accounts=Accounts([]), root=Path("root"), wait_s=wait_s)
+
+
+def test_the_command_gives_pages_their_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = []
+
+    def stop(**options: Any) -> None:
+        given.append(options["wait_s"])
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr("cometmq.console.config.ConsoleConfig", stop)
+    for options in ([], ["--page-wait-ms", "2500"]):
+        root = ["-n", "127.0.0.1:9876", "--root", str(tmp_path / "root"), *options]
+        assert "far enough" in str(CliRunner().invoke(app, root).exception)
+    assert given == [1.0, 2.5]

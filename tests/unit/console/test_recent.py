@@ -48,6 +48,25 @@ async def test_an_error_is_not_kept(recent: Recent) -> None:
     assert await recent.get("key", 60.0, answer) == "yes"
 
 
+async def test_an_answer_that_was_late_for_a_page_is_there_for_its_refresh(recent: Recent) -> None:
+    answered = asyncio.Event()
+    asked = 0
+
+    async def ask() -> str:
+        nonlocal asked
+        asked += 1
+        await answered.wait()
+        return "late"
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await recent.get("key", 0.01, ask)
+    answered.set()
+    await asyncio.sleep(0.05)  # longer than an answer in time is given
+    assert await recent.get("key", 0.01, ask) == "late"
+    assert asked == 1
+
+
 async def test_bodies_do_not_stay_in_memory_when_nobody_looks(recent: Recent) -> None:
     """512 messages of 4 MiB stayed for as long as nobody asked for anything else."""
 

@@ -83,7 +83,7 @@ def test_errors_come_before_warnings(watch: Watch) -> None:
         ]
     )
     assert said(concerns_of(watch)) == [
-        (Severity.ERROR, "broker broker-a", "It does not answer: refused"),
+        (Severity.ERROR, "broker broker-a", "It does not answer, since –: refused"),
         (Severity.ERROR, "name server x:1", "no answer"),
         (Severity.WARNING, "broker broker-a: clock", "5 s ahead"),
     ]

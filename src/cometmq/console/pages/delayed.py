@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from cometmq.admin.servers import BrokerAddress
 from cometmq.admin.waiting import DelayedMessage, DelayLevel, TimedMessages
-from cometmq.console.asking import ask_each, brokers_of, masters_of
+from cometmq.console.asking import ask_each, brokers_of, in_time, masters_of
 from cometmq.console.paging import Slice, page_of, whole
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render
@@ -22,7 +22,6 @@ from cometmq.console.state import Console
 
 routes: Final = Routes()
 _AGE_S: Final = 2.0
-_WAIT_S: Final = 4.0
 _LISTED: Final = 50
 # A clock of a broker and ours may differ by as much.
 _LATE_MS: Final = 5_000
@@ -109,7 +108,7 @@ async def _timers(request: Request, masters: Sequence[BrokerAddress]) -> list[Ti
         return found[address]
 
     found, infos = await asyncio.gather(
-        ask_each([at.broker_name for at in masters], timed, wait_s=_WAIT_S),
+        ask_each([at.broker_name for at in masters], timed),
         ask_each([at.address for at in masters], info),
     )
     return [
@@ -152,7 +151,7 @@ async def _of_level(request: Request) -> Response:
     if name not in {at.broker_name for at in await brokers_of(console)}:
         raise HTTPException(404, f"no name server knows a broker {name[:100]!r}")
     number = whole(request, "level", 0)
-    levels = await known(_levels(console, name))
+    levels = await in_time(_levels(console, name))
     level = next((each for each in levels.value or () if each.level == number), None)
     found: Known[list[DelayedMessage]] = Known([])
     if level is not None and level.pending > 0:

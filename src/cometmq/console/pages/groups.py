@@ -15,7 +15,7 @@ from cometmq.admin.group_records import GroupFields, QueueProgress, RunningInfo
 from cometmq.console import group_views as views
 from cometmq.console.asking import in_time
 from cometmq.console.paging import page_of
-from cometmq.console.recent import Known, known
+from cometmq.console.recent import Known
 from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
 from cometmq.model.group import SubscriptionGroupConfig
@@ -23,7 +23,7 @@ from cometmq.model.names import is_retry_topic, is_system_group
 from cometmq.model.queue import MessageQueue
 
 routes: Final = Routes()
-KINDS: Final = ("normal", "system", "all")
+KINDS: Final = ("normal", "conflict", "system", "all")
 VIEWS: Final = ("progress", "members", "offsets", "configuration")
 _MOST_FINDINGS: Final = 4
 _MOST_TOPICS: Final = 50
@@ -38,10 +38,17 @@ async def listing(request: Request) -> Response:
     kind = kind if kind in KINDS else "normal"
     by_lag = request.query_params.get("sort") == "lag"
     lags = console.watch.lags
+    conflicts = console.watch.troubles.conflicts
     paused: dict[str, list[bool]] = {}
     for table in (configs.value or {}).values():
         for name, config in table.items():
-            if kind == "all" or (kind == "system") == is_system_group(name):
+            is_of_kind = {
+                "all": True,
+                "conflict": name in conflicts,
+                "normal": not is_system_group(name),
+                "system": is_system_group(name),
+            }
+            if is_of_kind[kind]:
                 paused.setdefault(name, []).append(not config.consume_enable)
 
     def lag_first(name: str) -> tuple[int, str]:
@@ -59,6 +66,8 @@ async def listing(request: Request) -> Response:
         "by_lag": by_lag,
         "kind": kind,
         "kinds": KINDS,
+        "conflicts": conflicts,
+        "compared": console.watch.troubles.group_round,
     }
     return render(request, "groups.html", values)
 
@@ -79,6 +88,8 @@ async def one(request: Request) -> Response:
         return render(request, "group_unknown.html", {"name": name}, status=404)
     members = await _asked_members(request, state)
     told = {client: info.value for client, info in members.items() if info.value is not None}
+    if members and len(told) == len(members):
+        console.watch.troubles.note(name, told)
     # What members select differently is told by `differences`.
     findings = [each for each in judge(name, told, console.clock.now_ms()) if each.client_id]
     values: dict[str, Any] = {
@@ -135,7 +146,7 @@ async def new(request: Request) -> Response:
     values = {
         "name": request.query_params.get("name", ""),
         "fields": form_fields(SubscriptionGroupConfig()),
-        "clusters": await known(console.admin.brokers.clusters()),
+        "clusters": await in_time(console.admin.brokers.clusters()),
     }
     return render(request, "group_new.html", values)
 

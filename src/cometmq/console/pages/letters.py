@@ -19,6 +19,7 @@ from cometmq.admin.topic_records import TopicStats
 from cometmq.console.asking import ask_each
 from cometmq.console.bodies import snippet
 from cometmq.console.names import topic_names
+from cometmq.console.pages.topics import stats_now
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render, url, words
@@ -131,7 +132,7 @@ async def _of_group(request: Request) -> Response:
                 body_bytes=_LISTED_BODY_BYTES,
             )
         ),
-        known(console.admin.topics.stats(dlq_topic(choice.group))),
+        stats_now(console, dlq_topic(choice.group)),
     )
     values = {
         "choice": choice,

@@ -19,7 +19,7 @@ from cometmq.console.asking import ask_each, brokers_of, in_time
 from cometmq.console.bodies import Shown
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.rendering import Say, render, told, url, words
+from cometmq.console.rendering import Say, moment, render, told, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
@@ -35,7 +35,6 @@ routes: Final = Routes()
 _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
 # The groups' names and what became of the message in each have a share of it.
-_WAIT_S: Final = 4.0
 _DECODE_WAIT_S: Final = 6.0
 
 
@@ -62,7 +61,7 @@ async def one(request: Request) -> Response:
             status=404 if is_missing else 200,
         )
     message = found.value[0]
-    consumers = await in_time(_consumers(request, message), wait_s=_WAIT_S)
+    consumers = await in_time(_consumers(request, message))
     group = request.query_params.get("group", "")
     members = await in_time(console_of(request).admin.groups.connections(group)) if group else None
     values = {
@@ -121,6 +120,13 @@ async def resend(request: Request, form: Form) -> Action:
                 "offset": sent.queue_offset,
                 "status": sent.status.name,
             },
+            shown_at=url(
+                "/message",
+                topic=sent.queue.topic,
+                broker=sent.queue.broker_name,
+                queue=sent.queue.queue_id,
+                offset=sent.queue_offset,
+            ),
         )
 
     return Action(
@@ -195,7 +201,9 @@ async def recall(request: Request, form: Form) -> Action:
         what="recall",
         target=message.msg_id,
         perform=perform,
-        back=link_of(message),
+        # Its own page would show it as it lies in the broker's log, as if it still waited.
+        back="/delayed",
+        again=link_of(message),
         preview=[_("The message waits for its time. Recalled, it is never delivered to anybody.")],
         details=_place_of(message),
     )
@@ -289,11 +297,15 @@ async def _consumers(request: Request, message: MessageExt) -> Consumers:
 
 def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:
     """Return what the properties tell of a message's way: a sentence, a value, its page."""
-    given, found = message.properties, []
+    given = message.properties
+    found: list[tuple[str, str, str]] = []
     real, origin = given.get(p.REAL_TOPIC), given.get(p.ORIGIN_MESSAGE_ID)
+    due = given.get(p.TIMER_OUT_MS, "") if message.topic == TIMER_TOPIC else ""
     retried = given.get(p.RETRY_TOPIC)
     if real and real != message.topic:
         found.append((_("It waits for topic"), real, url("/topic", name=real)))
+    if due.isascii() and due.isdigit() and len(due) <= 18:
+        found.append((_("It is due"), moment(int(due)), ""))
     if retried:
         found.append((_("It was first sent to topic"), retried, url("/topic", name=retried)))
     if origin:

@@ -15,9 +15,11 @@ from cometmq.admin.message_pages import ListedMessage, MessagePage, Order
 from cometmq.console.asking import in_time
 from cometmq.console.bodies import snippet
 from cometmq.console.names import topic_names
+from cometmq.console.pages.topics import kind_of, system_names
 from cometmq.console.paging import MAX_QUERY, whole
 from cometmq.console.rendering import fragment, render, told, url
 from cometmq.console.routes import Routes, console_of
+from cometmq.console.state import Console
 from cometmq.console.times import time_ms
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model.message import MessageExt
@@ -28,6 +30,7 @@ WAYS: Final = ("time", "tail", "key", "id", "offset")
 MAX_TAILS: Final = 20
 _PAGE_ROWS: Final = 50
 _TAIL_ROWS: Final = 50
+_MAX_OFFERED: Final = 20
 _MAX_PROPOSED: Final = 500
 _TAIL_PAUSE_S: Final = 1.0
 # A look at many queues, or at many messages for a text, is much work: brokers rest this many times as long.
@@ -94,8 +97,19 @@ async def listing(request: Request) -> Response:
         values["found"] = await in_time(_by_key(request, topic), wait_s=_PAGE_WAIT_S)
     values["rows_of"] = lambda listed: [Row(each.message, each.body_bytes) for each in listed]
     names = await in_time(topic_names(console_of(request)))
-    values["proposed"] = _proposed(names.value or [])
+    proposed = _proposed(names.value or [])
+    values["proposed"] = proposed
+    values["offered"] = await _offered(console_of(request), proposed) if not topic else []
     return render(request, "messages.html", values)
+
+
+async def _offered(console: Console, proposed: list[str]) -> list[str]:
+    """Return the topics that programs use, for a link to each; of more than a few none."""
+    if not proposed:
+        return []
+    system = await system_names(console)
+    offered = [name for name in proposed if kind_of(name, system) == "normal"]
+    return offered if len(offered) <= _MAX_OFFERED else []
 
 
 def _proposed(names: list[str]) -> list[str]:

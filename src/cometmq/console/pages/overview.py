@@ -13,10 +13,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from cometmq.console.asking import in_time
 from cometmq.console.concerns import GROWTH_SPAN_MS, broker_url, concerns_of
 from cometmq.console.names import group_names, topic_names
 from cometmq.console.paging import MAX_QUERY
-from cometmq.console.recent import known
 from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.watch import Watch
@@ -66,7 +66,9 @@ async def find(request: Request) -> Response:
     wanted = request.query_params.get("q", "")[:MAX_QUERY].strip().lower()
     if not wanted:
         return JSONResponse([])
-    topics, groups = await asyncio.gather(known(topic_names(console)), known(group_names(console)))
+    topics, groups = await asyncio.gather(
+        in_time(topic_names(console)), in_time(group_names(console))
+    )
     brokers = {f"{s.at.broker_name} {s.at.address}": s.at.address for s in console.watch.brokers}
     hits = [
         *_hits(wanted, topics.value or (), "Topic"),

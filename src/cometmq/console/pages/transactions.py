@@ -25,7 +25,6 @@ from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 
 routes: Final = Routes()
 _AGE_S: Final = 2.0
-_WAIT_S: Final = 4.0
 _LISTED_BODY_BYTES: Final = 200
 # Each broker's half messages may have 32 MiB until their bodies are dropped.
 _AT_ONCE: Final = 4
@@ -38,9 +37,7 @@ async def transactions(request: Request) -> Response:
     if request.query_params.get("kind") == "given-up":
         return await _given_up(request)
     names = [at.broker_name for at in await masters_of(console)]
-    found = await ask_each(
-        names, lambda name: _halves(console, name), wait_s=_WAIT_S, at_once=_AT_ONCE
-    )
+    found = await ask_each(names, lambda name: _halves(console, name), at_once=_AT_ONCE)
     halves = [half for each in found.values() if each.value for half in each.value.messages]
     rows = page_of(
         request,

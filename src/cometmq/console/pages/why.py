@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from cometmq.console.state import Console
 
 routes: Final = Routes()
-# A reader waits for this page; what is missing then is named on it.
-DEADLINE_S: Final = 5.0
+# So long a page waits whose reader has asked for all that was missing on an earlier one.
+LONGER_S: Final = 10.0
 _AGE_S: Final = 1.0
 _MAX_VALUE: Final = 500
 
 # The values that a form gives; those that are empty are None.
 Values = Mapping[str, str | None]
-Ask = Callable[["Console", Values], Awaitable["Explanation"]]
+# Asks within a deadline in seconds.
+Ask = Callable[["Console", Values, float], Awaitable["Explanation"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +64,39 @@ class Question:
         return not any(field.is_needed for field in self.fields)
 
 
-def _group(console: Console, given: Values) -> Awaitable[Explanation]:
+def _group(console: Console, given: Values, deadline_s: float) -> Awaitable[Explanation]:
     return console.admin.explain.group(
-        given["name"] or "", given["topic"], cluster=given["cluster"], deadline_s=DEADLINE_S
+        given["name"] or "", given["topic"], cluster=given["cluster"], deadline_s=deadline_s
     )
 
 
-def _message(console: Console, given: Values) -> Awaitable[Explanation]:
+def _message(console: Console, given: Values, deadline_s: float) -> Awaitable[Explanation]:
     return console.admin.explain.message(
-        given["id"] or "", given["topic"], group=given["group"], deadline_s=DEADLINE_S
+        given["id"] or "", given["topic"], group=given["group"], deadline_s=deadline_s
     )
 
 
-async def _write(console: Console, given: Values) -> Explanation:
+async def _write(console: Console, given: Values, deadline_s: float) -> Explanation:
     return await console.admin.explain.write(
         given["topic"] or "",
         size=_size(given["size"]),
         cluster=given["cluster"],
         broker=await _broker(console, given["broker"]),
-        deadline_s=DEADLINE_S,
+        deadline_s=deadline_s,
     )
 
 
-async def _disk(console: Console, given: Values) -> Explanation:
+async def _disk(console: Console, given: Values, deadline_s: float) -> Explanation:
     broker = await _broker(console, given["broker"])
     return await console.admin.explain.disk(
-        cluster=given["cluster"], broker=broker, deadline_s=DEADLINE_S
+        cluster=given["cluster"], broker=broker, deadline_s=deadline_s
     )
 
 
-async def _restart(console: Console, given: Values) -> Explanation:
+async def _restart(console: Console, given: Values, deadline_s: float) -> Explanation:
     broker = await _broker(console, given["broker"])
     return await console.admin.explain.restart(
-        cluster=given["cluster"], broker=broker, deadline_s=DEADLINE_S
+        cluster=given["cluster"], broker=broker, deadline_s=deadline_s
     )
 
 
@@ -189,14 +190,16 @@ def _page(question: Question) -> Page:
             for field in question.fields
         }
         is_asked = all(given[field.name] for field in question.fields if field.is_needed)
+        is_longer = request.query_params.get("longer") == "1"
         answered: Known[Explanation] | None = None
         if is_asked:
             console = console_of(request)
+            deadline_s = LONGER_S if is_longer else console.config.wait_s
             answered = await known(
                 console.recent.get(
-                    ("why", question.name, *given.values()),
+                    ("why", question.name, is_longer, *given.values()),
                     _AGE_S,
-                    lambda: question.ask(console, given),
+                    lambda: question.ask(console, given, deadline_s),
                 )
             )
         values: dict[str, Any] = {
@@ -206,6 +209,8 @@ def _page(question: Question) -> Page:
             "answered": answered,
             "told": _told,
             "about": _about(given),
+            "is_longer": is_longer,
+            "longer_s": LONGER_S,
         }
         return render(request, "why_answer.html", values)
 

@@ -170,14 +170,18 @@ function tails() {
   open();
 }
 
-// Charts.
+// Charts. Times stand at steps of these, in seconds. None is more than twice the one before, so that
+// even a narrow chart has two of them.
+const STEPS = [1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600];
+const labelSpace = (u, axis, low, high, width) => Math.min(Math.max(width / 4, 56), 90);
 function timeLabels(u, splits) {
   const short = u.scales.x.max - u.scales.x.min < 600;
   return splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString("sv-SE").slice(0, short ? 8 : 5));
 }
 
 function shortNumber(value) {
-  return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+  // The steps of a small axis are quarters.
+  return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: value < 1 ? 2 : 1 });
 }
 
 function charts(root) {
@@ -209,7 +213,7 @@ function draw(figure, plot, points) {
   plot.chart = new uPlot({
     // Room for half of the last time at the axis.
     ...size(), padding: [null, 32, null, null], cursor: { y: false }, hooks: { setLegend: [newest] },
-    axes: [{ ...axis, values: timeLabels, space: 80 }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
+    axes: [{ ...axis, values: timeLabels, incrs: STEPS, space: labelSpace }, { ...axis, size: 56, values: (u, splits) => splits.map(shortNumber) }],
     scales: {
       // For a single point uPlot gives a whole day.
       x: { range: (u, first, last) => u.data[0].length < 2 ? [first - 60, first + 60] : [first, last] },
@@ -311,17 +315,23 @@ function palette() {
 
 // Chooses all rows of a list, or none.
 function chooseAll() {
-  const all = document.querySelector("input[data-all]");
-  if (!all) return;
-  const boxes = [...all.form.querySelectorAll(`input[type=checkbox][name="${CSS.escape(all.dataset.all)}"]`)];
+  // One in the heading of the table, and one above its cards.
+  const alls = [...document.querySelectorAll("input[data-all]")];
+  if (!alls.length) return;
+  const { form, dataset } = alls[0];
+  const boxes = [...form.querySelectorAll(`input[type=checkbox][name="${CSS.escape(dataset.all)}"]`)];
   const show = () => {
     const chosen = boxes.filter((box) => box.checked).length;
-    all.checked = chosen === boxes.length;
-    all.indeterminate = chosen > 0 && chosen < boxes.length;
+    for (const all of alls) {
+      all.checked = chosen === boxes.length;
+      all.indeterminate = chosen > 0 && chosen < boxes.length;
+    }
   };
-  all.hidden = false;
-  all.addEventListener("change", () => boxes.forEach((box) => { box.checked = all.checked; }));
-  all.form.addEventListener("change", show);
+  for (const all of alls) {
+    (all.closest("label") ?? all).hidden = false;
+    all.addEventListener("change", () => boxes.forEach((box) => { box.checked = all.checked; }));
+  }
+  form.addEventListener("change", show);
   // A browser that goes back shows what was chosen.
   addEventListener("pageshow", show);
 }

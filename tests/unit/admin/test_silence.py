@@ -1,0 +1,128 @@
+"""Who is in haste gives up a server that says nothing, and does not ask it again at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.waits import until
+
+from cometmq.admin.silence import KEPT_S, Silences, in_haste
+from cometmq.aio import AdminClient
+from cometmq.errors import RequestTimeoutError, SilentServerError
+from cometmq.runtime.clock import SYSTEM_CLOCK
+
+AT = "10.0.0.1:10911"
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+def silences() -> Silences:
+    return Silences(SYSTEM_CLOCK)
+
+
+async def test_a_silent_server_is_given_up_in_haste_and_spared_then(silences: Silences) -> None:
+    before_ms = SYSTEM_CLOCK.now_ms()
+    with in_haste(0.05):
+        with pytest.raises(
+            SilentServerError, match=f"{AT} has answered nothing for 0.1 s"
+        ) as failed:
+            await silences.listen(AT, "the route", never())
+        with pytest.raises(SilentServerError) as spared:
+            silences.check(AT, "the route")
+        silences.check("10.0.0.2:10911", "the route")
+    assert before_ms <= failed.value.since_ms == spared.value.since_ms <= SYSTEM_CLOCK.now_ms()
+    assert failed.value.address == AT
+    silences.check(AT, "a change, which waits as ever")
+
+
+async def test_a_server_that_speaks_again_is_asked_again(silences: Silences) -> None:
+    with in_haste(0.02), pytest.raises(SilentServerError):
+        await silences.listen(AT, "it", never())
+    await silences.listen(AT, "it", asyncio.sleep(0))
+    with in_haste(0.02):
+        silences.check(AT, "it")
+
+
+async def test_a_server_that_answers_others_meanwhile_is_not_silent(silences: Silences) -> None:
+    """Much work for one answer, or for a disk, is no silence."""
+    answered = asyncio.Event()
+
+    async def slow() -> str:
+        await answered.wait()
+        return "much"
+
+    async def others() -> None:
+        for _ in range(12):
+            await asyncio.sleep(0.1)
+            await silences.listen(AT, "it", asyncio.sleep(0))
+        answered.set()
+
+    with in_haste(1.0):
+        told, _ = await asyncio.gather(silences.listen(AT, "it", slow()), others())
+    assert told == "much"
+
+
+async def test_a_hanging_client_does_not_make_its_broker_silent(silences: Silences) -> None:
+    with in_haste(0.02):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await silences.listen(AT, "the state of a member", never(), passed_on=True)
+        silences.check(AT, "the route")
+
+
+async def test_who_waits_without_haste_notices_for_those_in_haste(
+    silences: Silences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.admin.silence.LEAST_S", 0.05)
+
+    async def timed_out() -> None:
+        await asyncio.sleep(0.06)
+        raise RequestTimeoutError("no answer in time")
+
+    with pytest.raises(RequestTimeoutError):
+        await silences.listen(AT, "it", timed_out())
+    with in_haste(9.0), pytest.raises(SilentServerError):
+        silences.check(AT, "it")
+    assert KEPT_S > 9, "the console asks without haste more often than silences are forgotten"
+
+
+@asynccontextmanager
+async def silent_server() -> AsyncIterator[tuple[str, list[int]]]:
+    """Take requests and answer none; yield the address and the codes that have come."""
+    codes: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                length, header = struct.unpack(">ii", await reader.readexactly(8))
+                codes.append(json.loads(await reader.readexactly(header & 0xFFFFFF))["code"])
+                await reader.readexactly(length - 4 - (header & 0xFFFFFF))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", codes
+    finally:
+        server.close()
+
+
+async def test_a_client_asks_a_silent_broker_once_for_all_in_haste() -> None:
+    async with silent_server() as (address, codes), AdminClient([], timeout_ms=60_000) as admin:
+        with in_haste(0.1):
+            for _ in range(3):
+                with pytest.raises(
+                    SilentServerError, match="does not tell the runtime information"
+                ):
+                    await admin.brokers.runtime_info(broker=address)
+                with pytest.raises(SilentServerError, match="does not tell the configuration"):
+                    await admin.brokers.config(broker=address)
+        await until(lambda: len(codes) == 1)
