@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cometmq.console.accounts import Account, Role
 from cometmq.console.connections import MAX_OF_ADDRESS
+from cometmq.console.cookies import cookies_of
 from cometmq.console.proxies import take_forwarded
 from cometmq.console.rendering import told
 from cometmq.runtime.addresses import bare_host, network_of
@@ -134,7 +135,7 @@ class Guard:
 
     def _look_up(self, request: Request) -> Response | None:
         """Find the session of a request; return where a request without one is sent."""
-        cookie = request.cookies.get(self._console.cookie_name, "")
+        cookie = cookies_of(request).get(self._console.cookie_name, "")
         is_stream = request.scope["path"] in self._streams
         request.state.session = self._console.sessions.find(
             cookie, uses="x-refresh" not in request.headers and not is_stream
