@@ -1,8 +1,8 @@
 """Serve a few read-only pages over HTTP/1.1, on the server's own loop: metrics, health, lag.
 
 h11 reads and writes the protocol; this module bounds what a peer can make it do. A request has no
-body and is GET or HEAD; its line and headers take at most MAX_HEAD_BYTES and arrive within
-REQUEST_TIMEOUT_S; an answer must be read within ANSWER_TIMEOUT_S; a connection may rest for
+body and is GET or HEAD; its line and at most MAX_HEADERS headers take at most MAX_HEAD_BYTES and arrive
+within REQUEST_TIMEOUT_S; an answer must be read within ANSWER_TIMEOUT_S; a connection may rest for
 IDLE_TIMEOUT_S between two requests. Of more than MAX_HTTP_CONNECTIONS, the one that has rested for
 longest is closed, or else the one whose request has been on its way for longest, so that peers that
 never ask do not keep out those that do; if all wait for answers, the new one is refused. Each refusal
@@ -32,6 +32,8 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 MAX_HEAD_BYTES: Final = 8 * 1024
+# h11 takes some microseconds for each, and 8 KiB have room for 2,000.
+MAX_HEADERS: Final = 100
 MAX_HTTP_CONNECTIONS: Final = 32
 REQUEST_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
@@ -249,8 +251,8 @@ class _HttpConnection(asyncio.Protocol):
         self.rests = False
         # Whether the peer has closed its side.
         self._ended = False
-        # How many bytes have come of the request that is read now.
-        self._received = 0
+        # How many bytes and lines have come of the request that is read now.
+        self._received = self._lines = 0
         # How many bytes of a refused request were dropped; None while nothing was refused.
         self._dropped: int | None = None
         self._writable = asyncio.Event()
@@ -343,6 +345,17 @@ class _HttpConnection(asyncio.Protocol):
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
                 f"{self._received} bytes of the request have come, the limit MAX_HEAD_BYTES is "
                 f"{MAX_HEAD_BYTES}; send fewer headers",
+            )
+            return
+        # Requests that were sent ahead may stand behind the head.
+        end = data.find(b"\n\r\n")
+        self._lines += data.count(b"\n", 0, end if end >= 0 else len(data))
+        if self._lines > MAX_HEADERS:
+            self._server.on_limit("MAX_HEADERS")
+            self._refuse(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"{self._lines} lines of the request have come, the limit MAX_HEADERS is "
+                f"{MAX_HEADERS}; send fewer headers",
             )
             return
         try:
@@ -464,7 +477,7 @@ class _HttpConnection(asyncio.Protocol):
             self._close()
             return
         protocol.start_next_cycle()
-        self._received = 0
+        self._received = self._lines = 0
         self.rests = True
         self._server.begins_to_rest(self)
         self._expect(self._server.idle_timeout_s, self._close)
