@@ -32,8 +32,7 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 MAX_HEAD_BYTES: Final = 8 * 1024
-# h11 takes some microseconds for each, and 8 KiB have room for 2,000.
-MAX_HEADERS: Final = 100
+MAX_HEADERS: Final = 100  # h11 takes microseconds for each, and 8 KiB have room for 2,000
 MAX_HTTP_CONNECTIONS: Final = 32
 REQUEST_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
@@ -339,25 +338,19 @@ class _HttpConnection(asyncio.Protocol):
             return
         # h11 bounds what is unfinished, but a head that comes in one piece may have any length.
         self._received += len(data)
-        if self._received > MAX_HEAD_BYTES:
-            self._server.on_limit("MAX_HEAD_BYTES")
-            self._refuse(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"{self._received} bytes of the request have come, the limit MAX_HEAD_BYTES is "
-                f"{MAX_HEAD_BYTES}; send fewer headers",
-            )
-            return
-        # Requests that were sent ahead may stand behind the head.
-        end = data.find(b"\n\r\n")
+        end = data.find(b"\n\r\n")  # what was sent ahead may stand behind the head
         self._lines += data.count(b"\n", 0, end if end >= 0 else len(data))
-        if self._lines > MAX_HEADERS:
-            self._server.on_limit("MAX_HEADERS")
-            self._refuse(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"{self._lines} lines of the request have come, the limit MAX_HEADERS is "
-                f"{MAX_HEADERS}; send fewer headers",
-            )
-            return
+        for limit, what, count, most in (
+            ("MAX_HEAD_BYTES", "bytes", self._received, MAX_HEAD_BYTES),
+            ("MAX_HEADERS", "lines", self._lines, MAX_HEADERS),
+        ):
+            if count > most:
+                self._server.on_limit(limit)
+                self._refuse(
+                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    f"{count} {what} of the request have come, the limit {limit} is {most}; send fewer headers",
+                )
+                return
         try:
             self._protocol.receive_data(data)
             self._advance()
@@ -491,8 +484,7 @@ class _HttpConnection(asyncio.Protocol):
             self._close()
             return
         self._send(text(sentence, status), then_close=True)
-        # With bytes unread a close would be a reset, which may overtake the answer. So the rest is
-        # read and dropped, for a while.
+        # With bytes unread a close would be a reset, which may overtake the answer: the rest is read.
         self._dropped = 0
         self._transport.write_eof()
         self._expect(_DROP_FOR_S, self.abort)
