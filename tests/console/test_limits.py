@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.requests import Request
 from tests.console.running import Served, Visitor, running_console
 from tests.waits import eventually
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cometmq import AdminClient
-from cometmq.console import connections, guard
+from cometmq import AdminClient, Message, Producer
+from cometmq.console import bodies, connections, guard
 from cometmq.console.audit import AuditLog
 from cometmq.console.connections import Connection
+from cometmq.console.cookies import cookies_of
 from cometmq.testing import Cluster
 
 SOON_S = 20.0
@@ -95,6 +101,92 @@ def test_long_headers_are_refused(served: Served) -> None:
     with connected(served) as sock:
         sock.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 100_000)
         assert b" 400 " in rest_of(sock).splitlines()[0]
+
+
+def test_a_long_path_is_refused(operator: Visitor) -> None:
+    answer = operator.get("/static" + "/a" * 1000)
+    assert answer.status == 414
+    assert "MAX_PATH_BYTES" in answer.text
+
+
+def test_many_headers_are_refused(served: Served) -> None:
+    """h11 was given a read of 256 KiB in one piece: 60,000 of them held the console for 3.4 s."""
+    with connected(served) as sock:
+        sock.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * 300)
+        got = rest_of(sock)
+    assert b" 431 " in got.splitlines()[0]
+    assert b"(MAX_HEADERS)" in got
+
+
+def test_the_time_for_cookies_grows_with_their_length() -> None:
+    """They were unquoted in a time that grows with its square: 30 KiB held the console for 4 s."""
+
+    def cost(count: int) -> float:
+        value = '"' + "\\a" * count + '"'
+        scope = {"type": "http", "headers": [(b"cookie", f"a={value}; b=1".encode())]}
+        began_s = time.thread_time()
+        assert dict(cookies_of(Request(scope))) == {"a": value, "b": "1"}
+        return time.thread_time() - began_s
+
+    assert min(cost(16_000) for _ in range(3)) < 0.1
+
+
+def test_a_body_in_chunks_of_one_byte_is_read_in_pieces(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """h11 takes some microseconds for each: a read of 256 KiB held the console for a quarter of a second."""
+    longest = 0
+
+    def counted(connection: Connection, data: bytes) -> None:
+        nonlocal longest
+        longest = max(longest, len(data))
+        read(connection, data)
+
+    read = H11Protocol.data_received
+    monkeypatch.setattr(H11Protocol, "data_received", counted)
+    form = b"name=operator&password=" + b"x" * 10_000
+    with connected(served) as sock:
+        sock.sendall(
+            b"POST /login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+            b"Connection: close\r\nContent-Type: " + FORM.encode() + b"\r\n\r\n"
+            + b"".join(b"1\r\n%c\r\n" % byte for byte in form)
+            + b"0\r\n\r\n"
+        )  # fmt: skip
+        assert b" 401 " in rest_of(sock).splitlines()[0]
+    assert 0 < longest <= 2048
+
+
+def test_what_is_asked_behind_a_large_form_is_answered_in_its_order(served: Served) -> None:
+    form = b"name=operator&password=" + b"x" * 10_000
+    head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: " + FORM.encode()
+    first = head + b"\r\nContent-Length: %d\r\n\r\n" % len(form) + form
+    second = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = second.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with connected(served) as sock:
+        sock.sendall(first + second * 100 + last)
+        got = rest_of(sock)
+    assert got.startswith(b"HTTP/1.1 401 ")
+    assert got.count(b"HTTP/1.1 200 OK") == 101
+
+
+def test_a_body_is_laid_out_beside_the_loop(
+    cluster: Cluster, operator: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some bodies of 256 KiB take a tenth of a second, and who sends them chooses that."""
+    threads = []
+
+    def noted(*given: Any, **options: Any) -> bodies.Shown:
+        with suppress(RuntimeError):
+            threads.append(asyncio.get_running_loop())
+        return show(*given, **options)
+
+    show = bodies.show
+    monkeypatch.setattr(bodies, "show", noted)
+    with Producer("p", namesrv=cluster.namesrv) as producer:
+        sent = producer.send(Message("laid-out", b"[" + b"[]," * 1000 + b"[]]"))
+    answer = operator.get("/message", id=sent.offset_msg_id, topic="laid-out")
+    assert "[]" in answer.text
+    assert threads == [], "the loop's thread has a running loop"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ What is said of pages and actions is tested for each one that the console has.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import re
 import socket
@@ -19,10 +20,13 @@ from starlette.routing import Route
 from tests.certificates import Authority
 from tests.console.running import Served, Visitor, running_console
 
+from cometmq.console.accounts import Account, Accounts, made_accounts
 from cometmq.console.app import PAGES
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.guard import POLICY
+from cometmq.console.logins import NAME_FAULTS, Logins, TooManyLoginsError
 from cometmq.errors import ConfigError
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.testing import Cluster
 
 ROUTES = [route for module in PAGES for route in module.routes.routes]
@@ -86,6 +90,30 @@ def test_guessing_is_slowed_down(cluster: Cluster, tmp_path: Path) -> None:
         # The right password has to wait, too, or guesses would go on; other names do not.
         assert visitor.log_in("operator", served.passwords["operator"]).status == 429
         assert visitor.log_in("reader", served.passwords["reader"]).status == 303
+
+
+def test_guesses_that_come_at_once_are_slowed_down_like_those_that_come_one_by_one() -> None:
+    """All that waited for their check had been let in before the first of them failed."""
+    accounts, passwords = made_accounts()
+    checked: list[str] = []
+
+    class Counting(Accounts):
+        def verify(self, name: str, password: str) -> Account | None:
+            checked.append(password)
+            return accounts.verify(name, password)
+
+    async def guess() -> list[object]:
+        logins = Logins(Counting(()), SYSTEM_CLOCK)
+        guesses = (logins.check("operator", f"guess {number}", "10.0.0.1") for number in range(30))
+        found = await asyncio.gather(*guesses, return_exceptions=True)
+        # Of another name, and from elsewhere, a password is still looked at.
+        for name, address in (("reader", "10.0.0.1"), ("operator", "10.0.0.2")):
+            assert await logins.check(name, passwords[name], address) is not None
+        return list(found)
+
+    found = asyncio.run(guess())
+    assert len(checked) - 2 == NAME_FAULTS
+    assert sum(isinstance(one, TooManyLoginsError) for one in found) == 30 - NAME_FAULTS
 
 
 def test_a_session_ends_when_it_is_not_used(cluster: Cluster, tmp_path: Path) -> None:

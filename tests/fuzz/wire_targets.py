@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import copy
 import zlib
@@ -46,6 +47,7 @@ from cometmq.protocol.ids import (
     parse_offset_id,
     parse_unique_id,
 )
+from cometmq.protocol.json_cuts import cut_tables
 from cometmq.protocol.json_dialect import decode_body, encode_body, pretty
 from cometmq.protocol.properties import decode_properties, encode_properties, find_property
 from cometmq.protocol.queue_table import decode_queue_table
@@ -61,6 +63,7 @@ from cometmq.protocol.register_body import (
 from cometmq.protocol.replication import FrameReader, ReportReader, encode_head, encode_report
 from cometmq.protocol.request_type import JsonBody
 from cometmq.protocol.requests import REQUESTS
+from cometmq.runtime.tls_records import RecordReader, RecordTurns
 
 T = TypeVar("T")
 
@@ -454,6 +457,106 @@ def run_heartbeat(_: Random, data: bytes) -> object:
     return short
 
 
+_CUT: Final = ("topics", "mappings")
+
+
+def run_cuts(random: Random, data: bytes) -> object:
+    """Check that a body whose tables are cut out is right if it is right in one piece, and means the
+    same.
+    """
+    cut = finished(cut_tables(data, _CUT, level=2, chunk_bytes=random.randrange(1, 40)))
+    whole, rest = _object(data), _object(cut.rest)
+    if not isinstance(rest, dict):
+        # Its tables were not looked at: only what stands in them may be wrong.
+        assert not isinstance(whole, dict)
+        return None
+    is_right = True
+    for name in _CUT:
+        table = rest.get(name)
+        parts = cut.parts(table) if isinstance(table, dict) else None
+        if parts is None:
+            continue
+        joined: dict[str, object] = {}
+        try:
+            for part in parts:
+                found = _object(part)
+                is_right = is_right and isinstance(found, dict)
+                joined |= found if isinstance(found, dict) else {}
+        except ProtocolError:
+            is_right = False
+        rest[name] = joined
+    if cut.is_spent:
+        assert (rest if is_right else None) == (whole if isinstance(whole, dict) else None)
+    return rest
+
+
+def _object(data: bytes) -> object:
+    """Return what JSON says; None for what is none."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class _Socket(asyncio.Transport):
+    """Is what a RecordReader sees of a socket, and of the TLS above it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.got = bytearray()
+        self.reads = True
+        self._room = bytearray(300)
+
+    def get_protocol(self) -> Any:
+        return self
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def get_buffer(self, _wanted: int) -> bytearray:
+        return self._room
+
+    def buffer_updated(self, count: int) -> None:
+        self.got += self._room[:count]
+
+
+def run_tls_records(random: Random, data: bytes) -> object:
+    """Check that TLS is given all bytes that came, in their order, but for the beginning of a head."""
+
+    async def read() -> bytes:
+        turns, under = RecordTurns(), _Socket()
+        reader = RecordReader(turns, under)
+        at = 0
+        while at < len(data):
+            end = at + random.choice((1, 3, 7, 100, 5000))
+            reader.data_received(data[at:end])
+            at = end
+            if random.random() < 0.1:
+                reader.hold()
+            if random.random() < 0.3:
+                reader.release()
+            await asyncio.sleep(0)
+        reader.release()
+        for _ in range(len(data) // 5 + 2):
+            await asyncio.sleep(0)
+        assert under.reads
+        return bytes(under.got)
+
+    got = asyncio.run(read())
+    assert data.startswith(got)
+    assert len(data) - len(got) < 5
+    return len(got)
+
+
 def run_compression(_: Random, data: bytes) -> object:
     outcomes: list[object] = []
     for flag in (0x1, 0x101, 0x201, 0x301, 0x401):
@@ -534,6 +637,22 @@ TARGETS: Final = [
             encode_report(0) + encode_report(1) + encode_report(2**62),
         ],
         run_replication,
+    ),
+    Target(
+        "cuts",
+        [
+            b'{"topics":{"a":{"n":1},"b\\"{,":{"n":[2,{}]},"c":{}},"x":[1,{"y":2}],"mappings":{"a":[]}}',
+            b'{"x":{"topics":{"a":1,"b":2}},"topics":{ } , "mappings" : {"a":{},"b":{},"c":{"d":"}"}}}',
+        ],
+        run_cuts,
+    ),
+    Target(
+        "tls-records",
+        [b"".join(bytes((23, 3, 3, 0, size)) + bytes(size) for size in (22, 1, 0, 200, 22))],
+        run_tls_records,
+        cost=20,
+        takes_long=False,
+        is_twin=False,
     ),
     Target("compression", [compress(b"body " * 50, t) for t in CompressionType], run_compression),
 ]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -137,7 +137,7 @@ class AuditLog:
             _, since = self._refused.get(key, (now_s, 0))
             self._refused[key] = now_s - REFUSALS_S, more + since + 1
 
-    async def lines(self, wanted: Callable[[Entry], bool]) -> AsyncIterator[bytes]:
+    async def lines(self, wanted: Callable[[Entry], bool]) -> AsyncGenerator[bytes]:
         """Return what the files hold of the wanted entries, the oldest first, as they are written."""
         self.exports += 1
         files: list[BinaryIO] = []

@@ -1,7 +1,9 @@
 """Shows bodies of messages: as text, as JSON, as hexadecimal digits.
 
 Whatever a body holds, what is made of it is bounded, and control characters, which could hide or turn
-round what a reader sees, are shown as signs.
+round what a reader sees, are shown as signs. `show` and `visible` are for other threads than the loop's:
+whoever may send messages chooses what takes them a tenth of a second. No step keeps other threads from
+running for longer than some milliseconds.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ _SNIPPET_BYTES: Final = 200
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 # Categories of characters that hide, join, part lines, or turn the direction of what follows.
 _HIDING: Final = ("Cc", "Cf", "Zl", "Zp")
+# Characters that are replaced in one step.
+_PART: Final = 32 * 1024
 _CONTROLS: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 
 
@@ -106,7 +110,9 @@ def visible(text: str) -> str:
         for character in set(text) - {"\t", "\n"}
         if unicodedata.category(character) in _HIDING
     }
-    return text.translate({**hiding, **_CONTROLS})
+    signs: dict[int, str | int] = {**hiding, **_CONTROLS}
+    parts = (text[at : at + _PART] for at in range(0, len(text), _PART))
+    return "".join([part.translate(signs) for part in parts])
 
 
 def _decoded(body: bytes, charset: str) -> str:
@@ -120,8 +126,8 @@ def _pretty(body: bytes, _: Say) -> tuple[str | None, str]:
     if len(body) > _JSON_BYTES:
         return None, _("Its JSON is too large to be laid out, and is shown as it is.")
     depth = deepest = 0
-    for sign in re.findall(rb"[\[\]{}]", _STRING.sub(b"", body)):
-        depth += 1 if sign in b"[{" else -1
+    for sign in re.finditer(rb"[\[\]{}]", _STRING.sub(b"", body)):
+        depth += 1 if sign[0] in b"[{" else -1
         deepest = max(deepest, depth)
     if deepest > _JSON_DEPTH:
         return None, _("Its JSON is too deep to be laid out, and is shown as it is.")

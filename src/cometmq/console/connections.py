@@ -1,17 +1,22 @@
-"""Holds a browser's connection within limits: how many there are, how slow a client may be.
+"""Holds a browser's connection within limits: how many there are, how slow a client may be, and how
+much of what it sends is read at once.
 
 A client that sends its request too slowly, does not read its answer or only keeps a connection open
-loses it; or a few machines could keep everybody else out. uvicorn has no such limits.
+loses it; or a few machines could keep everybody else out. Whoever has not logged in can send a body in
+chunks of one byte, or thousands of headers, and h11 takes some microseconds for each: a read of 256 KiB
+would hold up all pages for a second. uvicorn has no such limits.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import h11
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cometmq.console.rendering import LANGUAGES
@@ -28,6 +33,10 @@ MAX_OF_ADDRESS: Final = 500
 REQUEST_S: Final = 30.0
 # A client that takes nothing of its answer for so long is given up, at the latest after twice this.
 CHECK_S: Final = 10.0
+# Browsers and proxies send some forty.
+MAX_HEADERS: Final = 200
+# So many bytes are read in a turn of the loop: of chunks of one byte that takes two milliseconds.
+_PIECE_BYTES: Final = 2048
 
 
 class Refusal(NamedTuple):
@@ -40,6 +49,56 @@ class Refusal(NamedTuple):
     is_of_address: bool = False
 
 
+class ReadingTurns:
+    """Has connections of which much has come read a piece of it each, one in a turn of the loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Connection] = deque()
+
+    def join(self, connection: Connection) -> None:
+        """Have a connection read when it is its turn."""
+        if not self._waiting:
+            connection.loop.call_soon(self._next)
+        self._waiting.append(connection)
+
+    def _next(self) -> None:
+        connection = self._waiting.popleft()
+        # First, so that a page of a failure does not end the rotation.
+        if self._waiting:
+            connection.loop.call_soon(self._next)
+        connection.read_piece()
+
+
+class _Flow(FlowControl):
+    """Reads if neither uvicorn nor the connection has enough for now."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._is_full = self._is_held = False
+
+    def pause_reading(self) -> None:
+        self._is_full = True
+        self._mind()
+
+    def resume_reading(self) -> None:
+        self._is_full = False
+        self._mind()
+
+    def hold(self, *, is_held: bool) -> None:
+        """Say whether the connection has bytes that it has not read yet."""
+        self._is_held = is_held
+        self._mind()
+
+    def _mind(self) -> None:
+        pauses = self._is_full or self._is_held
+        if pauses != self.read_paused:
+            self.read_paused = pauses
+            if pauses:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+
 class Connection(H11Protocol):
     """Is a connection of a browser. It looks at itself every CHECK_S. For the loop's thread only."""
 
@@ -47,6 +106,8 @@ class Connection(H11Protocol):
     request_s = REQUEST_S
     # Proxies, whose connections are not counted by their address.
     trusted: AddressList = AddressList("trusted_proxies", "")
+    # Those of all connections of a console.
+    turns = ReadingTurns()
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -54,12 +115,18 @@ class Connection(H11Protocol):
         # Since when it has waited for a request to come whole; None while it answers one.
         self._asked_s: float | None = None
         self._unsent = 0
+        # What has come and is not read yet; see `ReadingTurns`.
+        self._unread = bytearray()
+        self._is_in_turns = False
+        # The lines that have come of a head that is not whole yet.
+        self._head_lines = 0
         self.peer_ip = ""
         self.network = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's type, too
         """Serve the connection, or say which limit refuses it."""
         super().connection_made(transport)
+        self.flow: _Flow = _Flow(transport)
         self._asked_s = self.loop.time()
         self._timer = self.loop.call_later(self.check_s, self._check)
         self.peer_ip = self.client[0] if self.client else ""
@@ -78,12 +145,63 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._unread.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return  # it was refused
+        if len(data) <= _PIECE_BYTES and not self._unread and not self._is_answering:
+            self._read(data)
+            return
+        self._unread += data
+        self.flow.hold(is_held=True)
+        # uvicorn may have had it read all the same, and TLS brings what the kernel has given it.
+        self.transport.pause_reading()
+        self._go_on()
+
+    def read_piece(self) -> None:
+        """Read some of what has come; wait for another turn if there is more."""
+        self._is_in_turns = False
+        if self.transport.is_closing():
+            self._unread.clear()
+            return
+        if not self._is_answering:
+            piece = bytes(self._unread[:_PIECE_BYTES])
+            del self._unread[:_PIECE_BYTES]
+            self._read(piece)
+        self._go_on()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._go_on()
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a request has come whole and its answer has not left: the next one waits."""
+        return self.conn.their_state is h11.DONE
+
+    def _go_on(self) -> None:
+        if not self._unread:
+            self.flow.hold(is_held=False)
+        elif not self._is_in_turns and not self._is_answering:
+            self._is_in_turns = True
+            self.turns.join(self)
+
+    def _read(self, data: bytes) -> None:
+        if self.conn.their_state is h11.IDLE:
+            # Of the head alone: a body may begin in the same piece.
+            end = data.find(b"\n\r\n")
+            self._head_lines += data.count(b"\n", 0, end if end >= 0 else len(data))
+            if self._head_lines > MAX_HEADERS:
+                self._refuse(
+                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    f"The request has more than {MAX_HEADERS} headers (MAX_HEADERS): send fewer.",
+                )
+                return
         super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._head_lines = 0
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._asked_s = None
         elif self._asked_s is None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cometmq.console.accounts import Account, Role
 from cometmq.console.connections import MAX_OF_ADDRESS
+from cometmq.console.cookies import cookies_of
 from cometmq.console.proxies import take_forwarded
 from cometmq.console.rendering import told
 from cometmq.runtime.addresses import bare_host, network_of
@@ -49,6 +50,8 @@ _ELSEWHERE: Final = ("cross-site", "same-site")
 _OPEN_PATHS: Final = ("/login", "/healthz")
 EVERYBODY: Final = Account("everybody", Role.OPERATOR)
 MAX_QUERY_BYTES: Final = 8 * 1024
+# No page's path has a hundred. Looking for a file takes a while for each of its parts.
+MAX_PATH_BYTES: Final = 1024
 # How many requests one account may have under way, so that the others are served, too; and how many
 # pages may be live, of one account and of all.
 MAX_REQUESTS_OF_ACCOUNT: Final = 64
@@ -134,7 +137,7 @@ class Guard:
 
     def _look_up(self, request: Request) -> Response | None:
         """Find the session of a request; return where a request without one is sent."""
-        cookie = request.cookies.get(self._console.cookie_name, "")
+        cookie = cookies_of(request).get(self._console.cookie_name, "")
         is_stream = request.scope["path"] in self._streams
         request.state.session = self._console.sessions.find(
             cookie, uses="x-refresh" not in request.headers and not is_stream
@@ -199,6 +202,12 @@ class Guard:
                 414,
                 f"The address is too long: {MAX_QUERY_BYTES} bytes may follow its '?' "
                 "(MAX_QUERY_BYTES).",
+            )
+        if len(request.scope["path"]) > MAX_PATH_BYTES:
+            raise HTTPException(
+                414,
+                f"The address is too long: {MAX_PATH_BYTES} bytes may stand before its '?' "
+                "(MAX_PATH_BYTES).",
             )
         site = request.headers.get("sec-fetch-site", "same-origin")
         if request.method in ("GET", "HEAD"):

@@ -9,6 +9,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from cometmq.console.cookies import cookies_of
 from cometmq.console.routes import Routes, console_of
 
 routes: Final = Routes()
@@ -30,7 +31,7 @@ async def events(request: Request) -> Response:
                 continue
             if console.is_ending:
                 return
-            cookie = request.cookies.get(console.cookie_name, "")
+            cookie = cookies_of(request).get(console.cookie_name, "")
             if console.sessions.find(cookie, uses=False) is None:
                 yield "event: ended\ndata: \n\n"
                 return

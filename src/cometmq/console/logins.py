@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from math import ceil
 from typing import Final, NamedTuple
 
@@ -47,6 +48,8 @@ class Logins:
         self._clock = clock
         self._checking = asyncio.Semaphore(CHECKS_AT_ONCE)
         self._waiting = 0
+        # The checks under way, by what their faults count for.
+        self._under_way: Counter[str] = Counter()
         self._faults: OrderedDict[str, _Faults] = OrderedDict()
 
     async def check(self, name: str, password: str, address: str) -> Account | None:
@@ -58,18 +61,21 @@ class Logins:
             f"address {place}": (ADDRESS_FAULTS, LONGEST_ADDRESS_WAIT_S),
             f"name {name[:100]} of {place}": (NAME_FAULTS, LONGEST_NAME_WAIT_S),
         }
-        now_s = self._clock.monotonic()
-        wait_s = max(self._faults.get(key, _Faults()).until_s - now_s for key in keys)
-        if wait_s > 0:
-            raise TooManyLoginsError(
-                f"too many wrong passwords came from {address}: try again in {ceil(wait_s)} s"
-            )
+        self._refuse_early(keys, address)
         if self._waiting >= WAITING:
             raise TooManyLoginsError(f"{WAITING} logins are being checked: try again in a moment")
         self._waiting += 1
         try:
             async with self._checking:
-                account = await self._verified(self._accounts, name, password)
+                # Those before it may have failed meanwhile: who sends many guesses at once must not
+                # have more of them looked at than who sends them one by one.
+                self._refuse_early(keys, address)
+                self._under_way.update(keys.keys())
+                try:
+                    account = await self._verified(self._accounts, name, password)
+                finally:
+                    self._under_way.subtract(keys.keys())
+                    self._under_way += Counter()  # forgets those that are 0
         finally:
             self._waiting -= 1
         for key, (free, longest_s) in keys.items():
@@ -79,6 +85,28 @@ class Logins:
             # Only of this name: whoever has one password must not get more guesses at others.
             self._faults.pop(f"name {name[:100]} of {place}", None)
         return account
+
+    def _refuse_early(self, keys: Mapping[str, tuple[int, float]], address: str) -> None:
+        """Raise TooManyLoginsError while a name or an address waits. A check that is under way counts
+        as failed.
+        """
+        now_s = self._clock.monotonic()
+        wait_s = 0.0
+        for key, (free, _) in keys.items():
+            known = self._faults.get(key, _Faults(0.0, now_s))
+            wait_s = max(wait_s, known.until_s - now_s)
+            under_way = self._under_way[key]
+            if under_way and ceil(self._left(known, now_s)) + under_way >= free:
+                wait_s = max(wait_s, FIRST_WAIT_S)
+        if wait_s > 0:
+            raise TooManyLoginsError(
+                f"too many wrong passwords came from {address}: try again in {ceil(wait_s)} s"
+            )
+
+    @staticmethod
+    def _left(known: _Faults, now_s: float) -> float:
+        """Return how many wrong passwords are not forgotten yet."""
+        return max(0.0, known.faults - (now_s - known.at_s) / FORGET_S)
 
     async def _verified(self, accounts: Accounts, name: str, password: str) -> Account | None:
         """Return the account. One that has changed while its password was checked is checked again."""
@@ -95,7 +123,7 @@ class Logins:
     def _count(self, key: str, free: int, longest_s: float) -> None:
         now_s = self._clock.monotonic()
         before = self._faults.pop(key, _Faults(0.0, now_s))
-        count = max(0.0, before.faults - (now_s - before.at_s) / FORGET_S) + 1
+        count = self._left(before, now_s) + 1
         over = ceil(count) - free
         wait_s = min(FIRST_WAIT_S * 2.0 ** min(over, 20), longest_s) if over >= 0 else 0.0
         self._faults[key] = _Faults(count, now_s, now_s + wait_s)

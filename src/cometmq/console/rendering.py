@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse
 
 from cometmq._version import __version__
 from cometmq.console.advice import advised
+from cometmq.console.cookies import cookies_of
 from cometmq.console.sayings import told_in
 from cometmq.errors import ServersFailedError, SilentServerError
 
@@ -55,7 +56,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 def language_of(request: Request) -> str:
     """Return the language that the user has chosen, else the first one known of the browser's."""
-    chosen = request.cookies.get(LANGUAGE_COOKIE, "")
+    chosen = cookies_of(request).get(LANGUAGE_COOKIE, "")
     if chosen in LANGUAGES:
         return chosen
     for wanted in request.headers.get("accept-language", "").split(",")[:10]:
@@ -246,7 +247,7 @@ def render(
     """Return a page. Its session's notes are shown once."""
     session = request.state.session
     language = language_of(request)
-    theme = request.cookies.get(THEME_COOKIE, "auto")
+    theme = cookies_of(request).get(THEME_COOKIE, "auto")
     # A page that refreshes itself swaps only its live part, which has no notes.
     whole = "hx-request" not in request.headers
     text = (

@@ -12,7 +12,13 @@ import uvicorn
 from cometmq.console.app import create_app
 from cometmq.console.certificate import Certificate
 from cometmq.console.config import ConsoleConfig
-from cometmq.console.connections import MAX_CONNECTIONS, Connection, Refusal, refusal
+from cometmq.console.connections import (
+    MAX_CONNECTIONS,
+    Connection,
+    ReadingTurns,
+    Refusal,
+    refusal,
+)
 from cometmq.console.encrypted import Encrypted
 from cometmq.console.listening import listening
 from cometmq.console.state import Console
@@ -85,7 +91,11 @@ class ConsoleServer:
                 "127.0.0.1, behind a proxy with TLS that --trusted-proxies names",
             )
         # Of this console's own, so that it knows the proxies of this console.
-        connection = type("Connection", (Connection,), {"trusted": config.trusted_proxies})
+        connection = type(
+            "Connection",
+            (Connection,),
+            {"trusted": config.trusted_proxies, "turns": ReadingTurns()},
+        )
         self._server = _Server(
             uvicorn.Config(
                 create_app(console),

@@ -391,8 +391,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def congested(self) -> bool:
-        """Return whether more than `write_buffer_high` bytes wait for the peer to read."""
-        return self._writable is not None
+        """Return whether more than `write_buffer_high` bytes wait for the peer to read; False once the
+        connection is closed, or who waits for its peer would wait for ever.
+        """
+        return self._writable is not None and not self.closed
 
     @property
     def unsent_bytes(self) -> int:

@@ -1,8 +1,8 @@
 """Serve a few read-only pages over HTTP/1.1, on the server's own loop: metrics, health, lag.
 
 h11 reads and writes the protocol; this module bounds what a peer can make it do. A request has no
-body and is GET or HEAD; its line and headers take at most MAX_HEAD_BYTES and arrive within
-REQUEST_TIMEOUT_S; an answer must be read within ANSWER_TIMEOUT_S; a connection may rest for
+body and is GET or HEAD; its line and at most MAX_HEADERS headers take at most MAX_HEAD_BYTES and arrive
+within REQUEST_TIMEOUT_S; an answer must be read within ANSWER_TIMEOUT_S; a connection may rest for
 IDLE_TIMEOUT_S between two requests. Of more than MAX_HTTP_CONNECTIONS, the one that has rested for
 longest is closed, or else the one whose request has been on its way for longest, so that peers that
 never ask do not keep out those that do; if all wait for answers, the new one is refused. Each refusal
@@ -32,6 +32,7 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 MAX_HEAD_BYTES: Final = 8 * 1024
+MAX_HEADERS: Final = 100  # h11 takes microseconds for each, and 8 KiB have room for 2,000
 MAX_HTTP_CONNECTIONS: Final = 32
 REQUEST_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
@@ -249,8 +250,8 @@ class _HttpConnection(asyncio.Protocol):
         self.rests = False
         # Whether the peer has closed its side.
         self._ended = False
-        # How many bytes have come of the request that is read now.
-        self._received = 0
+        # How many bytes and lines have come of the request that is read now.
+        self._received = self._lines = 0
         # How many bytes of a refused request were dropped; None while nothing was refused.
         self._dropped: int | None = None
         self._writable = asyncio.Event()
@@ -337,14 +338,19 @@ class _HttpConnection(asyncio.Protocol):
             return
         # h11 bounds what is unfinished, but a head that comes in one piece may have any length.
         self._received += len(data)
-        if self._received > MAX_HEAD_BYTES:
-            self._server.on_limit("MAX_HEAD_BYTES")
-            self._refuse(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"{self._received} bytes of the request have come, the limit MAX_HEAD_BYTES is "
-                f"{MAX_HEAD_BYTES}; send fewer headers",
-            )
-            return
+        end = data.find(b"\n\r\n")  # what was sent ahead may stand behind the head
+        self._lines += data.count(b"\n", 0, end if end >= 0 else len(data))
+        for limit, what, count, most in (
+            ("MAX_HEAD_BYTES", "bytes", self._received, MAX_HEAD_BYTES),
+            ("MAX_HEADERS", "lines", self._lines, MAX_HEADERS),
+        ):
+            if count > most:
+                self._server.on_limit(limit)
+                self._refuse(
+                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                    f"{count} {what} of the request have come, the limit {limit} is {most}; send fewer headers",
+                )
+                return
         try:
             self._protocol.receive_data(data)
             self._advance()
@@ -464,7 +470,7 @@ class _HttpConnection(asyncio.Protocol):
             self._close()
             return
         protocol.start_next_cycle()
-        self._received = 0
+        self._received = self._lines = 0
         self.rests = True
         self._server.begins_to_rest(self)
         self._expect(self._server.idle_timeout_s, self._close)
@@ -478,8 +484,7 @@ class _HttpConnection(asyncio.Protocol):
             self._close()
             return
         self._send(text(sentence, status), then_close=True)
-        # With bytes unread a close would be a reset, which may overtake the answer. So the rest is
-        # read and dropped, for a while.
+        # With bytes unread a close would be a reset, which may overtake the answer: the rest is read.
         self._dropped = 0
         self._transport.write_eof()
         self._expect(_DROP_FOR_S, self.abort)

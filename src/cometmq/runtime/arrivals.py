@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
+from cometmq.runtime.tls_records import RecordReader, RecordTurns
 
 log = get_logger(__name__)
 
@@ -114,9 +115,16 @@ class Arrival:
         await self._loop.connect_accepted_socket(lambda: protocol, self._take())
 
     async def connect_tls(
-        self, new_protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext, timeout_s: float
+        self,
+        new_protocol: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext,
+        timeout_s: float,
+        turns: RecordTurns,
     ) -> None:
-        """Shake hands, and serve the connection. Raises OSError, and has closed it then."""
+        """Shake hands, and serve the connection, whose records are opened in `turns`.
+
+        Raises OSError, and has closed it then.
+        """
         early, entry = _Early(), _Entry()
         raw = await self._loop.connect_accepted_socket(lambda: early, self._take())
         under: asyncio.Transport = raw[0]
@@ -138,7 +146,7 @@ class Arrival:
                     raise ConnectionResetError("the peer closed before the handshake began")
                 # `start_tls` has asked for TLS to be connected and for reading to go on in the next
                 # turn of the loop. This comes behind them, and before anything is read.
-                self._loop.call_soon(early.hand_over, under)
+                self._loop.call_soon(early.hand_over, under, turns)
                 transport = await shaking_hands
             except BaseException:
                 shaking_hands.cancel()
@@ -147,7 +155,8 @@ class Arrival:
             under.abort()
             raise
         assert transport is not None, "start_tls returns a transport or raises"
-        entry.hand_over(TlsTransport(transport, under), new_protocol)
+        reader = cast("RecordReader", under.get_protocol())
+        entry.hand_over(TlsTransport(transport, under, reader), new_protocol)
 
     # -- inside --
 
@@ -195,13 +204,14 @@ class Arrival:
 class TlsTransport(asyncio.Transport):
     """A TLS transport that counts the bytes of the transport beneath, too, as unsent."""
 
-    def __init__(self, over: asyncio.Transport, under: asyncio.Transport) -> None:
+    def __init__(
+        self, over: asyncio.Transport, under: asyncio.Transport, reader: RecordReader
+    ) -> None:
         self._over = over
         self._under = under
+        self._reader = reader
         self.get_extra_info = over.get_extra_info  # type: ignore[method-assign]  # saves a call
         self.write = over.write  # type: ignore[method-assign]  # the same
-        self.pause_reading = over.pause_reading  # type: ignore[method-assign]  # the same
-        self.resume_reading = over.resume_reading  # type: ignore[method-assign]  # the same
         self.is_reading = over.is_reading  # type: ignore[method-assign]  # the same
 
     def get_write_buffer_size(self) -> int:
@@ -210,6 +220,14 @@ class TlsTransport(asyncio.Transport):
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         # Each of the buffers would be a TLS record of its own otherwise, however short it is.
         self._over.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        self._reader.hold()
+        self._over.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._over.resume_reading()
+        self._reader.release()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._over.set_write_buffer_limits(high, low)
@@ -230,6 +248,8 @@ class TlsTransport(asyncio.Transport):
         self._over.set_protocol(protocol)
 
     def close(self) -> None:
+        # The peer's own farewell has to be read.
+        self._reader.release()
         self._over.close()
 
     def abort(self) -> None:
@@ -249,17 +269,11 @@ class _Early(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as of `Protocol`
         self.is_lost = True
 
-    def hand_over(self, transport: asyncio.Transport) -> None:
-        """Let the protocol that the transport has got have what was read."""
-        # That of uvloop has the methods and not the base class.
-        protocol = cast("asyncio.BufferedProtocol", transport.get_protocol())
-        received, self._received = memoryview(b"".join(self._received)), []
-        while received and not transport.is_closing():
-            room = memoryview(protocol.get_buffer(len(received)))
-            count = min(len(room), len(received))
-            room[:count] = received[:count]
-            received = received[count:]
-            protocol.buffer_updated(count)
+    def hand_over(self, transport: asyncio.Transport, turns: RecordTurns) -> None:
+        """Let the protocol that the transport has got have what was read, and what comes."""
+        reader = RecordReader(turns, transport)
+        received, self._received = b"".join(self._received), []
+        reader.data_received(received)
 
 
 class _Entry(asyncio.Protocol):

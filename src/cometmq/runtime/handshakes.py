@@ -21,6 +21,7 @@ import structlog
 from cometmq.runtime.addresses import network_of
 from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tls_records import RecordTurns
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +63,8 @@ class Handshakes:
         self.per_second = per_second
         self.timeout_s = timeout_s
         self.outcomes = dict.fromkeys((COMPLETED, FAILED, TIMED_OUT, CROWDED_OUT, PLAIN_REFUSED), 0)
+        # In which the records of all its connections are opened.
+        self.turns = RecordTurns()
         # Connections that are neither served nor closed yet.
         self.open_count = 0
         # By network: those whose ClientHello is there, the first to be served next.
@@ -378,7 +381,7 @@ class _Guest:
         handshakes = self._door.handshakes
         try:
             await self.arrival.connect_tls(
-                self._enter, self._door.tls.context, handshakes.timeout_s
+                self._enter, self._door.tls.context, handshakes.timeout_s, handshakes.turns
             )
         except (OSError, ssl.SSLError) as error:
             if not self.closed:

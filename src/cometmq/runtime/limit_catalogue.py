@@ -520,6 +520,10 @@ _declare(
     "a server has one or two scrapers", at="remoting.http_server", servers=_BOTH,
 )  # fmt: skip
 _declare(
+    "MAX_HEADERS", "headers", "Headers of such a request.", "431",
+    "scrapers send some ten", at="remoting.http_server", servers=_BOTH,
+)  # fmt: skip
+_declare(
     "MAX_HEAD_BYTES", "bytes", "Request line and headers of such a request.", "431",
     "scrapers send some hundred bytes", at="remoting.http_server", servers=_BOTH,
 )  # fmt: skip

@@ -568,6 +568,22 @@ async def test_large_messages_for_a_member_that_does_not_read_take_no_memory(
     assert {(await operator.answer(opaque)).code for opaque in asking} == {0}
 
 
+async def test_a_member_that_leaves_without_reading_ends_its_questions_and_not_the_broker(
+    broker: Broker, operator: Client
+) -> None:
+    """Those that waited for it to read asked again and again within one turn of the loop, for ever."""
+    _, offset = put(broker.store, b"x" * 1000)
+    member = joined(broker, "m", 5000)
+    member.line.connection.pause_writing()
+    asking = [operator.send(DIRECTLY, info_ext(msgId=msg_id(offset))) for _ in range(3)]
+    await turns()
+    member.line.connection.abort()
+    for opaque in asking:
+        answer = await operator.answer(opaque)
+        assert answer.code != ResponseCode.SUCCESS
+    assert asked(member, DIRECTLY) == []
+
+
 async def test_a_stored_message_is_handed_to_the_member(broker: Broker, operator: Client) -> None:
     member = joined(broker, "m", 5000)
     topic = broker.topics.get("orders")

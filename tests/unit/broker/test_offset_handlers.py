@@ -9,6 +9,7 @@ from tests.integration.raw_client import send_ext
 from tests.unit.broker.broker_box import Client
 
 from cometmq.broker.server import Broker
+from cometmq.model import names
 from cometmq.protocol.codes import ResponseCode
 
 SEND, QUERY, UPDATE, SEARCH, MAX, MIN, EARLIEST, RESET = 10, 14, 15, 29, 30, 31, 32, 222
@@ -80,3 +81,30 @@ async def test_who_commits_after_a_reset_is_told_that_it_is_ignored(client: Clie
     # Java's code and remark.
     assert (ignored.code, ignored.remark) == (0, "Offset has been previously reset")
     assert (await client.ask(QUERY, offset_ext())).ext["offset"] == "0"
+
+
+CLONE = 314
+OWN = names.TRANSACTION_GROUP
+
+
+async def test_nobody_sets_the_offsets_by_which_the_broker_finds_its_transactions(
+    broker: Broker, client: Client
+) -> None:
+    """Who may consume all topics could have transactions that had ended be committed once more, after
+    the broker was killed.
+    """
+    await client.ask(SEND, send_ext("orders"), b"x")
+    reset = {"topic": "orders", "group": OWN, "timestamp": -1, "isForce": "true"}
+    clone = {"srcGroup": "g", "destGroup": OWN, "topic": "orders"}
+    for code, ext in (
+        (UPDATE, offset_ext(consumerGroup=OWN, commitOffset=1)),
+        (RESET, reset),
+        (CLONE, clone),
+    ):
+        answer = await client.ask(code, ext)
+        assert answer.code == ResponseCode.NO_PERMISSION, answer.remark
+        assert f"the offsets of group {OWN} are the broker's own" in str(answer.remark)
+    ignored = broker.offsets.ignored_count
+    broker.offsets.commit_of_pull(OWN, "orders", 0, 1, 1)
+    assert broker.offsets.ignored_count == ignored + 1
+    assert broker.offsets.query(OWN, "orders", 0) == -1

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 from tests.integration.raw_client import properties, send_ext
-from tests.unit.broker.broker_box import Client, Unanswered, running
+from tests.unit.broker.broker_box import Client, Unanswered, running, turns
 from tests.unit.remoting.line import answer_to
 from tests.waits import WAIT_S, until
 
@@ -203,6 +203,38 @@ async def test_a_client_that_leaves_before_it_takes_it(
     assert answer.remark is not None
     assert "closed before the answer came" in answer.remark
     assert ends(broker) == [1, 0, 0, 0]
+
+
+async def test_large_replies_for_a_client_that_does_not_read_are_encoded_one_by_one(
+    broker: Broker, client: Client, asker: Client
+) -> None:
+    """When it read a little, all that waited were encoded at once: dozens of times 4 MiB."""
+    size, times = 1_000_000, 10
+    asker.line.connection.pause_writing()
+    sent = [client.send(REPLY_V2, reply_ext(), b"x" * size) for _ in range(times)]
+    await turns(20)
+    assert pushes(asker) == []
+    asker.line.transport.room = size * 3 // 2
+    asker.line.connection.resume_writing()
+    await turns(50)
+    assert len(pushes(asker)) == 2
+    asker.line.transport.room = None
+    asker.line.connection.resume_writing()
+    for push in await until(lambda: pushes(asker), lambda found: len(found) == times):
+        asker.line.feed(answer_to(push))
+    assert {(await client.answer(opaque)).code for opaque in sent} == {0}
+
+
+async def test_a_client_that_leaves_without_reading_ends_the_replies_that_wait(
+    client: Client, asker: Client
+) -> None:
+    asker.line.connection.pause_writing()
+    opaque = client.send(REPLY_V2, reply_ext(), b"x")
+    await turns()
+    asker.line.connection.abort()
+    answer = await client.answer(opaque)
+    assert answer.remark is not None
+    assert f"push reply message to {ASKER} fail" in answer.remark
 
 
 async def test_a_client_that_never_answers_holds_up_no_other_reply(

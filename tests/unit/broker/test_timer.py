@@ -312,6 +312,41 @@ def test_a_recall_survives_a_kill(delays: DelayBox) -> None:
     assert delays.records() == []
 
 
+@pytest.mark.parametrize("key", ["orders+U1", "U1", "audit+U1"])
+def test_a_message_of_another_topic_recalls_nothing(delays: DelayBox, key: str) -> None:
+    """Any send may have the property of a recall, so who may send to one topic called back the messages
+    of all others.
+    """
+    delays.put({**at(delays, 3_500), "UNIQ_KEY": "U1"}, body=b"wanted")
+    delays.put({**at(delays, 3_500), "UNIQ_KEY": "U2", "TIMER_DEL_UNIQKEY": key}, topic="audit")
+    delays.run_at(4_000)
+    assert [record.body for record in delays.records()] == [b"wanted"]
+
+
+@pytest.mark.parametrize("key", ["orders+U1", "U1"])
+def test_a_message_of_its_own_topic_recalls_it(delays: DelayBox, key: str) -> None:
+    """As Java's clients did before there was a request for it; those before 5.2 give the id alone."""
+    delays.put({**at(delays, 3_500), "UNIQ_KEY": "U1"}, body=b"recalled")
+    delays.put({**at(delays, 3_500), "UNIQ_KEY": "U2", "TIMER_DEL_UNIQKEY": key})
+    delays.run_at(4_000)
+    assert delays.records() == []
+
+
+def test_many_recalls_of_one_second_are_read_in_steps(delays: DelayBox) -> None:
+    """A hundred thousand of them, for nothing, held the loop for seconds."""
+    delays.put({**at(delays, 3_500), "UNIQ_KEY": "U7"}, body=b"recalled")
+    delays.put({**at(delays, 3_500), "UNIQ_KEY": "kept"}, body=b"kept")
+    for number in range(10):
+        recall(delays, handle(delays, 3_500, f"U{number}" * 1_000 if number < 7 else f"U{number}"))
+    now_ms = delays.start_ms + 4_000
+    reads = [delays.delayed.timers.run(now_ms, 4) for _ in range(3)]
+    assert reads == [4, 4, 4]
+    assert len(delays.records()) <= 1
+    while delays.delayed.timers.run(now_ms, 4):
+        pass
+    assert [record.body for record in delays.records()] == [b"kept"]
+
+
 def test_a_recall_of_nothing_succeeds(delays: DelayBox) -> None:
     assert recall(delays, handle(delays, 60_000, "unknown")).code == ResponseCode.SUCCESS
 

@@ -90,7 +90,12 @@ class Timers:
         """Take the first slot and note that it is done; its time counts from the start."""
         slot, messages, recalls = self.window.take_first()
         self.progress.finish(slot)
-        return slot - START, messages, recalls
+        first_of = self.window.first_of
+        return (
+            slot - START,
+            list(messages[first_of(messages) :]),
+            list(recalls[first_of(recalls) :]),
+        )
 
 
 @pytest.fixture
@@ -121,6 +126,27 @@ def test_slots_come_in_the_order_of_time_and_messages_in_that_of_the_queue(
     assert timers.take() == (3 * MINUTE, [0, 4], [])
     assert timers.window.first_slot is None
     assert timers.window.loaded == 0
+
+
+def test_what_comes_during_a_scan_stands_behind_what_the_scan_finds(timers: Timers) -> None:
+    for _ in range(8):
+        timers.put(11 * MINUTE)
+    timers.window.move(START + 6 * MINUTE)
+    timers.window.scan(3)
+    arrived = [timers.put(11 * MINUTE), timers.put(11 * MINUTE, recall=True)]
+    assert timers.window.scanning
+    timers.found()
+    assert timers.take() == (11 * MINUTE, [*range(8), arrived[0]], [arrived[1]])
+
+
+def test_what_is_put_back_stands_in_front_of_what_has_come_since(timers: Timers) -> None:
+    for _ in range(4):
+        timers.put(MINUTE)
+    slot, messages, recalls = timers.window.take_first()
+    timers.put(MINUTE)
+    timers.window.put_back(slot, messages[2:], recalls)
+    assert timers.window.loaded == 3
+    assert timers.take() == (MINUTE, [2, 3, 4], [])
 
 
 def test_what_lies_below_the_floor_was_rolled_and_comes_by_its_copy(timers: Timers) -> None:
@@ -370,7 +396,7 @@ def test_the_floor_stays_below_a_unit_that_waits_for_room_on_the_disk(timers: Ti
     assert timers.window.raise_floor(100) == waiting
     timers.queue.all[waiting] = written
     assert timers.window.raise_floor(100) == waiting
-    assert timers.window.take_first()[1] == [waiting]
+    assert list(timers.window.take_first()[1]) == [waiting]
 
 
 def test_the_floor_passes_over_files_that_left_the_disk(timers: Timers) -> None:

@@ -6,7 +6,9 @@ there is neither a wheel nor a timer log.
 A message is due in a slot, TIMER_OUT_MS: the wanted time rounded down to a multiple of the
 precision, or one precision earlier if the wanted time is such a multiple. A slot is delivered one
 precision after its time, so that no message is early and none much later than the precision. A
-record with TIMER_DEL_UNIQKEY recalls the message of that topic and unique id in the same slot.
+record with TIMER_DEL_UNIQKEY recalls the message of its own topic that has that unique id, in the same
+slot. Who may send to one topic could call back what others have sent to theirs otherwise: any send may
+have that property, as Java's clients had it before there was a request for it.
 
 The tags code of a unit is the slot, negative for a recall (a Java broker puts the hash of the tags
 there and does not read it). No clock is read here: callers pass the time.
@@ -14,8 +16,10 @@ there and does not read it). No clock is read here: callers pass the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from typing import Final
 
 import structlog
@@ -58,18 +62,23 @@ def recall_key(topic: str, unique_id: str) -> str:
 
 
 class _Slot:
-    """Keeps a slot that is being delivered: `messages` from `position` on are still to be done."""
+    """Keeps a slot that is being delivered: `messages` from `position` on are still to be done.
 
-    __slots__ = ("messages", "position", "recalled", "recalls", "slot")
+    Before the first of them is, all `recalls` are read; those from `unread` on are not yet. `recalled`
+    has what they name, by `_mark`.
+    """
+
+    __slots__ = ("messages", "position", "recalled", "recalls", "slot", "unread")
 
     def __init__(
-        self, slot: int, messages: list[int], recalls: list[int], recalled: frozenset[str]
+        self, slot: int, messages: array[int], position: int, recalls: array[int], unread: int
     ) -> None:
         self.slot = slot
         self.messages = messages
+        self.position = position
         self.recalls = recalls
-        self.recalled = recalled
-        self.position = 0
+        self.unread = unread
+        self.recalled: set[bytes] = set()
 
 
 class TimerQueue:
@@ -184,29 +193,40 @@ class TimerQueue:
         return count
 
     def _next_slot(self, now_ms: int) -> _Slot | None:
-        first = self.window.first_slot
+        window = self.window
+        first = window.first_slot
         if first is None or first + self._precision_ms > now_ms:
             return None
-        slot, messages, recalls = self.window.take_first()
-        try:
-            recalled = frozenset(key for offset in recalls if (key := self._key_of(offset)))
-        except StoreBusyError as error:
-            log.debug("recall not readable yet", slot=slot, reason=str(error))
-            self._give_back(_Slot(slot, messages, recalls, frozenset()))
-            self._retry_at_ms = now_ms + RETRY_MS
-            return None
-        self._current = _Slot(slot, messages, recalls, recalled)
+        slot, messages, recalls = window.take_first()
+        at, unread = window.first_of(messages), window.first_of(recalls)
+        self._current = _Slot(slot, messages, at, recalls, unread)
         return self._current
 
     def _give_back(self, slot: _Slot) -> None:
         """Stop delivering `slot`: the messages that are left of it wait as before."""
-        for offset in slot.messages[slot.position :]:
-            self.window.add(slot.slot, offset, recall=False)
-        for offset in slot.recalls:
-            self.window.add(slot.slot, offset, recall=True)
+        self.window.put_back(slot.slot, slot.messages[slot.position :], slot.recalls)
         self._current = None
 
+    def _read_recalls(self, slot: _Slot, now_ms: int, limit: int) -> int:
+        """Read up to `limit` recalls of a slot; return how many were."""
+        count = 0
+        for offset in slot.recalls[slot.unread : slot.unread + limit]:
+            try:
+                mark = self._recalled_by(offset)
+            except StoreBusyError as error:
+                log.debug("recall not readable yet", slot=slot.slot, reason=str(error))
+                self._retry_at_ms = now_ms + RETRY_MS
+                break
+            if mark is not None:
+                slot.recalled.add(mark)
+            count += 1
+        slot.unread += count
+        return count
+
     def _deliver_slot(self, slot: _Slot, now_ms: int, limit: int) -> int:
+        if slot.unread < len(slot.recalls) and slot.position < len(slot.messages):
+            # Others are served in between, however many there are.
+            return self._read_recalls(slot, now_ms, limit)
         count = 0
         while slot.position < len(slot.messages) and count < limit:
             offsets = slot.messages[slot.position : slot.position + limit - count]
@@ -224,7 +244,7 @@ class TimerQueue:
             self.progress.finish(slot.slot)
         return count or 1
 
-    def _deliver_many(self, slot: _Slot, offsets: list[int], now_ms: int) -> int:
+    def _deliver_many(self, slot: _Slot, offsets: Sequence[int], now_ms: int) -> int:
         """Deliver messages up to one that is recalled or needs a closer look; return how many."""
         places: list[tuple[int, int]] = []
         for place in self._places(offsets):
@@ -233,7 +253,7 @@ class TimerQueue:
             places.append(place)
         return self._delivery.deliver_many(places, _SUFFIX % now_ms)
 
-    def _places(self, offsets: list[int]) -> list[tuple[int, int]]:
+    def _places(self, offsets: Sequence[int]) -> list[tuple[int, int]]:
         """Return (log offset, size) of messages at these queue offsets, or of the first ones."""
         queue = self._queue()
         places: list[tuple[int, int]] = []
@@ -251,7 +271,7 @@ class TimerQueue:
                 places.append((unit.physical_offset, unit.size))
         return places
 
-    def _is_recalled_at(self, place: tuple[int, int], recalled: frozenset[str]) -> bool:
+    def _is_recalled_at(self, place: tuple[int, int], recalled: set[bytes]) -> bool:
         try:
             return _is_recalled(self._delivery.read(*place), recalled)
         except UndeliverableError:
@@ -373,17 +393,26 @@ class TimerQueue:
             raise UndeliverableError(f"the timer queue has no offset {offset} any more")
         return self._delivery.read(unit.physical_offset, unit.size)
 
-    def _key_of(self, offset: int) -> str | None:
+    def _recalled_by(self, offset: int) -> bytes | None:
+        """Return the mark of the message that a recall names."""
         try:
-            return _find_recall_key(self._read(offset).text)
+            order = self._read(offset)
         except UndeliverableError:
             return None
+        key, topic = _find_recall_key(order.text), _find_real_topic(order.text) or ""
+        # Brokers before 5.2 name the id alone.
+        return None if key is None else _mark(topic, key.removeprefix(recall_key(topic, "")))
 
 
-def _is_recalled(waiting: WaitingMessage, recalled: frozenset[str]) -> bool:
+def _is_recalled(waiting: WaitingMessage, recalled: set[bytes]) -> bool:
     unique_id = _find_unique_id(waiting.text)
     if unique_id is None:
         return False
-    # Brokers before 5.2 name the id alone.
-    topic = _find_real_topic(waiting.text) or ""
-    return recall_key(topic, unique_id) in recalled or unique_id in recalled
+    return _mark(_find_real_topic(waiting.text) or "", unique_id) in recalled
+
+
+def _mark(topic: str, unique_id: str) -> bytes:
+    """Return 16 bytes that stand for a message: its id may have 32 KiB, and all recalls of a slot are
+    held at once.
+    """
+    return blake2b(recall_key(topic, unique_id).encode(), digest_size=16).digest()

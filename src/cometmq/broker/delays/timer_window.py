@@ -5,12 +5,16 @@ next hour means reading 20 bytes for each message that waits. The window holds q
 slot, eight bytes each. Before the window runs out, the queue is scanned for the next one, a few
 thousand units at a time. The window holds at most `max_loaded` offsets, or those of one slot if
 these are more: a window that would hold more ends earlier.
+
+The offsets of a slot are kept in ascending order, so that nothing is sorted when the slot is due: a
+million messages may be wanted at midnight.
 """
 
 from __future__ import annotations
 
 import heapq
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
@@ -41,8 +45,29 @@ class _Scan:
         self.first_pending = -1
 
 
+class _Slot:
+    """Holds the offsets of a slot's messages, and those of its recalls."""
+
+    __slots__ = ("messages", "recalls")
+
+    def __init__(self) -> None:
+        self.messages = array("q")
+        self.recalls = array("q")
+
+    def __len__(self) -> int:
+        return len(self.messages) + len(self.recalls)
+
+    def extend(self, later: _Slot) -> None:
+        """Take in offsets that are greater than all of these."""
+        self.messages.extend(later.messages)
+        self.recalls.extend(later.recalls)
+
+    def first(self, default: int) -> int:
+        return min(*self.messages[:1], *self.recalls[:1], default, default)
+
+
 class TimerWindow:
-    """Holds queue offsets by slot; the offset of a recall is held as its complement.
+    """Holds queue offsets by slot.
 
     The window holds every message that waits in a slot below `known_to`. `beyond` is about how many
     messages wait in later slots, `floor` a queue offset below which none waits. For the loop's
@@ -63,7 +88,9 @@ class TimerWindow:
         self._code_of_record = code_of_record
         self._window_ms = window_ms
         self._max_loaded = max_loaded
-        self._slots: dict[int, array[int]] = {}
+        self._slots: dict[int, _Slot] = {}
+        # What arrives while a scan looks for what lies in front of it in the queue.
+        self._late: dict[int, _Slot] = {}
         self._order: list[int] = []
         self._scan: _Scan | None = None
         self._cut_short = False
@@ -81,28 +108,53 @@ class TimerWindow:
         first = self._order[0] if self._order else None
         return first if first is not None and first < self.known_to else None
 
-    def take_first(self) -> tuple[int, list[int], list[int]]:
-        """Remove the earliest slot; return it, its messages in queue order, and its recalls."""
+    def take_first(self) -> tuple[int, array[int], array[int]]:
+        """Remove the earliest slot; return it, its messages and its recalls, in queue order.
+
+        The arrays may begin with offsets below the floor: those were rolled, and the window has
+        them once more, at a later offset. See `first_of`.
+        """
         slot = heapq.heappop(self._order)
-        entries = self._slots.pop(slot)
-        self.loaded -= len(entries)
+        taken = self._slots.pop(slot)
+        self.loaded -= len(taken)
         self._drained = True
-        # Messages below the floor were rolled: the window has them once more, at a later offset.
-        floor = self.floor
-        messages = sorted(entry for entry in entries if entry >= floor)
-        return slot, messages, [~entry for entry in entries if entry < 0 and ~entry >= floor]
+        return slot, taken.messages, taken.recalls
+
+    def first_of(self, offsets: array[int]) -> int:
+        """Return the index of the first offset of a slot that was not rolled."""
+        return bisect_left(offsets, self.floor)
+
+    def put_back(self, slot: int, messages: array[int], recalls: array[int]) -> None:
+        """Have again what is left of a slot that was taken."""
+        back = _Slot()
+        back.messages, back.recalls = messages, recalls
+        if not back:
+            return
+        self.loaded += len(back)
+        later = self._slots.get(slot)
+        if later is None:
+            heapq.heappush(self._order, slot)
+        else:
+            back.extend(later)
+        self._slots[slot] = back
 
     def add(self, slot: int, offset: int, *, recall: bool) -> None:
-        """Take in a message that arrived at the end of the queue, or that the scan has found."""
+        """Take in a message that arrived at the end of the queue."""
+        late = self._scan is not None and slot >= self._scan.low
+        self._add(slot, offset, recall=recall, late=late)
+
+    def _add(self, slot: int, offset: int, *, recall: bool, late: bool = False) -> None:
         high = self._scan.high if self._scan is not None else self.known_to
         if slot >= high:
             self.beyond += not recall
             return
-        entries = self._slots.get(slot)
-        if entries is None:
-            entries = self._slots[slot] = array("q")
-            heapq.heappush(self._order, slot)
-        entries.append(~offset if recall else offset)
+        slots = self._late if late else self._slots
+        found = slots.get(slot)
+        if found is None:
+            if slot not in self._slots and slot not in self._late:
+                heapq.heappush(self._order, slot)
+            found = slots[slot] = _Slot()
+        (found.recalls if recall else found.messages).append(offset)
         self.loaded += 1
         if self.loaded > self._max_loaded and len(self._order) > 1:
             self._cut()
@@ -160,6 +212,12 @@ class TimerWindow:
             self.floor = max(self.floor, floor)
             self.known_to = max(self.known_to, scan.high) if not self._cut_short else scan.high
             self._scan = None
+            for slot, late in self._late.items():
+                if (found := self._slots.get(slot)) is None:
+                    self._slots[slot] = late
+                else:
+                    found.extend(late)
+            self._late.clear()
         return pending
 
     def _scanned(self, scan: _Scan, code: int, offset: int) -> int:
@@ -170,7 +228,7 @@ class TimerWindow:
         recall = code < 0
         slot = abs(code)
         if slot >= scan.low:
-            self.add(slot, offset, recall=recall)
+            self._add(slot, offset, recall=recall)
         return 0 if recall else 1
 
     def raise_floor(self, count: int) -> int:
@@ -221,18 +279,17 @@ class TimerWindow:
         return code == 0 or self._progress.is_slot_done(-code, offset)
 
     def _first_offset(self, default: int) -> int:
-        return min(
-            (entry if entry >= 0 else ~entry for slot in self._slots.values() for entry in slot),
-            default=default,
-        )
+        return min((slot.first(default) for slot in self._slots.values()), default=default)
 
     def _cut(self) -> None:
         """Drop the latest slots until a quarter of the room is free; a scan finds them later."""
         order = sorted(self._order)
         while self.loaded > self._max_loaded * 3 // 4 and len(order) > 1:
-            entries = self._slots.pop(order.pop())
-            self.loaded -= len(entries)
-            self.beyond += sum(entry >= 0 for entry in entries)
+            last = order.pop()
+            for slots in (self._slots, self._late):
+                if (cut := slots.pop(last, None)) is not None:
+                    self.loaded -= len(cut)
+                    self.beyond += len(cut.messages)
         # A sorted list is a heap.
         self._order = order
         end = order[-1] + 1

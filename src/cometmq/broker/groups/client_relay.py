@@ -15,6 +15,7 @@ import structlog
 from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.groups.offset_handlers import too_many
+from cometmq.broker.groups.offsets import check_clients_may_commit
 from cometmq.broker.groups.questions import Questions, Statuses
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
@@ -84,6 +85,7 @@ class ClientRelay:
         online, with code 220. Others are served in between: a topic may have 262,144 queues.
         """
         header = call.header
+        check_clients_may_commit(header.group)
         async with self._long_answers.turn(connection):
             topic = self._topics.get(header.topic)
             if topic is None:

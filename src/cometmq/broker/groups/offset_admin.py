@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from cometmq.broker.groups.offset_handlers import too_many
+from cometmq.broker.groups.offsets import check_clients_may_commit
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
@@ -124,6 +125,7 @@ class OffsetAdmin:
     ) -> RemotingCommand:
         """Have a group go on where another one is: in one topic, or in all that it consumes."""
         header = call.header
+        check_clients_may_commit(header.dest_group)
         # In turn like a long answer, because a client may ask for a thousand clones at once.
         async with self._long_answers.turn(connection):
             topics = self._topics_to_clone(header)

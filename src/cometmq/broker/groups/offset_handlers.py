@@ -6,7 +6,7 @@ Java: ConsumerManageProcessor, AdminBrokerProcessor.
 from __future__ import annotations
 
 from cometmq.broker.groups.groups import GroupManager
-from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.groups.offsets import ConsumerOffsetManager, check_clients_may_commit
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.protocol import requests
@@ -87,6 +87,7 @@ class OffsetHandlers:
         The code is SUCCESS even then, as in Java: a member commits what it consumed before.
         """
         header = call.header
+        check_clients_may_commit(header.consumer_group)
         if self._groups.get(header.consumer_group) is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

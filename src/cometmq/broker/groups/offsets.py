@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from cometmq.broker.refusal import Refused
+from cometmq.model import names
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from cometmq.protocol.codes import ResponseCode
 
 _SEPARATOR = "@"
 # How many corrections a log line names.
 _EXAMPLES: Final = 5
 # (topic, queue id) -> the offset that the queue's next message gets; None if there is no such queue
 EndOf = Callable[[str, int], int | None]
+
+
+def check_clients_may_commit(group: str) -> None:
+    """Raise Refused for the group by whose offsets the broker finds at its start which transactions have
+    not ended: with wrong ones it would forget some, and commit others once more.
+    """
+    if group == names.TRANSACTION_GROUP:
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            f"the offsets of group {group} are the broker's own: it finds its transactions by them, so "
+            "nobody else may set them",
+        )
 
 
 class Correction(NamedTuple):
@@ -114,7 +129,11 @@ class ConsumerOffsetManager:
 
         If the offset cannot be stored, only count it: the pull is served nevertheless.
         """
-        if not 0 <= offset <= end or not self.commit(group, topic, queue_id, offset):
+        if (
+            not 0 <= offset <= end
+            or group == names.TRANSACTION_GROUP
+            or not self.commit(group, topic, queue_id, offset)
+        ):
             self.ignored_count += 1
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:

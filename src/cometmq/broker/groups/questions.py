@@ -33,6 +33,32 @@ MAX_QUESTIONS_OF_CONNECTION: Final = 64
 STATUS_TIMEOUT_S: Final = 5.0
 
 
+async def call_in_turn(
+    turns: LongAnswers,
+    asker: Connection,
+    client: Connection,
+    command: RemotingCommand,
+    timeout_s: float,
+) -> RemotingCommand:
+    """Send a client a request of perhaps megabytes, and return the answer, whatever its code.
+
+    It is encoded when the client has read what was sent to it before, and one in a turn of the loop;
+    those who wait all learn at once that the client reads. Raises Refused if too many wait for a turn,
+    RequestTimeoutError or ConnectionLostError.
+    """
+    now = asyncio.get_running_loop().time
+    until_s = now() + timeout_s
+    while True:
+        await client.wait_writable(until_s - now())
+        async with turns.turn(asker):
+            if not client.congested:
+                answer = client.call_nowait(command, timeout_s)
+                # Before the next one is encoded it has to be known whether the client takes this one.
+                await asyncio.sleep(0)
+                break
+    return await answer
+
+
 class Questions:
     """Sends questions to clients, and counts those that wait. For the loop's thread only."""
 
@@ -43,22 +69,10 @@ class Questions:
     async def ask(
         self, asker: Connection, client: Connection, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
-        """Send a question and return the answer, whatever its code.
-
-        The question may carry a message of megabytes. It is encoded when the client has read what was
-        sent to it before, and one in a turn of the loop. Raises Refused, RequestTimeoutError or
-        ConnectionLostError.
-        """
+        """Send a question, which may carry a message of megabytes; see `call_in_turn`."""
         self._enter(client)
         try:
-            until_s = asyncio.get_running_loop().time() + timeout_s
-            while True:
-                await client.wait_writable(until_s - asyncio.get_running_loop().time())
-                async with self._turns.turn(asker):
-                    if not client.congested:
-                        answer = client.call_nowait(command, timeout_s)
-                        break
-            return await answer
+            return await call_in_turn(self._turns, asker, client, command, timeout_s)
         finally:
             self._leave(client)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.broker.groups.questions import call_in_turn
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.sends.first_sends import SendRequest
@@ -49,6 +50,7 @@ class ReplyHandler:
         self._clients = parts.clients
         self._clock = parts.clock
         self._packed_host = parts.packed_host
+        self._long_answers = parts.long_answers
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.SEND_REPLY_MESSAGE, self.reply)
@@ -131,13 +133,23 @@ class ReplyHandler:
             body,
         )
         try:
-            answer = await client.connection.call(push, _PUSH_TIMEOUT_S)
+            answer = await self._call(connection, client.connection, push)
         except CometMQError as error:
             raise _failed(f"push reply message to {client_id} fail: {error}") from error
         if answer.code != ResponseCode.SUCCESS:
             raise _failed(
                 f"push reply message to {client_id} fail: it answered {answer.code} {answer.remark}"
             )
+
+    async def _call(
+        self, replier: Connection, asker: Connection, push: RemotingCommand
+    ) -> RemotingCommand:
+        """Hand a reply over. Those for a client that does not read wait for their turn: anybody may
+        send large ones by the dozen, to a client of his own.
+        """
+        if asker.congested:
+            return await call_in_turn(self._long_answers, replier, asker, push, _PUSH_TIMEOUT_S)
+        return await asker.call(push, _PUSH_TIMEOUT_S)
 
     def _store_reply(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +23,8 @@ OUTCOMES: Final = ("done", "failed", "refused", "begun")
 _MAX_FILTER: Final = 200
 # Each reads all files, and has them open for as long as its browser takes.
 MAX_EXPORTS: Final = 4
+# A browser that takes a little now and then would keep its place among them.
+MAX_EXPORT_S: Final = 30 * 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +104,22 @@ async def export(request: Request) -> Response:
     log = console.audit
     if log.exports >= MAX_EXPORTS:
         raise HTTPException(429, f"{MAX_EXPORTS} exports are under way: try again in a moment")
-    found: AsyncIterator[bytes] = log.lines(_Filter.of(request).takes(console.clock.now_ms()))
+    found = log.lines(_Filter.of(request).takes(console.clock.now_ms()))
     first = await anext(found, b"")
+    end_s = console.clock.monotonic() + MAX_EXPORT_S
 
     async def lines() -> AsyncIterator[bytes]:
-        yield first
-        async for some in found:
-            yield some
+        async with aclosing(found):
+            yield first
+            async for some in found:
+                if console.clock.monotonic() >= end_s:
+                    told = (
+                        f"the time of {MAX_EXPORT_S / 60:g} minutes ended the export (MAX_EXPORT_S); "
+                        "take the others by a time range (since, until)"
+                    )
+                    yield json.dumps({"incomplete": told}).encode() + b"\n"
+                    return
+                yield some
 
     return StreamingResponse(
         lines(),

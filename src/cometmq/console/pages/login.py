@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from cometmq.console.cookies import cookies_of
 from cometmq.console.logins import TooManyLoginsError
 from cometmq.console.rendering import (
     LANGUAGE_COOKIE,
@@ -44,7 +45,7 @@ async def show(request: Request) -> Response:
     if request.state.session is not None:
         return RedirectResponse(_next(request.query_params.get("next", "/")), 303)
     # A browser that has logged out has no cookie any more.
-    has_ended = console_of(request).cookie_name in request.cookies
+    has_ended = console_of(request).cookie_name in cookies_of(request)
     return _form(request, has_ended=has_ended)
 
 
@@ -75,7 +76,7 @@ async def _login(request: Request) -> Response:
         wrong = translated(language_of(request), "The name or the password is wrong.")
         return _form(request, wrong, name, status=401)
     # It begins at once: an account that is changed from now on loses it.
-    console.sessions.end(request.cookies.get(console.cookie_name, ""))
+    console.sessions.end(cookies_of(request).get(console.cookie_name, ""))
     cookie = console.sessions.begin(account)
     with _unless_full():
         await console.audit.write(name, account.role.value, address, "log in", "", "done")
@@ -97,7 +98,7 @@ async def _logout(request: Request) -> Response:
     await checked_form(request)
     console, account = console_of(request), request.state.session.account
     address = request.client.host if request.client else ""
-    console.sessions.end(request.cookies.get(console.cookie_name, ""))
+    console.sessions.end(cookies_of(request).get(console.cookie_name, ""))
     with _unless_full():
         await console.audit.write(account.name, account.role.value, address, "log out", "", "done")
     answer = RedirectResponse("/login", 303)

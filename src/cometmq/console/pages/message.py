@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -260,9 +261,11 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
         )
         if decoded.value is not None:
             (text, hint), size = decoded.value, len(message.body)
-            return Shown(schema.name, bodies.visible(text), 0, size, size, hint)
+            shown_text = await asyncio.to_thread(bodies.visible, text)
+            return Shown(schema.name, shown_text, 0, size, size, hint)
         hint = f"{schema.name}: {told(request, decoded.error)}"
-    shown = bodies.show(
+    shown = await asyncio.to_thread(
+        bodies.show,
         message.body,
         "auto" if kind == "schema" else kind,
         charset,

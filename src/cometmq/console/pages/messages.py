@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from cometmq.admin.message_pages import ListedMessage, MessagePage, Order
 from cometmq.console.asking import in_time
 from cometmq.console.bodies import snippet
+from cometmq.console.cookies import cookies_of
 from cometmq.console.names import topic_names
 from cometmq.console.pages.topics import kind_of, system_names
 from cometmq.console.paging import MAX_QUERY, whole
@@ -134,7 +135,7 @@ async def tail(request: Request) -> Response:
         console.tails += 1
         try:
             yield "retry: 5000\n\n"
-            cookie = request.cookies.get(console.cookie_name, "")
+            cookie = cookies_of(request).get(console.cookie_name, "")
             while not console.is_ending:
                 if console.sessions.find(cookie, uses=False) is None:
                     yield _event("ended", "")

@@ -1,0 +1,122 @@
+"""Records of TLS connections: how many are opened in a turn of the loop, and that none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.waits import until
+
+from cometmq.runtime.tls_records import RECORDS_PER_TURN, RecordReader, RecordTurns
+
+RECORD = bytes((23, 3, 3, 0, 22)) + bytes(22)
+
+
+class Under(asyncio.Transport):
+    """The transport of a socket, and the TLS over it, which keeps what it is given."""
+
+    def __init__(self, turns: RecordTurns) -> None:
+        super().__init__()
+        self.given: list[bytes] = []
+        self.reads = True
+        self.ended = False
+        self._room = bytearray(4096)
+        self.reader = RecordReader(turns, self)
+
+    def get_protocol(self) -> Any:
+        return self
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def close(self) -> None:
+        self.reads = False
+
+    def get_buffer(self, _wanted: int) -> bytearray:
+        return self._room
+
+    def buffer_updated(self, count: int) -> None:
+        self.given.append(bytes(self._room[:count]))
+
+    def eof_received(self) -> None:
+        self.ended = True
+
+    @property
+    def records(self) -> int:
+        return len(b"".join(self.given)) // len(RECORD)
+
+
+@pytest.fixture
+async def under() -> Under:
+    return Under(RecordTurns())
+
+
+async def test_short_records_are_opened_some_in_a_turn(under: Under) -> None:
+    """A peer can ask for new keys by records of 27 bytes: 256 KiB of them held the loop for 0.3 s."""
+    under.reader.data_received(RECORD * 1000)
+    assert under.records == RECORDS_PER_TURN
+    assert not under.reads
+    before = under.records
+    while under.records < 1000:
+        await asyncio.sleep(0)
+        assert under.records - before <= RECORDS_PER_TURN
+        before = under.records
+    assert under.reads
+
+
+async def test_connections_share_a_turn_and_take_turns() -> None:
+    turns = RecordTurns()
+    peers = [Under(turns) for _ in range(3)]
+    for each in peers:
+        each.reader.data_received(RECORD * 500)
+    assert [each.records for each in peers] == [RECORDS_PER_TURN, 0, 0]
+    for _ in range(3):
+        before = sum(each.records for each in peers)
+        await asyncio.sleep(0)
+        assert sum(each.records for each in peers) - before <= RECORDS_PER_TURN
+    assert all(each.records for each in peers)
+    await until(lambda: [each.records for each in peers] == [500] * 3)
+
+
+async def test_long_records_wait_for_nothing(under: Under) -> None:
+    record = bytes((23, 3, 3, 64, 0)) + bytes(16 * 1024)
+    under.reader.data_received(record * 16)
+    assert len(b"".join(under.given)) == 16 * len(record)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 26, 28])
+async def test_records_may_come_in_any_pieces(under: Under, size: int) -> None:
+    data = b"".join(bytes((23, 3, 3, 0, at)) + bytes([at]) * at for at in range(60))
+    for at in range(0, len(data), size):
+        under.reader.data_received(data[at : at + size])
+    await until(lambda: b"".join(under.given) == data)
+
+
+async def test_who_does_not_read_is_given_nothing(under: Under) -> None:
+    under.reader.data_received(RECORD * 100)
+    under.reader.hold()
+    held = under.records
+    under.reader.data_received(RECORD)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (under.records, under.reads) == (held, False)
+    under.reader.release()
+    await until(lambda: under.records == 101)
+    assert under.reads
+
+
+async def test_the_end_of_the_stream_comes_behind_its_records(under: Under) -> None:
+    under.reader.data_received(RECORD * 100)
+    assert under.reader.eof_received()
+    assert not under.ended
+    await until(lambda: under.ended)
+    assert under.records == 100
