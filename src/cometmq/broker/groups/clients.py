@@ -426,22 +426,34 @@ class ClientManager:
             asyncio.get_running_loop().call_soon(self._work_off)
 
     def _work_off(self) -> None:
-        if run_slice(self._left_to_do[0]):
+        try:
+            is_done = run_slice(self._left_to_do[0])
+        except Exception:  # those behind it must not suffer from it
+            log.exception("members of groups cannot be removed")
+            is_done = True
+        if is_done:
             self._left_to_do.popleft()
         if self._left_to_do:
             asyncio.get_running_loop().call_soon(self._work_off)
 
     def remove_expired(self, timeout_ms: int) -> None:
-        """Remove members without a heartbeat for `timeout_ms` and close their connections."""
-        limit = self._clock.monotonic() - timeout_ms / 1000
-
-        def expired(member: Member) -> bool:
-            return member.seen_s < limit
-
+        """Remove members without a heartbeat for `timeout_ms` and close their connections; of many
+        groups in slices from the next turn of the loop on.
+        """
         # In the order in which they came: that of a set would differ from process to process.
         groups = dict.fromkeys([*self._consumers, *self._producers])
-        for member in self._remove(groups, expired, "no heartbeat"):
-            member.connection.close()
+        steps = self._expire(list(groups), self._clock.monotonic() - timeout_ms / 1000)
+        if len(groups) > _LEFT_AT_ONCE:
+            self._later(steps)
+            return
+        for _ in steps:
+            pass
+
+    def _expire(self, groups: list[str], limit_s: float) -> Iterator[None]:
+        for name in groups:
+            for member in self._remove([name], lambda each: each.seen_s < limit_s, "no heartbeat"):
+                member.connection.close()
+            yield
 
     def _remove(
         self, groups: Iterable[str], doomed: Callable[[Member], bool], reason: str
