@@ -66,7 +66,7 @@ def _of_new_jvm(given: Mapping[str, str]) -> dict[str, str]:
     Those of spark-defaults.conf, as of all files, stay in force only if no program sets others.
     """
     elsewhere = _said_elsewhere()
-    settings = {}
+    settings: dict[str, str] = {}
     if _JARS not in elsewhere and "--jars" not in elsewhere:
         jars = with_jar(given.get(_JARS))
         settings |= {_JARS: jars} if jars else {}
