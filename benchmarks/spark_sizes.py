@@ -38,7 +38,6 @@ from benchmarks.peers import CometPeer
 from benchmarks.spark_tables import thrown_away
 from cometmq import AdminClient, Message, Producer
 from cometmq.pipelines import archive, audit, replay
-from cometmq.pipelines.archive.layout import Layout
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Progress
@@ -533,7 +532,7 @@ def show_files(path: Path) -> None:
     from pyarrow import parquet
 
     sizes, groups, in_order = [], [], True
-    for file in sorted(Layout(path).data.rglob("*.parquet")):  # type: ignore[union-attr] # a path of this machine
+    for file in sorted((path / "data").rglob("*.parquet")):
         read = parquet.ParquetFile(file)
         sizes.append(file.stat().st_size)
         groups += [read.metadata.row_group(at).total_byte_size for at in range(read.num_row_groups)]

@@ -9,7 +9,6 @@ from typing import Final
 # Comparing takes quadratic time in the length; no key of ours has half as many letters.
 _LONGEST: Final = 100
 _ALIKE: Final = 0.75
-_SOMEWHAT_ALIKE: Final = 0.6
 
 
 def likely_meant(word: str, known: Iterable[str]) -> str | None:
@@ -19,15 +18,6 @@ def likely_meant(word: str, known: Iterable[str]) -> str | None:
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_ALIKE)
     return by_lower[near[0]] if near else None
-
-
-def nearest(word: str, known: Iterable[str], most: int) -> list[str]:
-    """Return up to `most` known words that resemble `word`, the most alike first, ignoring case."""
-    if len(word) > _LONGEST:
-        return []
-    by_lower = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=_SOMEWHAT_ALIKE)
-    return [by_lower[name] for name in near]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

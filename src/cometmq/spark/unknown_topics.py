@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import Final
 
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import is_system_topic
-from cometmq.runtime.spelling import nearest
 
 _MOST_ALIKE: Final = 5
 _MOST_NAMED: Final = 10
@@ -43,7 +43,7 @@ def unknown_topics(
 
 def _there_are(topic: str, known: set[str]) -> str:
     """Say which names resemble that of the topic, or which there are if none does."""
-    if alike := nearest(topic, known, _MOST_ALIKE):
+    if alike := difflib.get_close_matches(topic, known, _MOST_ALIKE):
         return f"did you mean {' or '.join(alike)}?"
     if not known:
         return "there is no topic yet."
