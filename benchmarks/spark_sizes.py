@@ -5,11 +5,14 @@
     python -m benchmarks.spark_sizes batches 1000                # micro-batches of one stream
     python -m benchmarks.spark_sizes pipelines 1000000           # archive and audit, several times in a JVM
     python -m benchmarks.spark_sizes rounds 100                  # of an audit that goes on
+    python -m benchmarks.spark_sizes archives 1000               # batches of an archive that goes on
+    python -m benchmarks.spark_sizes compaction 1000000          # many small files into few large ones
 
 Needs the extra `spark` and a Java for it. Stores are written here, record after record of 200 bytes, as
 a broker would leave them. Each line says the time, the processor time of the JVM and its Python
 processes, and the most memory: of the JVM, what its heap holds after a collection, of the largest Python
-process and of all of them together.
+process and of all of them together; and how much of the processor time the JVM's compilers, garbage
+collectors and executors took, as far as their threads are still there.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.counted_python import counted_python, processor_seconds, stats_below
+from benchmarks.peers import CometPeer
 from benchmarks.spark_tables import thrown_away
 from cometmq import AdminClient, Message, Producer
-from cometmq.pipelines import archive, audit
+from cometmq.pipelines import archive, audit, replay
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Progress
@@ -52,10 +56,20 @@ QUEUES_OF_A_TOPIC = 1000
 _HOURS_MS = 3 * 3600 * 1000
 _BODY_BYTES = 32
 _TAG = b"a"
+_TARGET = "bench-again"
 _FILES = {
     "mappedFileSizeCommitLog": str(FILE_BYTES),
     "mappedFileSizeConsumeQueue": str(QUEUE_BYTES),
     "brokerIP1": "127.0.0.1",
+}
+# By the beginnings of their names, as the kernel has them.
+_THREADS = {
+    "C1 Comp": "compilers",
+    "C2 Comp": "compilers",
+    "GC Thread": "collectors",
+    "G1 ": "collectors",
+    "VM Thread": "collectors",
+    "Executor task": "executors",
 }
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MEGABYTE = 1 << 20
@@ -66,8 +80,19 @@ def topic_of(at: int) -> str:
     return f"bench-{at:03d}"
 
 
-def write_store(root: Path, messages: int, queues: int, body_bytes: int = _BODY_BYTES) -> list[str]:
-    """Write a store of messages that went to its queues in turn; return the topics."""
+def write_store(
+    root: Path,
+    messages: int,
+    queues: int,
+    body_bytes: int = _BODY_BYTES,
+    *,
+    scrambled: bool = False,
+) -> list[str]:
+    """Write a store of messages that went to its queues in turn; return the topics.
+
+    scrambled: bodies are random bytes, which nothing makes smaller. Else all are alike.
+    """
+    bodies = np.random.default_rng(1)
     host = pack_host("127.0.0.1", 10911)
     key = b"0" * 32
     template = encode_record(
@@ -77,6 +102,7 @@ def write_store(root: Path, messages: int, queues: int, body_bytes: int = _BODY_
     )  # fmt: skip
     size = len(template)
     key_at, topic_at = template.index(key), template.index(topic_of(0).encode())
+    body_at = template.index(b"x" * body_bytes)
     per_file = (FILE_BYTES - HEAD.size) // size
     now_ms = int(time.time() * 1000) - _HOURS_MS
     (root / "commitlog").mkdir(parents=True)
@@ -102,6 +128,9 @@ def write_store(root: Path, messages: int, queues: int, body_bytes: int = _BODY_
                 for digit in range(3):
                     number = queue // QUEUES_OF_A_TOPIC // 10 ** (2 - digit) % 10
                     rows[:, topic_at + 6 + digit] = ord("0") + number
+                if scrambled:
+                    random = bodies.integers(0, 256, (end - start, body_bytes), np.uint8)
+                    rows[:, body_at : body_at + body_bytes] = random
                 file.write(rows.tobytes())
             used = file.tell()
             file.truncate(FILE_BYTES)
@@ -160,6 +189,20 @@ class Memory:
             process: int(fields[21]) * _PAGE for process, fields in stats_below(self.jvm).items()
         }
 
+    def threads(self) -> dict[str, float]:
+        """Return the processor seconds of the JVM's compilers, collectors and executors so far."""
+        seconds = dict.fromkeys(_THREADS.values(), 0.0)
+        for path in Path(f"/proc/{self.jvm}/task").iterdir():
+            try:
+                name, _, rest = (path / "stat").read_text().partition("(")[2].rpartition(")")
+            except OSError:
+                continue
+            for prefix, kind in _THREADS.items():
+                if name.startswith(prefix):
+                    used = sum(map(int, rest.split()[11:13]))
+                    seconds[kind] += used / os.sysconf("SC_CLK_TCK")
+        return seconds
+
     def _watch(self) -> None:
         while not self._stopped.wait(0.25):
             found = self.processes()
@@ -174,6 +217,7 @@ class Memory:
         watcher = threading.Thread(target=self._watch)
         watcher.start()
         began, used = time.perf_counter(), processor_seconds(self.jvm) + time.process_time()
+        threads = self.threads()
         try:
             work()
         finally:
@@ -181,11 +225,15 @@ class Memory:
             watcher.join()
         took = time.perf_counter() - began
         cpu = processor_seconds(self.jvm) + time.process_time() - used
+        by_thread = ", ".join(
+            f"{kind} {(now - threads[kind]) / max(1, count) * 1e6:.1f}"
+            for kind, now in self.threads().items()
+        )
         jvm, largest, together = (value // _MEGABYTE for value in self._most)
         print(
             f"{name:44} {took:8.1f} s  {cpu:8.1f} s cpu  {cpu / max(1, count) * 1e6:7.1f} µs each   "
             f"JVM {jvm:5} MB, heap {self.heap() // _MEGABYTE:4} MB; "
-            f"Python {largest:4} MB, all {together:5} MB",
+            f"Python {largest:4} MB, all {together:5} MB; µs of the JVM's {by_thread}",
             flush=True,
         )
         return cpu / max(1, count) * 1e6
@@ -208,17 +256,17 @@ def readers() -> tuple[str, ...]:
     return ("jvm", "python") if jar_path() else ("python",)
 
 
-def messages(directory: Path, counts: list[int], pipelines: bool) -> None:
+def messages(directory: Path, counts: list[int], *, reads: bool, pipelines: bool) -> None:
     for count in counts:
-        one_store(directory / f"{count}", count, pipelines)
+        one_store(directory / f"{count}", count, reads=reads, pipelines=pipelines)
 
 
-def one_store(directory: Path, count: int, pipelines: bool) -> None:
+def one_store(directory: Path, count: int, *, reads: bool, pipelines: bool) -> None:
     spark = session()
     memory = Memory(spark)
     root = directory / "store"
     (topic,) = write_store(root, count, 8)
-    for reader in readers():
+    for reader in readers() if reads else ():
         source = spark.read.format("rocketmq-store").options(reader=reader)
         whole = source.load(str(root))
         memory.show(f"{count:,} messages, {reader}, by log", thrown_away(whole), count)
@@ -231,8 +279,24 @@ def one_store(directory: Path, count: int, pipelines: bool) -> None:
         memory.show(f"{count:,} messages, archive", lambda: archive.run(kept, context), count)
         asked = audit.Config(topics=[topic], stores={"broker-a": str(root)}, archive=path)
         memory.show(f"{count:,} messages, audit", lambda: audit.run(asked, context), count)
+        replayed(directory, memory, spark, topic, path, count)
     spark.stop()
     shutil.rmtree(directory)
+
+
+def replayed(
+    directory: Path, memory: Memory, spark: Any, topic: str, path: str, count: int
+) -> None:
+    """Send an archive's messages again, to a broker that is a process of its own."""
+    with CometPeer(directory / "target", conf={}) as peer:
+        namesrv = "{}:{}".format(*peer.name_server)
+        with AdminClient(namesrv=namesrv) as admin:
+            admin.topics.create(_TARGET, read_queues=8, write_queues=8)
+        context = Context(spark, ClusterConfig(namesrv=namesrv), Progress())
+        asked = replay.Config(
+            topics=[topic], archive=path, to=_TARGET, id="bench", state=str(directory / "ledgers")
+        )
+        memory.show(f"{count:,} messages, replay", lambda: replay.run(asked, context), count)
 
 
 def queues(directory: Path, count: int) -> None:
@@ -375,33 +439,152 @@ def rounds(directory: Path, count: int) -> None:
     spark.stop()
 
 
+class Turns(Progress):
+    """Calls `go_on` with the number of each batch of an archive's stream behind it."""
+
+    def __init__(self, go_on: Callable[[int], None]) -> None:
+        self._go_on = go_on
+        self._batches = 0
+
+    def advance(self, step: str, done: int, total: int | None) -> None:
+        del done, total
+        if step == "archive":
+            self._batches += 1
+            self._go_on(self._batches)
+
+
+def archives(directory: Path, count: int) -> None:
+    """Archive a topic as a stream, with new messages in front of each batch, and prove it and compact
+    it beside them.
+    """
+    each = 50
+    path = directory / "archive"
+    spark = session()
+    memory = Memory(spark)
+    stopped = threading.Event()
+    with (
+        Cluster(directory=directory / "stores", properties=_FILES) as cluster,
+        Producer("filler", namesrv=cluster.namesrv) as producer,
+    ):
+
+        def send() -> None:
+            for _ in range(each):
+                producer.send(Message(topic_of(0), b"x" * _BODY_BYTES, tags="a"))
+
+        def go_on(at: int) -> None:
+            if at in (5, count // 4, count // 2, count * 3 // 4, count):
+                files = {kind: sizes_in(path / kind) for kind in ("data", "_manifest", "_gaps")}
+                told = ", ".join(
+                    f"{kind} {len(sizes)} files of {sum(sizes):,} bytes"
+                    for kind, sizes in files.items()
+                )
+                print(
+                    f"after {at:6,} batches: heap {memory.heap() // _MEGABYTE} MB, "
+                    f"driver {resident() // _MEGABYTE} MB with {threading.active_count()} threads; {told}; "
+                    f"_state.json {(path / '_state.json').stat().st_size:,} bytes, "
+                    f"_staging {len(list((path / '_staging').iterdir()))} entries; "
+                    f"{len(list(Path('/proc/self/fd').iterdir()))} descriptors here",
+                    flush=True,
+                )
+            if at == count:
+                stopped.set()
+            send()
+
+        send()
+        context = Context(spark, ClusterConfig(namesrv=cluster.namesrv), Turns(go_on))
+        kept = archive.Config(
+            topics=[topic_of(0)],
+            path=str(path),
+            mode="stream",
+            interval_s=0.0,
+            proof_interval_s=20.0,
+        )
+        memory.show(f"{count:,} batches", lambda: archive.run(kept, context, stopped), count)
+    spark.stop()
+
+
+def sizes_in(directory: Path) -> list[int]:
+    return sorted(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def compaction(directory: Path, options: argparse.Namespace) -> None:
+    """Archive a store in many batches, so that its hours have many small files, and compact them."""
+    (count,) = options.counts
+    root, path = directory / "store", directory / "archive"
+    (topic,) = write_store(root, count, 8, options.body_bytes, scrambled=True)
+    spark = session()
+    memory = Memory(spark)
+    context = Context(spark, ClusterConfig(), Progress())
+    settings: dict[str, Any] = {
+        "topics": [topic], "path": str(path), "store": str(root), "broker": "broker-a",
+    }  # fmt: skip
+    small = archive.Config(**settings, max_messages=max(1, count // 40), compact_files=0)
+    memory.show(f"{count:,} messages in 40 batches", lambda: archive.run(small, context), count)
+    show_files(path)
+    large = archive.Config(**settings, target_file_mb=options.target_mb)
+    memory.show(f"{count:,} messages compacted", lambda: archive.run(large, context), count)
+    show_files(path)
+    spark.stop()
+
+
+def show_files(path: Path) -> None:
+    """Print the sizes of an archive's files and row groups, and whether its rows are in order."""
+    from pyarrow import parquet
+
+    sizes, groups, in_order = [], [], True
+    for file in sorted((path / "data").rglob("*.parquet")):
+        read = parquet.ParquetFile(file)
+        sizes.append(file.stat().st_size)
+        groups += [read.metadata.row_group(at).total_byte_size for at in range(read.num_row_groups)]
+        table = read.read(["queue_id", "queue_offset"])
+        places = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        in_order &= places == sorted(places)
+    print(
+        f"{len(sizes):,} files of {min(sizes):,} to {max(sizes):,} bytes, median "
+        f"{statistics.median(sizes):,.0f}; {len(groups):,} row groups of {min(groups):,} to "
+        f"{max(groups):,} bytes uncompressed; ordered by queue and offset: {in_order}",
+        flush=True,
+    )
+
+
 def resident() -> int:
     """Return the bytes of this process, the driver's Python, that are in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
+MODES = ("messages", "queues", "batches", "pipelines", "rounds", "archives", "compaction")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("messages", "queues", "batches", "pipelines", "rounds"))
+    parser.add_argument("what", choices=MODES)
     parser.add_argument("counts", type=int, nargs="+")
     parser.add_argument(
-        "--pipelines", action="store_true", help="archive and audit the stores, too"
+        "--pipelines", action="store_true", help="archive, audit and replay the stores, too"
     )
+    parser.add_argument("--pipelines-only", action="store_true", help="and nothing else")
     parser.add_argument("--rounds", type=int, default=4, help="of pipelines")
     parser.add_argument("--body-bytes", type=int, default=_BODY_BYTES, help="of pipelines")
     parser.add_argument(
         "--max-messages", type=int, default=1_000_000, help="of an archive's batch, of pipelines"
     )
+    parser.add_argument("--target-mb", type=int, default=128, help="of files, of compaction")
     given = parser.parse_args()
     print(f"Python {sys.version.split()[0]}", flush=True)
     with tempfile.TemporaryDirectory(prefix="cometmq-sizes-") as directory:
         os.environ["PYSPARK_PYTHON"] = counted_python(Path(directory))
         if given.what == "rounds":
             rounds(Path(directory), given.counts[0])
+        elif given.what == "archives":
+            archives(Path(directory), given.counts[0])
+        elif given.what == "compaction":
+            compaction(Path(directory), given)
         elif given.what == "pipelines":
             pipelines(Path(directory), given)
         elif given.what == "messages":
-            messages(Path(directory), given.counts, given.pipelines)
+            also = given.pipelines or given.pipelines_only
+            reads = not given.pipelines_only
+            messages(Path(directory), given.counts, reads=reads, pipelines=also)
         elif given.what == "queues":
             queues(Path(directory), given.counts[0])
         else:

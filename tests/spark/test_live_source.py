@@ -290,7 +290,14 @@ def test_of_a_range_that_is_gone_as_a_whole_no_more_is_noted_than_was_asked_for(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"subscribe": "refunds"}, "knows a route of topic refunds; create the topic"),
+        (
+            {"subscribe": "refunds"},
+            "knows a route of topic refunds; there are .*orders.* updateTopic .* -t refunds,",
+        ),
+        (
+            {"subscribe": "oders,orders"},
+            r"knows a route of topic oders; did you mean orders\? Correct the name, or make",
+        ),
         ({"subscribePattern": "x.*"}, "no topic matches subscribePattern 'x"),
         ({"subscribe": "a b"}, "a b"),
         (

@@ -40,7 +40,11 @@ def begin(query: MicroBatches, options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"subscribe": "refunds"}, "knows a route of topic refunds; create the topic"),
+        (
+            {"subscribe": "refunds"},
+            "knows a route of topic refunds; there are .*orders.* -t refunds,",
+        ),
+        ({"subscribe": "oders"}, r"knows a route of topic oders; did you mean orders\? Correct"),
         ({"namesrv": "127.0.0.1:1"}, "no name server of 127.0.0.1:1 answers"),
         ({"namesrv": "nowhere"}, "'nowhere' is no name-server address"),
         ({"startingOffsets": OFFSETS % 99}, "the offset 99, its queue ends at 2"),

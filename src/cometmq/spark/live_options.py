@@ -145,6 +145,11 @@ class LiveOptions:
             self.group, patience_ms=self.timeout_ms, **self.connecting.parameters()
         )
 
+    @property
+    def named_topics(self) -> frozenset[str]:
+        """Return the topics that `subscribe` or `assign` names."""
+        return self.topics or frozenset(queue.topic for queue in self.assigned)
+
     # Inside
 
     def _group(self, name: str) -> str | None:

@@ -42,12 +42,13 @@ def find_queues(
     Raise IllegalArgumentError for assigned queues that do not exist, RouteNotFoundError for a topic
     that no name server knows, and RemotingError when no name server answers.
     """
-    topics = options.topics or {queue.topic for queue in options.assigned}
     try:
         if options.pattern is not None:
             return _matching(reader, options.pattern)
         queues = sorted(
-            queue for topic in sorted(topics) for queue in _queues_of(reader, topic, known)
+            queue
+            for topic in sorted(options.named_topics)
+            for queue in _queues_of(reader, topic, known)
         )
     except RemotingError as error:
         raise options.connecting.unreachable(error) from error

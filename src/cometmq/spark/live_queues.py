@@ -18,6 +18,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import Range, check_selection, find_queues, listed
+from cometmq.spark.unknown_topics import unknown_topics
 
 log = structlog.get_logger(__name__)
 
@@ -102,6 +103,9 @@ class LiveQueues:
         except (RouteNotFoundError, RemotingError, IllegalArgumentError) as error:
             self._queues = self._queues or sorted(known)
             if not self._queues:
+                if isinstance(error, RouteNotFoundError):
+                    namesrv, topics = self._options.namesrv, self._options.named_topics
+                    raise unknown_topics(reader, namesrv, topics, error) from error
                 raise
             if str(error) != self._refused:
                 self._refused = str(error)

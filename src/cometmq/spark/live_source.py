@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
+from cometmq.errors import (
+    CometMQError,
+    ConfigError,
+    IllegalArgumentError,
+    RouteNotFoundError,
+)
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
 from cometmq.spark.gaps import RETENTION
@@ -34,6 +39,7 @@ from cometmq.spark.pushdown import Bounds, push_where_allowed
 from cometmq.spark.schema import source_schema, wanted_columns
 from cometmq.spark.secrets import refuse
 from cometmq.spark.splitting import parts_of
+from cometmq.spark.unknown_topics import unknown_topics
 from cometmq.spark.versions import HAS_ADMISSION, streams_refused
 
 if TYPE_CHECKING:
@@ -106,7 +112,11 @@ class LiveReader(DataSourceReader):
         options = self._options
         options.gaps.check()
         with options.new_reader() as reader:
-            queues = find_queues(reader, options)
+            try:
+                queues = find_queues(reader, options)
+            except RouteNotFoundError as error:
+                namesrv, topics = options.namesrv, options.named_topics
+                raise unknown_topics(reader, namesrv, topics, error) from error
             if not queues and options.pattern is not None:
                 raise IllegalArgumentError(
                     f"no topic matches subscribePattern {options.pattern.pattern!r}: whole names have "

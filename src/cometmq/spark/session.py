@@ -14,6 +14,16 @@ from cometmq.spark.java import require_java
 from cometmq.spark.jvm import with_jar
 
 _JARS: Final = "spark.jars"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# Pipelines are to take little processor time, and nobody notices their pauses.
+_COLLECTOR: Final = "-XX:+UseParallelGC"
+# Where Java itself looks for options. It does not start with two collectors.
+_JAVA_VARIABLES: Final = (
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SPARK_SUBMIT_OPTS",
+)
 
 
 def spark_session(
@@ -23,8 +33,9 @@ def spark_session(
     cores of this machine.
 
     Times are UTC, Spark's filters are pushed down to the sources, and stores are read in the JVM where
-    this installation has the jar for it. Raise ConfigError, in one
-    sentence, when there is no Java that Spark runs on.
+    this installation has the jar for it. A JVM that starts here collects its garbage by its parallel
+    collector, unless somebody gives Java options. Raise ConfigError, in one sentence, when there is no
+    Java that Spark runs on.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -41,23 +52,36 @@ def spark_session(
         "spark.sql.python.filterPushdown.enabled": "true",
         **(config or {}),
     }
-    # A JVM that runs already has its jars. Those of spark-defaults.conf, as of all files, stay in force
-    # only if no program sets others.
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and not _defaults_name_jars():
-        jars = with_jar(settings.get(_JARS))
-        settings |= {_JARS: jars} if jars else {}
+    # A JVM that runs already has its jars and options.
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        settings |= _of_new_jvm(settings)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _defaults_name_jars() -> bool:
-    """Say whether what starts Spark here names jars already."""
+def _of_new_jvm(given: Mapping[str, str]) -> dict[str, str]:
+    """Return settings that only count when a JVM starts, beside those that are given.
+
+    Those of spark-defaults.conf, as of all files, stay in force only if no program sets others.
+    """
+    elsewhere = _said_elsewhere()
+    settings: dict[str, str] = {}
+    if _JARS not in elsewhere and "--jars" not in elsewhere:
+        jars = with_jar(given.get(_JARS))
+        settings |= {_JARS: jars} if jars else {}
+    gives_options = "java" in f"{elsewhere} {' '.join(given)}".lower()
+    if not gives_options and not any(name in os.environ for name in _JAVA_VARIABLES):
+        settings[_JAVA_OPTIONS] = _COLLECTOR
+    return settings
+
+
+def _said_elsewhere() -> str:
+    """Return the settings that whatever starts Spark here gives already, as text."""
     home = os.environ.get("SPARK_HOME", ".")
     directory = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
     try:
         defaults = (directory / "spark-defaults.conf").read_text(errors="replace")
     except OSError:
         defaults = ""
-    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-    return _JARS in defaults or _JARS in arguments or "--jars" in arguments
+    return f"{defaults}\n{os.environ.get('PYSPARK_SUBMIT_ARGS', '')}"

@@ -51,7 +51,7 @@ class NamesrvApi:
         if route is None:
             raise RouteNotFoundError(
                 f"no name server of {';'.join(self._choice.addresses)} knows a route of topic "
-                f"{topic}; create the topic, or enable autoCreateTopicEnable at the broker",
+                f"{topic}; create the topic, or, to send to it, enable autoCreateTopicEnable at the broker",
                 code=ResponseCode.TOPIC_NOT_EXIST,
             )
         return route

@@ -240,8 +240,13 @@ def write_files(
 
     By at most so many `tasks`, if told: each takes whole parts of the reading, one behind the other.
     """
-    made = [column.alias(name) for name, column in made_for(schema).items()]
-    frame = frame.select(*made, "hour")
+    from pyspark.sql import functions as F
+
+    # Spark puts a projection behind the sorter, which makes each row once more, for a column that names
+    # directories and could be null. These never are.
+    never_null = {"topic": F.coalesce("topic", F.lit("")), "hour": F.coalesce("hour", F.lit(""))}
+    made = {**made_for(schema), "hour": F.col("hour")} | never_null
+    frame = frame.select(*(column.alias(name) for name, column in made.items()))
     if tasks is not None:
         # Behind the selection, so that a row goes from it to the sorter without being made again.
         frame = frame.coalesce(tasks)

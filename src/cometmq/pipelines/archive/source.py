@@ -27,6 +27,7 @@ from cometmq.spark.columns import COLUMNS
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_queues import LiveQueues
 from cometmq.spark.store_plan import LMQ_PREFIX
+from cometmq.spark.unknown_topics import unknown_topics
 from cometmq.store.reading.files import StoreFiles, kept_from_brokers
 
 log = structlog.get_logger(__name__)
@@ -114,7 +115,7 @@ class LiveSource:
         except RouteNotFoundError as error:
             raise ConfigError(
                 f"topics names one that the name server {self._planned.namesrv} does not know: "
-                f"{error}; see its name, or that its brokers are up"
+                f"{error}; or see that its brokers are up"
             ) from error
         if not found and not known and self._pattern:
             raise ConfigError(
@@ -164,8 +165,12 @@ class LiveSource:
 
         `LiveQueues` would ignore a misspelt name and read the known queues only.
         """
-        for topic in sorted(self._unseen - {queue.topic for queue in known}):
-            self._client().queues(topic)
+        reader, unseen = self._client(), self._unseen - {queue.topic for queue in known}
+        try:
+            for topic in sorted(unseen):
+                reader.queues(topic)
+        except RouteNotFoundError as error:
+            raise unknown_topics(reader, self._planned.namesrv, unseen, error) from error
         self._unseen.clear()
 
     def _client(self) -> BlockingRangeReader:
