@@ -107,12 +107,12 @@ def test_the_last_read_of_a_long_frame_joined_all_that_came_before(read: int) ->
         position += len(data)
         if 2 * position > len(stream) + 4 * read:  # the place for the whole is there
             most = max(most, peak - held)
-        # Who declares much and sends little takes no more than he sends.
+        # Who declares much and sends little takes no more than he sends, and two copies of a read.
         elif 2 * (position + read) < len(stream):
-            assert peak - before < 1.1 * position + 4 * 65_536
+            assert peak - before < 1.1 * position + 2 * read + 4 * 65_536
         assert peak - before < len(stream) + position + 4 * 262_144
     tracemalloc.stop()
-    assert most < 4 * 65_536, "nothing is copied but what was read, and as much again"
+    assert most < read + 4 * 65_536, "nothing is copied but what was read, and as much again"
     assert frames == [Frame(0, b"header", body)]
 
 
