@@ -403,11 +403,7 @@ class ClientManager:
         groups = self._groups_of.pop(connection, ())
         del self._brought[connection]
         steps = self._leave_groups(list(groups), connection)
-        if len(groups) > _LEFT_AT_ONCE:
-            self._later(steps)
-            return
-        for _ in steps:
-            pass
+        self._take(steps, at_once=len(groups) <= _LEFT_AT_ONCE)
 
     def _leave_groups(self, groups: list[str], connection: Connection) -> Iterator[None]:
         for name in groups:
@@ -419,8 +415,12 @@ class ClientManager:
             )
             yield
 
-    def _later(self, steps: Iterator[None]) -> None:
-        """Take steps in slices from the next turn of the loop on."""
+    def _take(self, steps: Iterator[None], *, at_once: bool) -> None:
+        """Take all steps at once, or in slices from the next turn of the loop on."""
+        if at_once:
+            for _ in steps:
+                pass
+            return
         self._left_to_do.append(steps)
         if len(self._left_to_do) == 1:
             asyncio.get_running_loop().call_soon(self._work_off)
@@ -443,11 +443,7 @@ class ClientManager:
         # In the order in which they came: that of a set would differ from process to process.
         groups = dict.fromkeys([*self._consumers, *self._producers])
         steps = self._expire(list(groups), self._clock.monotonic() - timeout_ms / 1000)
-        if len(groups) > _LEFT_AT_ONCE:
-            self._later(steps)
-            return
-        for _ in steps:
-            pass
+        self._take(steps, at_once=len(groups) <= _LEFT_AT_ONCE)
 
     def _expire(self, groups: list[str], limit_s: float) -> Iterator[None]:
         for name in groups:
@@ -568,12 +564,7 @@ class ClientManager:
             del self._consumers[group.name]
             former, group.subscriptions = group.subscriptions, {}
             self._charge(group, None, 0)
-            steps = self._forget(group.name, former)
-            if len(former) > _AT_ONCE:
-                self._later(steps)
-            else:
-                for _ in steps:
-                    pass
+            self._take(self._forget(group.name, former), at_once=len(former) <= _AT_ONCE)
         for callback in self.on_members_changed:
             callback(group.name, list(group.members.values()))
 
