@@ -27,7 +27,8 @@ class MessageSelector(NamedTuple):
     expression_type: str = EXPRESSION_TAG
 
 
-class SubscriptionData(msgspec.Struct, rename="camel"):
+# The garbage collector does not look at these: a broker has tens of thousands, and they hold no cycle.
+class SubscriptionData(msgspec.Struct, rename="camel", gc=False):
     """Describes one group's subscription to one topic.
 
     `code_set` has the Java hash codes of `tags_set`, by which the broker selects; `sub_version`

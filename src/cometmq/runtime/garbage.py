@@ -14,10 +14,21 @@ from contextlib import contextmanager
 from typing import Final
 
 LONG_PASS_S: Final = 0.001
+# A pass over what one slice of work has made takes as long if that was some hundreds of objects.
+_MANY_S: Final = 0.00002
 # A pass of the second generation comes after 5 of the first, a full one after 2 of the second: a table that
 # grows adds 7,000 objects to a full pass. Python's own thresholds make it 84,000, which take up to 50 ms.
 THRESHOLDS: Final = (700, 4, 1)
 _FULL: Final = 2
+_YOUNG: Final = 1
+
+
+class _Young:
+    """What is known of the objects that were made lately."""
+
+    is_watched = False
+    # What passes over many of them have taken since the last full pass, or the last exemption.
+    looked_s = 0.0
 
 
 def keep_passes_short() -> None:
@@ -34,12 +45,34 @@ def keep_passes_short() -> None:
         nonlocal begun
         if phase == "start":
             begun = time.monotonic()
-        elif info["generation"] == _FULL and time.monotonic() - begun > LONG_PASS_S:
-            gc.freeze()
+        elif info["generation"] == _FULL:
+            _Young.looked_s = 0.0
+            if time.monotonic() - begun > LONG_PASS_S:
+                gc.freeze()
 
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(passed)
+    _Young.is_watched = True
+
+
+def collect_young() -> None:
+    """Look at what was made lately, and exempt it if that is much; in a server process only.
+
+    To be called after each slice of long work. The collector waits until 700 objects more were made
+    than freed. So it does not come while a table is replaced, and then looks at all of it: at 190,000
+    objects of four heartbeats, which took 162 ms. With nothing new, a call takes two microseconds.
+    """
+    if not _Young.is_watched or not gc.isenabled():
+        return
+    begun = time.monotonic()
+    gc.collect(_YOUNG)
+    took_s = time.monotonic() - begun
+    if took_s > _MANY_S:
+        _Young.looked_s += took_s
+        if _Young.looked_s > LONG_PASS_S:
+            _Young.looked_s = 0.0
+            gc.freeze()
 
 
 @contextmanager

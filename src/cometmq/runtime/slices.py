@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from cometmq.runtime.garbage import collect_young
+
 # How long one slice of any long work may take; a step that takes longer is not cut. In a turn of the
 # loop there may be a slice of each kind of work: delayed messages, first sends, tables, answers.
 SLICE_S: Final = 0.0005
@@ -55,7 +57,9 @@ def run_slice(steps: Iterator[object]) -> bool:
     """Take steps for SLICE_S seconds and return whether none is left. For the loop's thread."""
     loop = asyncio.get_running_loop()
     stop_at = loop.time() + SLICE_S
-    return all(loop.time() < stop_at for _ in steps)
+    is_done = all(loop.time() < stop_at for _ in steps)
+    collect_young()
+    return is_done
 
 
 async def run_slices(steps: Iterator[object]) -> None:

@@ -93,10 +93,24 @@ class Disk:
             for work in works:
                 work()
             return
-        with ThreadPoolExecutor(min(len(works), _SIDE_BY_SIDE)) as pool:
-            running = [pool.submit(work) for work in works]
-        for one in running:
-            one.result()
+        left = iter(works)
+        errors: list[Exception] = []
+
+        # Each thread takes the next work by itself: a future for each of thousands of works costs more
+        # than most of them do, and keeps the loop's thread waiting.
+        def take() -> None:
+            for work in left:
+                try:
+                    work()
+                except Exception as error:  # noqa: BLE001 - the others are done nevertheless
+                    errors.append(error)
+
+        count = min(len(works), _SIDE_BY_SIDE)
+        with ThreadPoolExecutor(count) as pool:
+            for _ in range(count):
+                pool.submit(take)
+        if errors:
+            raise errors[0]
 
     def make_directory(self, path: Path) -> None:
         """Make a directory, and those above it that are missing, for this user alone."""
