@@ -467,12 +467,12 @@ async def test_a_connection_in_thousands_of_groups_leaves_them_in_slices(clients
     back = clients.member("a")
     clients.beat(back, groups[-1])
     turns = 0
-    while len(manager.consumer_groups()) > 1:
+    # It leaves its groups of producers last, perhaps in a slice of their own.
+    while len(manager.consumer_groups()) > 1 or manager.producers("p"):
         turns += 1
         await asyncio.sleep(0)
     assert turns > 2
     assert manager.consumers(groups[-1]) == [back]
-    assert manager.producers("p") == []
     assert manager.groups_of("t") == {groups[-1]}
     assert list(manager._memberships) == [back.connection]
 
