@@ -1,11 +1,13 @@
 """Measure for how long single requests hold a broker's loop: the longest turn, in thread ms.
 
-    COMETMQ_PURE=1 python -m benchmarks.longest_turn [NAME …]
+    COMETMQ_PURE=1 python -m benchmarks.longest_turn [NAME …] [--acl 1]
 
 A broker and a name server run in this process, and a client in a thread of its own sends each request
 of `REQUESTS` over a socket. Beside it a callback runs in every turn of the loop and reads the processor
 time of the loop's thread, so that neither the client nor other processes count. The figures of what
-is allocated for the first time are higher than later ones, so the best of `--rounds` is told, too.
+is allocated for the first time are higher than later ones, so the best of `--rounds` is told, too. With
+`--acl` the client signs as an account or user that may consume from everything; its policies of ACL 2.0 have
+prefixes of a hundred lengths.
 """
 
 from __future__ import annotations
@@ -21,12 +23,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cometmq.protocol import headers as h
+from cometmq.protocol.access_bodies import (
+    AclInfo,
+    AclRequestHeader,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+    UserRequestHeader,
+)
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header
+from cometmq.protocol.requests import AUTH_CREATE_ACL, AUTH_CREATE_USER
 from cometmq.remoting.client import RemotingClient
+from cometmq.remoting.credentials import Credentials
 from cometmq.runtime.garbage import keep_passes_short
-from cometmq.testing import Cluster
+from cometmq.testing import Account, Cluster
 
 _TIMEOUT_S: Final = 120.0
 _QUEUES: Final = 200_000
@@ -135,6 +147,21 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
     "groups-2048": lambda _: _groups(2_048),
     "farewell-of-2048": lambda _: replace(_groups(2_048), is_farewell=True),
     "farewell-of-8192": lambda version: replace(_subscriptions(version), is_farewell=True),
+    "topics-200000": lambda _: _heartbeat(
+        [{"groupName": "many", "subscriptionDataSet": [{"topic": f"t-{n}"} for n in range(200_000)]}]
+    ),
+    "locks-16384": lambda _: Asked(
+        RequestCode.LOCK_BATCH_MQ,
+        body=_as_json(
+            {
+                "consumerGroup": "many",
+                "clientId": "c",
+                "mqSet": [
+                    {"topic": f"t-{n}", "brokerName": "b", "queueId": 1} for n in range(16_384)
+                ],
+            }
+        ),
+    ),
     "garbage": lambda _: _garbage(),
     "config-3000": lambda version: Asked(
         RequestCode.UPDATE_BROKER_CONFIG,
@@ -215,7 +242,11 @@ async def _send(asked: Asked, ports: tuple[int, int], client: RemotingClient) ->
 
 
 def _figures(
-    names: list[str], rounds: int, ports: tuple[int, int], longest: Longest
+    names: list[str],
+    rounds: int,
+    ports: tuple[int, int],
+    longest: Longest,
+    credentials: Credentials | None,
 ) -> Iterator[str]:
     with asyncio.Runner() as runner:
         version = 1_000
@@ -223,7 +254,7 @@ def _figures(
             found, remark = [], ""
             for _ in range(rounds):
                 version += 1
-                client = RemotingClient()
+                client = RemotingClient(credentials=credentials)
                 asked = REQUESTS[name](version)
                 for each in asked.before:
                     answer = runner.run(_send(each, ports, client))
@@ -244,8 +275,42 @@ def _figures(
             yield f"{name:28} {figures}  {answer.code} {remark}"
 
 
-async def _run(names: list[str], rounds: int) -> None:
-    async with Cluster(properties={"maxTopics": "0"}) as cluster:
+_CONSUMER: Final = Account("a-consumer", default_topic="PUB|SUB", default_group="SUB")
+_OWNER: Final = Credentials("the-owner", "a-secret-of-the-owner")
+
+
+async def _make_user(address: str) -> None:
+    """Have a broker with ACL 2.0 know the consumer."""
+    resources = ["Topic:*", "Group:*", *(f"Topic:t-{'9' * n}x*" for n in range(100))]
+    entries = [PolicyEntryInfo(each, ["Pub", "Sub", "Get"], None, "Allow") for each in resources]
+    name = f"User:{_CONSUMER.access_key}"
+    user = UserInfo(_CONSUMER.access_key, _CONSUMER.secret_key, "Normal")
+    acl = AclInfo(name, [PolicyInfo("Custom", entries)])
+    client = RemotingClient(credentials=_OWNER)
+    for command in (
+        AUTH_CREATE_USER.command(UserRequestHeader(_CONSUMER.access_key), user),
+        AUTH_CREATE_ACL.command(AclRequestHeader(name), acl),
+    ):
+        answer = await client.call(address, command, _TIMEOUT_S)
+        assert not answer.code, answer.remark
+    await client.close()
+
+
+async def _run(names: list[str], rounds: int, acl: int) -> None:
+    properties = {"maxTopics": "0"}
+    if acl == 2:
+        first = {"username": _OWNER.access_key, "password": _OWNER.secret_key}
+        inner = {"accessKey": _OWNER.access_key, "secretKey": _OWNER.secret_key}
+        properties |= {
+            "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
+            "initAuthenticationUser": json.dumps(first),
+            "innerClientAuthenticationCredentials": json.dumps(inner),
+        }
+    accounts = [_CONSUMER] if acl == 1 else []
+    async with Cluster(properties=properties, accounts=accounts) as cluster:
+        if acl == 2:
+            await _make_user(f"127.0.0.1:{cluster.brokers[0].port}")
         keep_passes_short()
         ports = cluster.brokers[0].port, cluster.name_servers[0].port
         longest = Longest()
@@ -254,7 +319,8 @@ async def _run(names: list[str], rounds: int) -> None:
 
         def work() -> None:
             try:
-                for line in _figures(names, rounds, ports, longest):
+                credentials = _CONSUMER.credentials if acl else None
+                for line in _figures(names, rounds, ports, longest, credentials):
                     print(line, file=sys.stderr, flush=True)
             finally:
                 loop.call_soon_threadsafe(done.set_result, None)
@@ -268,12 +334,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help=", ".join(REQUESTS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--acl", type=int, choices=[0, 1, 2], default=0)
     given = parser.parse_args()
     print(f"{'request':28}   best median  worst  answer", file=sys.stderr)
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(given.names or list(REQUESTS), given.rounds))
+        runner.run(_run(given.names or list(REQUESTS), given.rounds, given.acl))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ their subscriptions end.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import structs
 
 from cometmq.errors import ProtocolError
 from cometmq.model.subscription import MAX_TAGS, ConsumerData, ProducerData, SubscriptionData
@@ -21,6 +23,7 @@ from cometmq.protocol.limits import (
     check_heartbeat,
     check_limit,
 )
+from cometmq.protocol.request_type import JsonBody
 
 if TYPE_CHECKING:
     from cometmq.protocol.json_cuts import Cut
@@ -69,6 +72,88 @@ def decode_heartbeat(data: bytes) -> Generator[None, None, Heartbeat]:
     caller comes to them. To keep them in between takes 25 MB for each client, and makes Python's
     collector go through them, which takes longer than to decode them twice. Raises ProtocolError.
     """
+    opened = yield from _opened(data)
+    if isinstance(opened, HeartbeatData):
+        return Heartbeat(
+            opened.client_id,
+            opened.heartbeat_fingerprint,
+            opened.without_sub,
+            iter(opened.consumer_data_set),
+            iter(opened.producer_data_set),
+        )
+    for _ in opened.checked():
+        yield
+    head = opened.head
+    return Heartbeat(
+        head.client_id,
+        head.heartbeat_fingerprint,
+        head.without_sub,
+        _joined(opened.consumer_pieces()),
+        opened.producers(),
+    )
+
+
+class HeartbeatBody(JsonBody[HeartbeatData]):
+    """Finds the names in a large heartbeat part by part, as `decode_heartbeat` reads them."""
+
+    def name_steps(self, data: bytes | memoryview) -> Iterator[HeartbeatData | None]:
+        """Yield heartbeats with some of the groups or subscriptions each, and None for a step.
+
+        Raises ProtocolError for a heartbeat that exceeds a limit, when it comes to what is too much.
+        """
+        opened = yield from _opened(bytes(data))
+        if isinstance(opened, HeartbeatData):
+            yield opened
+            return
+        client_id = opened.head.client_id
+        group: ConsumerData | None = None
+        for piece in opened.checked():
+            if isinstance(piece, ConsumerData):
+                group = piece
+                yield HeartbeatData(client_id, [piece])
+            elif piece is None:
+                yield None
+            else:
+                assert group is not None, "more subscriptions follow their group"
+                yield HeartbeatData(
+                    client_id, [structs.replace(group, subscription_data_set=piece)]
+                )
+
+    def prepare(self) -> None:
+        prepare()
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A large heartbeat whose lists are cut out of its head."""
+
+    head: HeartbeatData
+    _parts: _Parts
+    _consumers: Iterable[bytes] | None
+    _producers: Iterable[bytes] | None
+
+    def consumer_pieces(self) -> Iterator[ConsumerData | list[SubscriptionData] | None]:
+        return self._parts.consumers(self._consumers, self.head.consumer_data_set)
+
+    def producers(self) -> Iterator[ProducerData]:
+        return self._parts.producers(self._producers, self.head.producer_data_set)
+
+    def checked(self) -> Iterator[ConsumerData | list[SubscriptionData] | None]:
+        """Yield the pieces of the groups of consumers, and None for each producer; check all of them."""
+        totals = HeartbeatTotals(self.head.client_id)
+        for piece in self.consumer_pieces():
+            if isinstance(piece, ConsumerData):
+                totals.add(piece)
+            elif piece is not None:
+                totals.add_subscriptions(piece)
+            yield piece
+        for producer in self.producers():
+            totals.add_producer(producer)
+            yield None
+
+
+def _opened(data: bytes) -> Generator[None, None, HeartbeatData | _Opened]:
+    """Return the head of a large heartbeat with its cut lists, and any other one whole and checked."""
     if len(data) < LARGE_BYTES:
         return _decode_whole(data)
     from cometmq.protocol.json_cuts import contains, cut_lists
@@ -84,35 +169,13 @@ def decode_heartbeat(data: bytes) -> Generator[None, None, Heartbeat]:
     consumers = _list_of(cut, [group.group_name for group in head.consumer_data_set])
     producers = _list_of(cut, [group.group_name for group in head.producer_data_set])
     _check_spent(cut)
-    totals = HeartbeatTotals(head.client_id)
-    for piece in parts.consumers(consumers, head.consumer_data_set):
-        yield
-        if isinstance(piece, ConsumerData):
-            totals.add(piece)
-        elif piece is not None:
-            totals.add_subscriptions(piece)
-    for producer in parts.producers(producers, head.producer_data_set):
-        yield
-        totals.add_producer(producer)
-    return Heartbeat(
-        head.client_id,
-        head.heartbeat_fingerprint,
-        head.without_sub,
-        _joined(parts.consumers(consumers, head.consumer_data_set)),
-        parts.producers(producers, head.producer_data_set),
-    )
+    return _Opened(head, parts, consumers, producers)
 
 
-def _decode_whole(data: bytes) -> Heartbeat:
+def _decode_whole(data: bytes) -> HeartbeatData:
     heartbeat = decode_request(data, HeartbeatData)
     check_heartbeat(heartbeat)
-    return Heartbeat(
-        heartbeat.client_id,
-        heartbeat.heartbeat_fingerprint,
-        heartbeat.without_sub,
-        iter(heartbeat.consumer_data_set),
-        iter(heartbeat.producer_data_set),
-    )
+    return heartbeat
 
 
 class _Parts:
@@ -133,7 +196,7 @@ class _Parts:
             raise
 
     def consumers(
-        self, parts: list[bytes] | None, whole: list[ConsumerData]
+        self, parts: Iterable[bytes] | None, whole: list[ConsumerData]
     ) -> Iterator[ConsumerData | list[SubscriptionData] | None]:
         """Yield the groups of a list, each followed by more of its subscriptions, and None for a step."""
         if parts is None:
@@ -146,7 +209,7 @@ class _Parts:
                 yield from self._long_consumers(part)
 
     def producers(
-        self, parts: list[bytes] | None, whole: list[ProducerData]
+        self, parts: Iterable[bytes] | None, whole: list[ProducerData]
     ) -> Iterator[ProducerData]:
         if parts is None:
             yield from whole
@@ -193,10 +256,9 @@ def _joined(
         yield group
 
 
-def _list_of(cut: Cut, names: list[str]) -> list[bytes] | None:
+def _list_of(cut: Cut, names: list[str]) -> Iterable[bytes] | None:
     """Return the parts of a list by the mark that stands in it; None for one that was not cut out."""
-    parts = cut.parts_of(names[0]) if names else None
-    return None if parts is None else list(parts)
+    return cut.parts_of(names[0]) if names else None
 
 
 def _check_long_subscription(part: bytes) -> Iterator[None]:

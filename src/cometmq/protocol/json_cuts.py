@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -56,25 +56,37 @@ class Cut:
         None for a table that was not cut out. Each can be asked for once. The iterator raises
         ProtocolError.
         """
-        return self.parts_of(next(iter(table), ""))
+        parts = self.parts_of(next(iter(table), ""))
+        return None if parts is None else iter(parts)
 
-    def parts_of(self, mark: str) -> Iterator[bytes] | None:
-        """Return the same by the mark that was found in the rest: of a list, as lists."""
+    def parts_of(self, mark: str) -> Iterable[bytes] | None:
+        """Return the same by the mark that was found in the rest: of a list, as lists. Each pass
+        copies the parts anew, one after the other.
+        """
         places = self._places.pop(mark, None)
-        return None if places is None else self._parts(places)
-
-    def _parts(self, places: list[int]) -> Iterator[bytes]:
-        for start, stop in pairwise(places):
-            part = self._data[start + 1 : stop]
-            is_empty = part.isspace() or not part
-            if is_empty and len(places) > 2:
-                raise ProtocolError(f"a JSON object or list has no member at {start + 1}")
-            yield self._form % part
+        return None if places is None else _Parts(self._data, places, self._form)
 
     @property
     def is_spent(self) -> bool:
         """Whether all that was cut out was asked for."""
         return not self._places
+
+
+class _Parts:
+    """What was cut out at some places of a body, as often as it is asked for."""
+
+    def __init__(self, data: bytes, places: list[int], form: bytes) -> None:
+        self._data = data
+        self._places = places
+        self._form = form
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start, stop in pairwise(self._places):
+            part = self._data[start + 1 : stop]
+            is_empty = part.isspace() or not part
+            if is_empty and len(self._places) > 2:
+                raise ProtocolError(f"a JSON object or list has no member at {start + 1}")
+            yield self._form % part
 
 
 def cut_tables(

@@ -7,7 +7,7 @@ clients make their typed calls from them, and access control reads rights and re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
@@ -171,6 +171,17 @@ class BodyKind(ABC, Generic[BodyT]):
         """Decode a body, or only the part of it that holds the names of what the request touches."""
         return self.decode(data)
 
+    def name_steps(self, data: bytes | memoryview) -> Iterator[Any]:
+        """Decode the same part of a large body in steps: yield values that have some of the names each,
+        and None for a step without any.
+
+        Together they have all the names, as the handler reads them. Raise ProtocolError.
+        """
+        yield self.decode_names(data)
+
+    def prepare(self) -> None:
+        """Load what `name_steps` needs; for a thread."""
+
 
 class NoBody(BodyKind[None]):
     """Says that there is no body. A request that brings one nevertheless is served without it."""
@@ -194,7 +205,8 @@ class RawBody(BodyKind[bytes]):
 
 class JsonBody(BodyKind[BodyT]):
     """Writes and reads JSON of one type. With `max_length` any client may send it, so its dialect
-    is bounded, too. `names` is a type with no more of its fields than those that hold names.
+    is bounded, too. `names` is a type with no more of its fields than those that hold names. `check`
+    raises ProtocolError for a value with too many.
     """
 
     def __init__(
@@ -202,8 +214,10 @@ class JsonBody(BodyKind[BodyT]):
         type_: type[BodyT],
         max_length: int | None = None,
         names: type[msgspec.Struct] | None = None,
+        check: Callable[[BodyT], None] | None = None,
     ) -> None:
         super().__init__(max_length)
+        self._check = check
         self.type: Final = type_
         self._names = None if names is None else msgspec.json.Decoder(names)
 
@@ -225,6 +239,12 @@ class JsonBody(BodyKind[BodyT]):
             with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return self._names.decode(data)
         return self.decode(data)
+
+    def name_steps(self, data: bytes | memoryview) -> Iterator[Any]:
+        value = self.decode_names(data)
+        if self._check is not None:
+            self._check(value)
+        yield value
 
 
 class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):

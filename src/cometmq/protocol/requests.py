@@ -52,6 +52,7 @@ from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.protocol.header import NoHeader
+from cometmq.protocol.heartbeats import HeartbeatBody
 from cometmq.protocol.inspection_bodies import (
     BrokerStatsData,
     ConsumerConnection,
@@ -138,8 +139,8 @@ UPDATE_CONSUMER_OFFSET: Final = RequestType(
     Code.UPDATE_CONSUMER_OFFSET, h.UpdateConsumerOffsetRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.SUB, topic(), group(), actions=(Action.SUB, Action.UPDATE))
 HEART_BEAT: Final = RequestType(
-    Code.HEART_BEAT, NoHeader, JsonBody(HeartbeatData, limits.MAX_HEARTBEAT_LENGTH, HeartbeatNames),
-    NoHeader, NO_BODY,
+    Code.HEART_BEAT, NoHeader,
+    HeartbeatBody(HeartbeatData, limits.MAX_HEARTBEAT_LENGTH, HeartbeatNames), NoHeader, NO_BODY,
     Right.SUB, groups_of_body("consumer_data_set.group_name"),
     topics_of_body("consumer_data_set.subscription_data_set.topic"))
 UNREGISTER_CLIENT: Final = RequestType(
@@ -153,11 +154,13 @@ GET_CONSUMER_LIST_BY_GROUP: Final = RequestType(
     NoHeader, JsonBody(GetConsumerListByGroupResponseBody), Right.SUB, group(),
     actions=(Action.SUB, Action.GET))
 LOCK_BATCH_MQ: Final = RequestType(
-    Code.LOCK_BATCH_MQ, NoHeader, JsonBody(LockBatchRequestBody, limits.MAX_LOCK_LENGTH),
+    Code.LOCK_BATCH_MQ, NoHeader,
+    JsonBody(LockBatchRequestBody, limits.MAX_LOCK_LENGTH, check=limits.check_locks),
     NoHeader, JsonBody(LockBatchResponseBody),
     Right.SUB, groups_of_body("consumer_group"), topics_of_body("mq_set.topic"))
 UNLOCK_BATCH_MQ: Final = RequestType(
-    Code.UNLOCK_BATCH_MQ, NoHeader, JsonBody(UnlockBatchRequestBody, limits.MAX_LOCK_LENGTH),
+    Code.UNLOCK_BATCH_MQ, NoHeader,
+    JsonBody(UnlockBatchRequestBody, limits.MAX_LOCK_LENGTH, check=limits.check_locks),
     NoHeader, NO_BODY,
     Right.SUB, groups_of_body("consumer_group"), topics_of_body("mq_set.topic"))
 # Right.SUB, because a client that commits offsets can also reset them.

@@ -467,14 +467,40 @@ async def test_a_connection_in_thousands_of_groups_leaves_them_in_slices(clients
     back = clients.member("a")
     clients.beat(back, groups[-1])
     turns = 0
-    while len(manager.consumer_groups()) > 1:
+    # It leaves its groups of producers last, perhaps in a slice of their own.
+    while len(manager.consumer_groups()) > 1 or manager.producers("p"):
         turns += 1
         await asyncio.sleep(0)
     assert turns > 2
     assert manager.consumers(groups[-1]) == [back]
-    assert manager.producers("p") == []
     assert manager.groups_of("t") == {groups[-1]}
     assert list(manager._memberships) == [back.connection]
+
+
+async def test_thousands_of_silent_members_of_one_group_leave_it_in_slices(
+    clients: Clients,
+) -> None:
+    """The scan that removed 10,000 held the loop for 0.4 s."""
+    manager = clients.manager
+    silent = [clients.member(f"{number:04d}") for number in range(2_000)]
+    for member in silent:
+        clients.beat(member)
+    manager.register_producer(silent[0], "p")
+    clients.clock.now += 200_000
+    # These are heard again: one before the scan, one while it is under way, by another connection.
+    clients.beat(silent[0])
+    manager.remove_expired(120_000)
+    back = clients.member("1999")
+    clients.beat(back)
+    turns = 0
+    while len(manager.consumer_ids("g")) > 2:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 5
+    assert manager.consumers("g") == [silent[0], back]
+    assert manager.producers("p") == [silent[0]]
+    closed = [cast("FakeConnection", member.connection).closed for member in silent]
+    assert closed == [False] + [True] * 1_998 + [False]
 
 
 async def test_the_subscriptions_of_a_group_that_ends_are_freed_in_slices(clients: Clients) -> None:

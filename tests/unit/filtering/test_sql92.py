@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -300,6 +301,19 @@ def test_a_long_expression_is_compiled_in_steps(expression: str) -> None:
     else:
         assert compile_sql(expression) is outcome
     assert sql92.outcomes.misses == before
+
+
+def test_the_parts_of_an_expression_are_counted_in_steps_before_it_is_refused() -> None:
+    sql92.outcomes.clear()
+    steps = sql92.compile_steps("(" * sql92.MAX_EXPRESSION_LENGTH)
+    for _ in range(20):
+        assert next(steps) is None
+    with suppress(StopIteration):
+        while True:
+            next(steps)
+    with pytest.raises(FilterExpressionError, match=str(sql92.MAX_EXPRESSION_LENGTH)) as refused:
+        compile_sql("(" * sql92.MAX_EXPRESSION_LENGTH)
+    assert refused.value.limit == "MAX_PARTS"
 
 
 def test_the_expression_that_was_asked_for_last_is_forgotten_last() -> None:

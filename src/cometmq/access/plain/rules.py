@@ -18,7 +18,7 @@ from cometmq.access.config import AccessConfig
 from cometmq.access.freshness import Freshness
 from cometmq.access.plain.accounts import ANY, DENY, PUB, SUB, Account, permits
 from cometmq.access.plain.files import AccountFiles, Table
-from cometmq.access.rules import Identity
+from cometmq.access.rules import Identity, Judge
 from cometmq.errors import AccessRefusedError, ConfigError
 from cometmq.model.names import RETRY_PREFIX, WAITING_TOPICS
 from cometmq.protocol.codes import ResponseCode
@@ -109,9 +109,32 @@ class PlainRules:
     # Judging
 
     def check(self, asked: Asked) -> None:
-        account = self._known(asked)
+        account = self._verified(asked)
         if account is None:
             return
+        row = asked.row
+        if account.is_admin or row.right is _NO_RIGHT:
+            return
+        needed = _needed(account, row)
+        for kind, name in asked.resources():
+            if asked.is_reply(name, self.identity):
+                continue
+            _check_permission(account, row, needed, kind, name)
+
+    def check_sender(self, asked: Asked) -> None:
+        self._verified(asked)
+
+    def judge(self, asked: Asked) -> Judge | None:
+        account = self._known(asked)
+        if account is None or account.is_admin or asked.row.right is _NO_RIGHT:
+            return None
+        return _AccountJudge(account, asked, self.identity)
+
+    def _verified(self, asked: Asked) -> Account | None:
+        """Return the account that has signed a request; None where white lists let it pass."""
+        account = self._known(asked)
+        if account is None:
+            return None
         access_key = account.access_key
         wrong = account.secret.fault(asked.row.code, asked.ext, asked.body)
         if wrong is not None:
@@ -119,21 +142,7 @@ class PlainRules:
             raise _refused(f"Check signature failed for accessKey={access_key}{why}", "signature")
         if fault := self._freshness.fault(access_key, asked.ext):
             raise _refused(f"not fresh: {fault} (accessKey={access_key})", "stale", access_key)
-        row = asked.row
-        if account.is_admin or row.right is _NO_RIGHT:
-            return
-        needed = _NEEDED.get(row.right)
-        if needed is None:
-            raise _refused(
-                f"Need admin permission for request code={row.code}, but accessKey={access_key} is "
-                "not",
-                "permission",
-                access_key,
-            )
-        for kind, name in asked.resources():
-            if asked.is_reply(name, self.identity):
-                continue
-            _check_permission(account, row, needed, kind, name)
+        return account
 
     def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
         account = self._known(asked)
@@ -233,6 +242,38 @@ class PlainRules:
         out.one(metric_catalogue.ACCESS_DAMAGED_FILES, len(self._table.faults))
         out.one(metric_catalogue.ACCESS_SIGNERS, self._freshness.signer_count)
         yield
+
+
+class _AccountJudge:
+    """Judges the names of one request by its account, whatever the files say later."""
+
+    def __init__(self, account: Account, asked: Asked, identity: Callable[[], Identity]) -> None:
+        self._account = account
+        self._asked = asked
+        self._identity = identity
+        self._needed = _needed(account, asked.row)
+
+    def check(self, kind: ResourceKind, name: str) -> None:
+        if not self._asked.is_reply(name, self._identity):
+            _check_permission(self._account, self._asked.row, self._needed, kind, name)
+
+    def check_unnamed(self) -> None:
+        """Let it pass, as in Java."""
+
+
+def _needed(account: Account, row: AnyRequestType) -> int:
+    """Return the permission that a request takes. Raises AccessRefusedError if only administrators
+    may send it.
+    """
+    needed = _NEEDED.get(row.right)
+    if needed is None:
+        raise _refused(
+            f"Need admin permission for request code={row.code}, but "
+            f"accessKey={account.access_key} is not",
+            "permission",
+            account.access_key,
+        )
+    return needed
 
 
 def _check_permission(

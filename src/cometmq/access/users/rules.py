@@ -24,7 +24,7 @@ from cometmq.access.asked import Asked
 from cometmq.access.config import AccessConfig
 from cometmq.access.credentials import INIT_KEY, INNER_KEY, init_user, inner_credentials
 from cometmq.access.freshness import Freshness
-from cometmq.access.rules import Identity
+from cometmq.access.rules import Identity, Judge
 from cometmq.access.signed import SecretKey
 from cometmq.access.users.book import (
     DISABLE,
@@ -173,13 +173,45 @@ class UserRules:
     # -- requests --
 
     def check(self, asked: Asked) -> None:
-        row = asked.row
-        code = row.code
-        if code in self._open_codes or (code in self._unsigned_codes and not row.actions):
+        if self._is_for_all(asked.row):
             return
         name, account = self._sender(asked)
-        if account.is_super:
+        if self._may_name_all(name, account, asked):
             return
+        row, ip = asked.row, asked.peer_ip
+        is_named = False
+        for kind, resource in asked.resources():
+            is_named = True
+            if asked.is_reply(resource, self._identity) or _is_routed_for_all(row, resource):
+                continue
+            self._check(name, account, row, ip, kind, resource)
+        if not is_named and _is_of_server(row):
+            self._check(name, account, row, ip, ResourceKind.CLUSTER, self._identity().cluster)
+
+    def check_sender(self, asked: Asked) -> None:
+        if not self._is_for_all(asked.row):
+            self._sender(asked)
+
+    def judge(self, asked: Asked) -> Judge | None:
+        if self._is_for_all(asked.row):
+            return None
+        name, account = self._named(asked)
+        if self._may_name_all(name, account, asked):
+            return None
+        return _UserJudge(name, account.policies, asked, self._identity)
+
+    def _is_for_all(self, row: AnyRequestType) -> bool:
+        code = row.code
+        return code in self._open_codes or (code in self._unsigned_codes and not row.actions)
+
+    def _may_name_all(self, name: str, account: _Account, asked: Asked) -> bool:
+        """Return whether a user may send the request whatever it names.
+
+        Raises AccessRefusedError if it takes a Super user.
+        """
+        row = asked.row
+        if account.is_super:
+            return True
         if not self._authorizes:
             if row.right in _ADMINISTRATION:
                 raise _refused(
@@ -188,18 +220,8 @@ class UserRules:
                     "permission",
                     name,
                 )
-            return
-        if not row.actions or code in self._user_codes:
-            return
-        is_named = False
-        for kind, resource in asked.resources():
-            is_named = True
-            if asked.is_reply(resource, self._identity) or _is_routed_for_all(row, resource):
-                continue
-            self._check(name, account, row, asked.peer_ip, kind, resource)
-        if not is_named and (row.right in _ADMINISTRATION or _is_of_cluster(row)):
-            cluster = self._identity().cluster
-            self._check(name, account, row, asked.peer_ip, ResourceKind.CLUSTER, cluster)
+            return True
+        return not row.actions or row.code in self._user_codes
 
     def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
         if not self._authorizes or asked.row.code in self._user_codes or not asked.row.actions:
@@ -238,6 +260,17 @@ class UserRules:
 
     def _sender(self, asked: Asked) -> tuple[str, _Account]:
         """Return who has signed the request (Java: DefaultAuthenticationHandler)."""
+        name, account = self._named(asked)
+        wrong = account.key.fault(asked.row.code, asked.ext, asked.body)
+        if wrong is not None:
+            why = f": {wrong}" if wrong else ""
+            raise _refused(f"check signature failed. (User:{name}){why}", "signature")
+        if fault := self._freshness.fault(name, asked.ext):
+            raise _refused(f"not fresh: {fault} (User:{name})", "stale", name)
+        return name, account
+
+    def _named(self, asked: Asked) -> tuple[str, _Account]:
+        """Return who the request says has signed it."""
         name = asked.ext.get(ACCESS_KEY)
         if not name:
             raise _refused("username cannot be null.", "unsigned")
@@ -246,12 +279,6 @@ class UserRules:
             raise _refused(f"User:{name:.80} is not found.", "unknown")
         if account.is_disabled:
             raise _refused(f"User:{name} is disabled.", "unknown")
-        wrong = account.key.fault(asked.row.code, asked.ext, asked.body)
-        if wrong is not None:
-            why = f": {wrong}" if wrong else ""
-            raise _refused(f"check signature failed. (User:{name}){why}", "signature")
-        if fault := self._freshness.fault(name, asked.ext):
-            raise _refused(f"not fresh: {fault} (User:{name})", "stale", name)
         return name, account
 
     def _account(self, name: str) -> _Account | None:
@@ -292,6 +319,40 @@ class UserRules:
         _refuse_unless(verdict, user, kind_name, name, ip)
 
 
+class _UserJudge:
+    """Judges the names of one request by its user's policies, whatever becomes of these later.
+
+    It remembers nothing: a large request has more names than there is room for, and what is remembered
+    for others is of the policies in force.
+    """
+
+    def __init__(
+        self, user: str, policies: Policies, asked: Asked, identity: Callable[[], Identity]
+    ) -> None:
+        self._user = user
+        self._policies = policies
+        self._asked = asked
+        self._identity = identity
+
+    def check(self, kind: ResourceKind, name: str) -> None:
+        row = self._asked.row
+        if self._asked.is_reply(name, self._identity) or _is_routed_for_all(row, name):
+            return
+        self._decide(kind, name)
+
+    def check_unnamed(self) -> None:
+        if _is_of_server(self._asked.row):
+            self._decide(ResourceKind.CLUSTER, self._identity().cluster)
+
+    def _decide(self, kind: ResourceKind, name: str) -> None:
+        row, ip = self._asked.row, self._asked.peer_ip
+        kind_name, name, actions = _what(row, kind, name)
+        # What waits in these is everybody's: Topic:* means the topics of users.
+        by_name = name in names.WAITING_TOPICS and row.right is Right.SUB
+        verdict = self._policies.decide(kind_name, name, actions, ip, by_name=by_name)
+        _refuse_unless(verdict, self._user, kind_name, name, ip)
+
+
 def _refuse_unless(verdict: Verdict, user: str, kind: str, name: str, ip: str) -> None:
     if not verdict.is_allowed:
         raise _refused(
@@ -317,13 +378,15 @@ def _refused(text: str, reason: str, account: str = "") -> AccessRefusedError:
     return AccessRefusedError(text, code=ResponseCode.NO_PERMISSION, reason=reason, account=account)
 
 
-def _is_of_cluster(row: AnyRequestType) -> bool:
-    """Say whether a request is about the server as a whole.
+def _is_of_server(row: AnyRequestType) -> bool:
+    """Say whether a request that names nothing is about the server as a whole.
 
     A request that is about topics or groups and names none touches nothing that a policy could be
     about: the heartbeat of a producer, say. Java does not check it either.
     """
-    return any(resource.kind is ResourceKind.CLUSTER for resource in row.resources)
+    return row.right in _ADMINISTRATION or any(
+        resource.kind is ResourceKind.CLUSTER for resource in row.resources
+    )
 
 
 def _what(

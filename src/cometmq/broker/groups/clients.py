@@ -43,6 +43,8 @@ _AT_ONCE: Final = 512
 _TRIES: Final = 3
 # A connection that was in more groups leaves them in slices: each has a line in the log.
 _LEFT_AT_ONCE: Final = 32
+# So many silent members of one group are removed in a step: each has a line in the log.
+_EXPIRED_AT_ONCE: Final = 16
 
 
 @dataclass(slots=True)
@@ -437,18 +439,43 @@ class ClientManager:
             asyncio.get_running_loop().call_soon(self._work_off)
 
     def remove_expired(self, timeout_ms: int) -> None:
-        """Remove members without a heartbeat for `timeout_ms` and close their connections; of many
-        groups in slices from the next turn of the loop on.
+        """Remove members without a heartbeat for `timeout_ms` and close their connections; where there
+        are many in slices from the next turn of the loop on.
         """
-        # In the order in which they came: that of a set would differ from process to process.
-        groups = dict.fromkeys([*self._consumers, *self._producers])
-        steps = self._expire(list(groups), self._clock.monotonic() - timeout_ms / 1000)
-        self._take(steps, at_once=len(groups) <= _LEFT_AT_ONCE)
+        steps = self._expire(self._clock.monotonic() - timeout_ms / 1000)
+        self._take(steps, at_once=self._membership_count <= _LEFT_AT_ONCE)
 
-    def _expire(self, groups: list[str], limit_s: float) -> Iterator[None]:
-        for name in groups:
-            for member in self._remove([name], lambda each: each.seen_s < limit_s, "no heartbeat"):
-                member.connection.close()
+    def _expire(self, limit_s: float) -> Iterator[None]:
+        for name in list(self._consumers):
+            yield from self._expire_consumers(name, limit_s)
+            yield
+        for name in list(self._producers):
+            for producer in self.producers(name):
+                if producer.seen_s < limit_s:
+                    known = self._producers.get(name, {}).get(producer.client_id)
+                    if known is producer:  # nobody took its place meanwhile
+                        self.unregister_producer(name, producer.client_id)
+                        producer.connection.close()
+                    yield
+            yield
+
+    def _expire_consumers(self, name: str, limit_s: float) -> Iterator[None]:
+        """Remove the silent members of a group, of which there may be thousands."""
+        group = self._consumers.get(name)
+        if group is None:
+            return
+        members = list(group.members.values())
+        for start in range(0, len(members), _EXPIRED_AT_ONCE):
+            silent = [
+                member
+                for member in members[start : start + _EXPIRED_AT_ONCE]
+                # Unless somebody took its place meanwhile.
+                if member.seen_s < limit_s and group.members.get(member.client_id) is member
+            ]
+            if silent:
+                self._drop(group, silent, "no heartbeat")
+                for member in silent:
+                    member.connection.close()
             yield
 
     def _remove(
@@ -469,13 +496,16 @@ class ClientManager:
         self, group: ConsumerGroup, doomed: Callable[[Member], bool], reason: str
     ) -> list[Member]:
         gone = [member for member in group.members.values() if doomed(member)]
+        if gone:
+            self._drop(group, gone, reason)
+        return gone
+
+    def _drop(self, group: ConsumerGroup, gone: list[Member], reason: str) -> None:
         for member in gone:
             del group.members[member.client_id]
             self._left(member, group.name)
             log.info("consumer left", group=group.name, client_id=member.client_id, reason=reason)
-        if gone:
-            self._members_changed(group)
-        return gone
+        self._members_changed(group)
 
     def _check_room(self, members: dict[str, Member], member: Member) -> None:
         known = members.get(member.client_id)

@@ -20,6 +20,8 @@ MAX_LOCKING_GROUPS: Final = 65_536
 MAX_LOCKS: Final = 1_048_576
 # At most one search for expired locks in this time, because it goes through all locks.
 _SWEEP_PERIOD_S: Final = 10.0
+# So many locks are looked at in a sweep; those of one group are, however many.
+_SWEPT_AT_ONCE: Final = 1_024
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
         self._swept_at = -_SWEEP_PERIOD_S
+        self._to_sweep: list[str] = []
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock the free ones of `queues` for the client, and renew the locks that it has.
@@ -125,16 +128,28 @@ class QueueLocks:
         return ""
 
     def _sweep(self, now: float) -> None:
-        """Forget the groups whose locks have all expired, once in _SWEEP_PERIOD_S at most."""
-        if now - self._swept_at < _SWEEP_PERIOD_S:
-            return
-        self._swept_at = now
-        for group in [
-            group
-            for group, locks in self._groups.items()
-            if all(_expired(lock, now) for lock in locks.values())
-        ]:
-            self._forget(group)
+        """Forget groups whose locks have all expired; look at some of the locks, and at others next time.
+
+        Go through all groups once in _SWEEP_PERIOD_S at most.
+        """
+        if not self._to_sweep:
+            if now - self._swept_at < _SWEEP_PERIOD_S:
+                return
+            self._swept_at = now
+            self._to_sweep = list(self._groups)
+        left = _SWEPT_AT_ONCE
+        while self._to_sweep and left > 0:
+            group = self._to_sweep.pop()
+            locks = self._groups.get(group)
+            if locks is None:
+                continue
+            left -= 1
+            for lock in locks.values():
+                if not _expired(lock, now):
+                    break
+                left -= 1
+            else:
+                self._forget(group)
 
     def _forget(self, group: str) -> None:
         self._count -= len(self._groups.pop(group))
