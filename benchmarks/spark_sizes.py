@@ -239,7 +239,33 @@ class Memory:
         return cpu / max(1, count) * 1e6
 
 
-def session() -> Any:
+class Stages:
+    """Tells what the tasks of Spark's stages took."""
+
+    def __init__(self, spark: Any) -> None:
+        self._sc = spark.sparkContext
+        self._told = -1
+
+    def show(self, count: int) -> None:
+        """Print the tasks' processor time for each of `count`, of each stage since the last call that
+        took a microsecond of it.
+        """
+        self._sc._jsc.sc().listenerBus().waitUntilEmpty()  # noqa: SLF001 - there is no other way to it
+        no_quantiles = self._sc._gateway.new_array(self._sc._jvm.double, 0)  # noqa: SLF001 - as above
+        store = self._sc._jsc.sc().statusStore()  # noqa: SLF001 - as above
+        found = store.stageList(None, False, False, no_quantiles, None)
+        stages = [found.apply(at) for at in range(found.size())]
+        new = [stage for stage in stages if stage.stageId() > self._told]
+        for stage in sorted(new, key=lambda one: one.stageId()):
+            each = stage.executorCpuTime() / 1e3 / max(1, count)
+            if each >= 1:
+                print(f"    {each:5.1f} µs each in {stage.numTasks()} tasks of: {stage.name()}")
+            self._told = max(self._told, stage.stageId())
+        sys.stdout.flush()
+
+
+def session(java_options: str = "") -> Any:
+    """Start Spark. `java_options` take the place of those that a session of ours has by itself."""
     config = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -247,6 +273,8 @@ def session() -> Any:
         # On a machine that others use, too, Python workers come up slowly.
         "spark.python.authenticate.socketTimeout": "600s",
     }
+    if java_options:
+        config["spark.driver.extraJavaOptions"] = java_options
     spark = spark_session("local[2]", config=config)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -364,8 +392,9 @@ def pipelines(directory: Path, options: argparse.Namespace) -> None:
     (count,) = options.counts
     root = directory / "store"
     (topic,) = write_store(root, count, 8, options.body_bytes)
-    spark = session()
+    spark = session(options.java_options)
     memory = Memory(spark)
+    stages = Stages(spark)
     context = Context(spark, ClusterConfig(), Progress())
     costs: dict[str, list[float]] = {"archive": [], "audit": []}
     for at in range(options.rounds):
@@ -382,6 +411,7 @@ def pipelines(directory: Path, options: argparse.Namespace) -> None:
             costs[name].append(
                 memory.show(f"{count:,} messages, {name}, run {at + 1}", work, count)
             )
+            stages.show(count)
         shutil.rmtree(path)
     for name, each in costs.items():
         later = each[1:] or each
@@ -564,6 +594,9 @@ def main() -> None:
     )
     parser.add_argument("--pipelines-only", action="store_true", help="and nothing else")
     parser.add_argument("--rounds", type=int, default=4, help="of pipelines")
+    parser.add_argument(
+        "--java-options", default="", help="of pipelines, in place of those of spark_session()"
+    )
     parser.add_argument("--body-bytes", type=int, default=_BODY_BYTES, help="of pipelines")
     parser.add_argument(
         "--max-messages", type=int, default=1_000_000, help="of an archive's batch, of pipelines"
