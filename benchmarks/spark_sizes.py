@@ -2,7 +2,7 @@
 
     python -m benchmarks.spark_sizes messages 1000000 10000000   # stores of so many, read and archived
     python -m benchmarks.spark_sizes queues 10000                # as many queues, of 20 messages each
-    python -m benchmarks.spark_sizes tasks 200                   # what a task costs before its rows
+    python -m benchmarks.spark_sizes tasks 100                   # what a task costs before its rows
     python -m benchmarks.spark_sizes batches 1000                # micro-batches of one stream
     python -m benchmarks.spark_sizes pipelines 1000000           # archive and audit, several times in a JVM
     python -m benchmarks.spark_sizes rounds 100                  # of an audit that goes on
