@@ -2,6 +2,7 @@
 
     python -m benchmarks.spark_sizes messages 1000000 10000000   # stores of so many, read and archived
     python -m benchmarks.spark_sizes queues 10000                # as many queues, of 20 messages each
+    python -m benchmarks.spark_sizes tasks 100                   # what a task costs before its rows
     python -m benchmarks.spark_sizes batches 1000                # micro-batches of one stream
     python -m benchmarks.spark_sizes pipelines 1000000           # archive and audit, several times in a JVM
     python -m benchmarks.spark_sizes rounds 100                  # of an audit that goes on
@@ -26,17 +27,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from benchmarks.counted_python import counted_python, processor_seconds, stats_below
+from benchmarks.frames import BROKER_NAME
 from benchmarks.peers import CometPeer
 from benchmarks.spark_tables import thrown_away
 from cometmq import AdminClient, Message, Producer
+from cometmq.model.queue import MessageQueue
 from cometmq.pipelines import archive, audit, replay
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
@@ -175,6 +181,7 @@ class Memory:
         self.jvm = spark.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no other way to it
         self._most = [0, 0, 0]
         self._stopped = threading.Event()
+        self._objects: Counter[str] = Counter()
 
     def heap(self) -> int:
         """Return what the heap holds after a collection."""
@@ -202,6 +209,22 @@ class Memory:
                     used = sum(map(int, rest.split()[11:13]))
                     seconds[kind] += used / os.sysconf("SC_CLK_TCK")
         return seconds
+
+    def tell(self, done: int, what: str, found: str) -> None:
+        """Print what JVM and driver hold, and which objects have become more since the last time."""
+        heap = self.heap()
+        before, self._objects = self._objects, Counter(type(o).__name__ for o in gc.get_objects())
+        more = (self._objects - before).most_common(5) if before else []
+        own, files = resident()
+        sizes = sorted((size // _MEGABYTE for size in self.processes().values()), reverse=True)
+        print(
+            f"after {done:6,} {what}: heap {heap / _MEGABYTE:.1f} MB; driver's own "
+            f"{own / _MEGABYTE:.2f} MB, files {files / _MEGABYTE:.2f} MB, "
+            f"{threading.active_count()} threads, {len(list(Path('/proc/self/fd').iterdir()))} "
+            f"descriptors, {self._objects.total():,} objects "
+            f"({', '.join(f'{name} +{n}' for name, n in more)}); JVM and workers {sizes} MB; {found}",
+            flush=True,
+        )
 
     def _watch(self) -> None:
         while not self._stopped.wait(0.25):
@@ -270,6 +293,12 @@ def session(java_options: str = "") -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
+        # What Spark remembers of the work that it has done, by default of 1,000 jobs, stages and queries,
+        # is full before the first marks: what grows from there on grows for good.
+        "spark.ui.retainedJobs": "40",
+        "spark.ui.retainedStages": "40",
+        "spark.ui.retainedTasks": "400",
+        "spark.sql.ui.retainedExecutions": "40",
         # On a machine that others use, too, Python workers come up slowly.
         "spark.python.authenticate.socketTimeout": "600s",
     }
@@ -348,40 +377,93 @@ def queues(directory: Path, count: int) -> None:
     spark.stop()
 
 
-def batches(directory: Path, count: int) -> None:
-    each = 50
-    root = directory / "broker-a"
-    made(directory, [topic_of(0)], 4)
-    write_store(root, count * each, 4)
+def tasks(directory: Path, count: int) -> None:
+    """Read ten messages in each of many tasks, and beside it let a source in Python that gives one row
+    cost what Spark's own part of a task does.
+    """
     spark = session()
     memory = Memory(spark)
-    with Cluster(directory=directory, properties=_FILES) as cluster:
+    spark.dataSource.register(OneRow)
+    with filled(directory, count * 10) as namesrv:
+        live = spark.read.format("rocketmq").options(
+            namesrv=namesrv, subscribe=topic_of(0), minPartitions=count
+        )
+        own = spark.read.format("one-row").options(tasks=count)
+        for name, frame in (("live", live.load()), ("Spark's own", own.load())) * 3:
+            there = frame.rdd.getNumPartitions()
+            memory.show(f"{there:,} tasks, {name}", thrown_away(frame), there)
+    spark.stop()
+
+
+@contextmanager
+def filled(directory: Path, messages: int, queues: int = 4) -> Iterator[str]:
+    """Start a broker of its own process with so many messages, and yield its name server."""
+    message = Message(topic_of(0), b"x" * _BODY_BYTES, tags="a")
+    with CometPeer(directory / "broker", conf={}) as peer:
+        namesrv = "{}:{}".format(*peer.name_server)
+        with AdminClient(namesrv=namesrv) as admin, Producer("filler", namesrv=namesrv) as producer:
+            admin.topics.create(topic_of(0), read_queues=queues, write_queues=queues)
+            for at in range(queues):
+                queue = MessageQueue(topic_of(0), BROKER_NAME, at)
+                left = messages // queues
+                while left > 0:
+                    producer.send_batch([message] * min(left, 100), queue=queue)
+                    left -= 100
+        yield namesrv
+
+
+class OneRow(DataSource):  # type: ignore[misc]  # the checker does not look into PySpark
+    """Gives a row in each of so many tasks."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "one-row"
+
+    def schema(self) -> str:
+        return "body binary"
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        del schema
+        return OneRowReader(int(self.options["tasks"]))
+
+
+class OneRowReader(DataSourceReader):  # type: ignore[misc]  # as above
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(at) for at in range(self._count)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        del partition
+        yield (b"x" * _BODY_BYTES,)
+
+
+def batches(directory: Path, count: int) -> None:
+    each = 40
+    spark = session()
+    memory = Memory(spark)
+    checkpoint = directory / "checkpoint-of-stream"
+    marks = marks_of(count)
+    counts: Counter[int] = Counter()
+    with filled(directory, count * each) as namesrv:
         source = spark.readStream.format("rocketmq").options(
-            namesrv=cluster.namesrv, subscribe=topic_of(0), startingOffsets="earliest",
+            namesrv=namesrv, subscribe=topic_of(0), startingOffsets="earliest",
             maxMessagesPerTrigger=each,
         )  # fmt: skip
-        done: list[int] = []
 
         def take(frame: Any, at: int) -> None:
-            frame.count()
-            done.append(at)
-            if at + 1 in (20, count // 5, count // 2, count):
-                sizes = sorted(
-                    (size // _MEGABYTE for size in memory.processes().values()), reverse=True
-                )
-                print(
-                    f"after {at + 1:6,} batches: heap {memory.heap() // _MEGABYTE} MB; "
-                    f"processes {sizes} MB; checkpoint {sum(1 for _ in checkpoint.rglob('*'))} files; "
-                    f"{len(list(Path('/proc/self/fd').iterdir()))} descriptors here",
-                    flush=True,
-                )
+            counts[frame.count()] += 1
+            if at + 1 in marks:
+                memory.tell(at + 1, "batches", f"checkpoint {len(sizes_in(checkpoint))} files")
 
-        checkpoint = directory / "checkpoint-of-stream"
         query = (
             source.load().writeStream.foreachBatch(take)
             .option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         )  # fmt: skip
         memory.show(f"{count:,} batches", lambda: query.start().awaitTermination(), count)
+    read = sum(size * times for size, times in counts.items())
+    print(f"{read:,} messages of {count * each:,}; batches by their messages: {dict(counts)}")
     spark.stop()
 
 
@@ -423,50 +505,74 @@ def pipelines(directory: Path, options: argparse.Namespace) -> None:
     spark.stop()
 
 
+def marks_of(count: int) -> frozenset[int]:
+    """Return behind which of `count` rounds to tell how much has grown."""
+    return frozenset({5, *(count * part // 8 for part in range(1, 9))})
+
+
+@dataclass
+class Going:
+    """A pipeline that goes on in front of a broker, and what it is watched with.
+
+    marks: behind which rounds it is told how much has grown.
+    """
+
+    spark: Any
+    memory: Memory
+    cluster: ClusterConfig
+    send: Callable[[], None]
+    marks: frozenset[int]
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def going(directory: Path, count: int, each: int) -> Iterator[Going]:
+    """Start Spark, and a broker of its own process with the first of `count` times `each` messages."""
+    spark = session()
+    with CometPeer(directory / "broker", conf={}) as peer:
+        namesrv = "{}:{}".format(*peer.name_server)
+        with Producer("filler", namesrv=namesrv) as producer:
+
+            def send() -> None:
+                for _ in range(each):
+                    producer.send(Message(topic_of(0), b"x" * _BODY_BYTES, tags="a"))
+
+            send()
+            cluster = ClusterConfig(namesrv=namesrv)
+            yield Going(spark, Memory(spark), cluster, send, marks_of(count))
+    spark.stop()
+
+
 def rounds(directory: Path, count: int) -> None:
     """Audit a topic and its archive as a stream, with new messages in front of each round."""
-    each = 200
     state = directory / "state"
-    spark = session()
-    memory = Memory(spark)
-    stopped = threading.Event()
-    with (
-        Cluster(directory=directory / "stores", properties=_FILES) as cluster,
-        Producer("filler", namesrv=cluster.namesrv) as producer,
-    ):
-        context = Context(spark, ClusterConfig(namesrv=cluster.namesrv), Progress())
+    with going(directory, count, each=200) as own:
+        context = Context(own.spark, own.cluster, Progress())
         kept = archive.Config(topics=[topic_of(0)], path=str(directory / "archive"))
 
-        def send() -> None:
-            for _ in range(each):
-                producer.send(Message(topic_of(0), b"x" * _BODY_BYTES, tags="a"))
-
         def go_on(report: Any) -> None:
-            if report.rounds in (5, count // 4, count // 2, count * 3 // 4, count):
-                files = [path for path in state.rglob("*") if path.is_file()]
-                print(
-                    f"after {report.rounds:6,} rounds: heap {memory.heap() // _MEGABYTE} MB, "
-                    f"driver {resident() // _MEGABYTE} MB with {threading.active_count()} threads; "
-                    f"state {len(list(state.iterdir()))} entries, {sum(f.stat().st_size for f in files):,} "
-                    f"bytes, of which {(state / '_state.json').stat().st_size:,} in _state.json; "
-                    f"{spark.sparkContext._jsc.getPersistentRDDs().size()} frames kept",  # noqa: SLF001 - there is no other way to it
-                    flush=True,
+            if report.rounds in own.marks:
+                frames = own.spark.sparkContext._jsc.getPersistentRDDs().size()  # noqa: SLF001 - there is no other way to it
+                own.memory.tell(
+                    report.rounds,
+                    "rounds",
+                    f"state {len(list(state.iterdir()))} entries, {sum(sizes_in(state)):,} bytes, of "
+                    f"which {(state / '_state.json').stat().st_size:,} in _state.json; "
+                    f"{frames} frames kept",
                 )
             if report.rounds == count:
-                stopped.set()
-            send()
+                own.stopped.set()
+            own.send()
             if report.rounds % 10 == 0:
                 archive.run(kept, context)
 
-        send()
         archive.run(kept, context)
         asked = audit.Config(
             topics=[topic_of(0)], archive=kept.path, mode="stream", state=str(state),
             interval_s=0.0, hold_s=20.0, settle_s=0.0,
         )  # fmt: skip
         watched = replace(context, publish=go_on)
-        memory.show(f"{count:,} rounds", lambda: audit.run(asked, watched, stopped), count)
-    spark.stop()
+        own.memory.show(f"{count:,} rounds", lambda: audit.run(asked, watched, own.stopped), count)
 
 
 class Turns(Progress):
@@ -487,41 +593,27 @@ def archives(directory: Path, count: int) -> None:
     """Archive a topic as a stream, with new messages in front of each batch, and prove it and compact
     it beside them.
     """
-    each = 50
     path = directory / "archive"
-    spark = session()
-    memory = Memory(spark)
-    stopped = threading.Event()
-    with (
-        Cluster(directory=directory / "stores", properties=_FILES) as cluster,
-        Producer("filler", namesrv=cluster.namesrv) as producer,
-    ):
-
-        def send() -> None:
-            for _ in range(each):
-                producer.send(Message(topic_of(0), b"x" * _BODY_BYTES, tags="a"))
+    with going(directory, count, each=20) as own:
 
         def go_on(at: int) -> None:
-            if at in (5, count // 4, count // 2, count * 3 // 4, count):
+            if at in own.marks:
                 files = {kind: sizes_in(path / kind) for kind in ("data", "_manifest", "_gaps")}
                 told = ", ".join(
                     f"{kind} {len(sizes)} files of {sum(sizes):,} bytes"
                     for kind, sizes in files.items()
                 )
-                print(
-                    f"after {at:6,} batches: heap {memory.heap() // _MEGABYTE} MB, "
-                    f"driver {resident() // _MEGABYTE} MB with {threading.active_count()} threads; {told}; "
-                    f"_state.json {(path / '_state.json').stat().st_size:,} bytes, "
-                    f"_staging {len(list((path / '_staging').iterdir()))} entries; "
-                    f"{len(list(Path('/proc/self/fd').iterdir()))} descriptors here",
-                    flush=True,
+                own.memory.tell(
+                    at,
+                    "batches",
+                    f"{told}; _state.json {(path / '_state.json').stat().st_size:,} bytes, "
+                    f"_staging {len(list((path / '_staging').iterdir()))} entries",
                 )
             if at == count:
-                stopped.set()
-            send()
+                own.stopped.set()
+            own.send()
 
-        send()
-        context = Context(spark, ClusterConfig(namesrv=cluster.namesrv), Turns(go_on))
+        context = Context(own.spark, own.cluster, Turns(go_on))
         kept = archive.Config(
             topics=[topic_of(0)],
             path=str(path),
@@ -529,8 +621,9 @@ def archives(directory: Path, count: int) -> None:
             interval_s=0.0,
             proof_interval_s=20.0,
         )
-        memory.show(f"{count:,} batches", lambda: archive.run(kept, context, stopped), count)
-    spark.stop()
+        own.memory.show(
+            f"{count:,} batches", lambda: archive.run(kept, context, own.stopped), count
+        )
 
 
 def sizes_in(directory: Path) -> list[int]:
@@ -577,12 +670,16 @@ def show_files(path: Path) -> None:
     )
 
 
-def resident() -> int:
-    """Return the bytes of this process, the driver's Python, that are in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+def resident() -> tuple[int, int]:
+    """Return how much of the memory of this process, the driver's Python, is its own, and how much
+    lies in files that it maps.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    sizes = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
+    return int(sizes["RssAnon"][0]) << 10, int(sizes["RssFile"][0]) << 10
 
 
-MODES = ("messages", "queues", "batches", "pipelines", "rounds", "archives", "compaction")
+MODES = ("messages", "queues", "tasks", "batches", "pipelines", "rounds", "archives", "compaction")
 
 
 def main() -> None:
@@ -620,6 +717,8 @@ def main() -> None:
             messages(Path(directory), given.counts, reads=reads, pipelines=also)
         elif given.what == "queues":
             queues(Path(directory), given.counts[0])
+        elif given.what == "tasks":
+            tasks(Path(directory), given.counts[0])
         else:
             batches(Path(directory), given.counts[0])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -44,6 +45,10 @@ class Gap(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "count", self.end - self.start)
+        # Of many gaps that were decoded each would have texts of its own, half of its memory.
+        for name in ("topic", "broker", "cause"):
+            if (text := getattr(self, name)) is not None:
+                msgspec.structs.force_setattr(self, name, sys.intern(text))
 
     @property
     def place(self) -> tuple[str | None, str | None, int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from hypothesis import given
@@ -225,3 +226,24 @@ def test_spans_are_sets_of_offsets(span: tuple[int, int], others: list[tuple[int
     assert length(inside) == len(covered)
     assert [at for one in without(span, others) for at in range(*one)] == sorted(whole - covered)
     assert {at for one in runs(sorted(covered)) for at in range(*one)} == covered
+
+
+def test_each_gap_is_looked_at_once_however_many_queues_there_are() -> None:
+    count, each = 2000, 20
+    queues = [
+        QueueState("orders", "broker-a", at, first=0, to=1000, proved_to=1000)
+        for at in range(count)
+    ]
+    gaps = [
+        Gap("orders", "broker-a", at, start * 10, start * 10 + 3, "retention")
+        for at in range(count)
+        for start in range(each)
+    ]
+    began = time.process_time()
+    safe = safe_ranges(queues, [], gaps, "2026-11-26T00:00:00Z")
+    spans = {one.queue: (0, 1000) for one in queues}
+    waiting = Evidence(spans, frozenset(), {}, {}, tuple(gaps)).without_messages()
+    # Each queue among all gaps took more than a minute.
+    assert time.process_time() - began < 10
+    assert {one.missing for one in safe} == {each * 3}
+    assert waiting == dict.fromkeys(spans, 1000 - each * 3)

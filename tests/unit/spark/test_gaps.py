@@ -50,3 +50,13 @@ def test_what_is_half_written_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / ".half.json").write_text('{"topic": "ord')
     assert noted_gaps(tmp_path) == (gap(0, 1),)
     assert noted_gaps(tmp_path / "nothing") == ()
+
+
+def test_gaps_that_were_read_share_their_texts(tmp_path: Path) -> None:
+    log = GapLog(str(tmp_path))
+    for start in (0, 10):
+        log.replace(QUEUE, start, [gap(start, start + 1)])
+    first, second = noted_gaps(tmp_path)
+    assert first.topic is second.topic
+    assert first.broker is second.broker
+    assert first.cause is second.cause

@@ -48,11 +48,9 @@ class Evidence(NamedTuple):
         counts = dict.fromkeys(self.spans, 0)
         for (_, queue, _), one in self.log.items():
             counts[queue] += one.count
+        gone = spans_by_queue(self.gaps)
         left = {
-            queue: span[1]
-            - span[0]
-            - length(within(span, spans_of(self.gaps, queue)))
-            - counts[queue]
+            queue: span[1] - span[0] - length(within(span, gone.get(queue, ()))) - counts[queue]
             for queue, span in self.spans.items()
         }
         return {queue: count for queue, count in left.items() if count}
@@ -191,15 +189,22 @@ def safe_ranges(
         for one in manifest.log if manifest.suspect else ():
             queue = MessageQueue(manifest.topic, one.broker, one.queue_id)
             ends[queue] = min(one.first, ends.get(queue, one.first))
-    listed = list(gaps)
+    gone = spans_by_queue(gaps)
     marks = []
     for state in queues:
         span = state.first, min(state.proved_to, ends.get(state.queue, state.proved_to))
-        missing = length(within(span, spans_of(listed, state.queue)))
+        missing = length(within(span, gone.get(state.queue, ())))
         count = span[1] - span[0] - missing
         marks.append(SafeRange(*state.queue, *span, count, missing, proved_at))
     return tuple(marks)
 
 
-def spans_of(gaps: Iterable[Gap], queue: MessageQueue) -> list[Span]:
-    return [(gap.start, gap.end) for gap in gaps if gap.queue == queue]
+def spans_by_queue(gaps: Iterable[Gap]) -> dict[MessageQueue, list[Span]]:
+    """Return the offsets of the gaps whose queue is known. Looking for the gaps of each queue among
+    all of them would take as long as there are queues times gaps.
+    """
+    found: dict[MessageQueue, list[Span]] = {}
+    for gap in gaps:
+        if (queue := gap.queue) is not None:
+            found.setdefault(queue, []).append((gap.start, gap.end))
+    return found

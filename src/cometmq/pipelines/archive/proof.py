@@ -26,7 +26,7 @@ from cometmq.pipelines.archive.inventory import (
     take_inventory,
     unreadable,
 )
-from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges, spans_of
+from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges, spans_by_queue
 from cometmq.pipelines.archive.layout import (
     Figures,
     Hour,
@@ -103,16 +103,17 @@ class Proof:
             frame = self._log.rows(self._spark, ranges, aside, schema.columns)
             log = summed((h, one) for h, _, one in figures(frame, schema, by_file=False))
         lost = {}
-        gone_now = self._archive.gaps_noted(aside)
+        gone_now = spans_by_queue(self._archive.gaps_noted(aside))
+        never = spans_by_queue(gaps)
         for queue, (start, end) in spans.items():
             begin = ranges[queue][0] if queue in ranges else end
-            gone = within((start, end), [(start, begin), *spans_of(gone_now, queue)])
-            never = spans_of(gaps, queue)
-            if parts := [part for span in gone for part in without(span, never)]:
+            gone = within((start, end), [(start, begin), *gone_now.get(queue, ())])
+            own = never.get(queue, ())
+            if parts := [part for span in gone for part in without(span, own)]:
                 lost[queue] = parts
         if lost:
-            own = self._own_figures(lost, inventory)
-            log = summed([*((h, one) for (h, *_), one in log.items()), *own])
+            own_figures = self._own_figures(lost, inventory)
+            log = summed([*((h, one) for (h, *_), one in log.items()), *own_figures])
         return Evidence(spans, frozenset(queues.keys() - spans.keys()), log, lost, gaps)
 
     def _own_figures(
@@ -249,9 +250,10 @@ def _proved(
         span = judgement.proved(gap.queue) if gap.queue else None
         if span and within(span, [(gap.start, gap.end)]):
             new.append(gap)
+    gone = spans_by_queue(new)
     for queue in evidence.spans:
         if span := judgement.proved(queue):
-            messages += span[1] - span[0] - length(within(span, spans_of(new, queue)))
+            messages += span[1] - span[0] - length(within(span, gone.get(queue, ())))
     in_order_of = sorted(
         problems,
         key=lambda one: (one.topic, one.hour or "", one.kind, one.file or "", one.first or 0),

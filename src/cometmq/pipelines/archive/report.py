@@ -14,7 +14,7 @@ from cometmq.pipelines.archive.batches import Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted
 from cometmq.pipelines.archive.inventory import Problem
-from cometmq.pipelines.archive.judgement import spans_of
+from cometmq.pipelines.archive.judgement import spans_by_queue
 from cometmq.pipelines.archive.layout import Manifest
 from cometmq.pipelines.archive.proof import Proved
 from cometmq.pipelines.archive.spans import length, within
@@ -224,8 +224,9 @@ def _summary(queues: Sequence[QueueLine], written: Written, proved: Proved) -> s
 
 def _queue_lines(archive: Archive, gaps: Sequence[Gap]) -> Iterable[QueueLine]:
     safe = {MessageQueue(m.topic, m.broker, m.queue_id): m.to for m in archive.layout.load_safe()}
+    gone = spans_by_queue(gaps)
     for state in archive.state.queues:
-        missing = length(within((state.first, state.to), spans_of(gaps, state.queue)))
+        missing = length(within((state.first, state.to), gone.get(state.queue, ())))
         yield QueueLine(
             *state.queue,
             first=state.first,
