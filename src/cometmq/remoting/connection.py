@@ -746,10 +746,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def expected_s(self) -> float:
-        """How long it is expected to take to serve what waits; a part that is not cut yet takes a slice."""
-        expected_s = len(self._deferred) * self._request_s + self._deferred_bytes * BYTE_S
+        """How long it is expected to take to serve what waits: without end for a frame under way.
+
+        What is not cut into frames yet takes a slice for each part.
+        """
         if self._rests:
-            expected_s += SLICE_S
+            return math.inf
+        expected_s = len(self._deferred) * self._request_s + self._deferred_bytes * BYTE_S
         if self._uncut:
             expected_s += (len(self._uncut) - self._uncut_at) * (SLICE_S / _PART_BYTES)
         return expected_s

@@ -8,6 +8,7 @@ Each connection has limits of its own; this module adds a limit for all of them 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Final, Protocol
 
 from cometmq.runtime.loggers import get_logger
@@ -25,6 +26,9 @@ WORTH_COUNTING_BYTES: Final = 4096
 # Connections are closed until one eighth of the limit is free, so that the next read does not exceed
 # it again.
 _FREED_PART: Final = 8
+# So many are closed at once if that is enough to hold the limit, the others in the next turns of the
+# loop: each gets an answer and a line in the log.
+_CUT_AT_ONCE: Final = 8
 # Unsent bytes are measured each second, and when one eighth of the limit was written meanwhile.
 _UNMEASURED_PART: Final = 8
 
@@ -149,6 +153,11 @@ class Holdings:
         self._measure_due = False
         # A dict, because it has an order: a set would order them by their addresses.
         self._holders: dict[Holder, None] = {}
+        # Those that are being cut, who has held most for longest first, and what all held when they were
+        # found.
+        self._guilty: deque[Holder] = deque()
+        self._found_bytes = 0
+        self._cut_due = False
 
     @property
     def total_bytes(self) -> int:
@@ -160,7 +169,10 @@ class Holdings:
         self.received_bytes += more
         self._holders[holder] = None
         if more > 0 and self.total_bytes > self.limit_bytes:
-            self.measure()  # peers may have taken answers meanwhile
+            if self._guilty:
+                self._cut()
+            if self.total_bytes > self.limit_bytes:
+                self.measure()  # peers may have taken answers meanwhile
 
     def wrote(self, holder: Holder, size: int) -> None:
         """Note that up to `size` more bytes are unsent."""
@@ -194,29 +206,43 @@ class Holdings:
             if not unsent and not holder.holding.received:
                 del self._holders[holder]
         if self.total_bytes > self.limit_bytes:
-            self._cut(now)
+            self._found_bytes = self.total_bytes
+            self._guilty = deque(
+                sorted(self._holders, key=lambda each: each.holding.byte_seconds(now), reverse=True)
+            )
+            self._cut()
 
-    def _cut(self, now: float) -> None:
-        total = self.total_bytes
+    def _cut_later(self) -> None:
+        self._cut_due = False
+        self._cut()
+
+    def _cut(self) -> None:
+        """Cut connections until the limit holds, and then some more in the next turns."""
         goal = self.limit_bytes - self.limit_bytes // _FREED_PART
-        by_guilt = sorted(
-            self._holders, key=lambda each: each.holding.byte_seconds(now), reverse=True
-        )
-        for holder in by_guilt:
-            if self.total_bytes <= goal:
-                break
+        count = 0
+        while self._guilty and self.total_bytes > goal:
+            if count >= _CUT_AT_ONCE and self.total_bytes <= self.limit_bytes:
+                if not self._cut_due:
+                    self._cut_due = True
+                    asyncio.get_running_loop().call_soon(self._cut_later)
+                return
+            holder = self._guilty.popleft()
+            if holder not in self._holders:
+                continue  # its connection is gone
+            count += 1
             log.warning(
                 "connection closed: too many bytes in flight",
                 peer=holder.peer,
                 held=holder.holding.received + holder.holding.unsent,
-                held_by_all=total,
+                held_by_all=self._found_bytes,
                 limit=f"maxBytesInFlight={self.limit_bytes}",
                 remedy="see why that peer does not finish its frames or read its answers, or raise "
                 "the limit",
             )
             holder.cut(
-                f"the connections to this server hold {total} bytes, the limit "
+                f"the connections to this server hold {self._found_bytes} bytes, the limit "
                 f"maxBytesInFlight is {self.limit_bytes}, and this one has held most for longest; "
                 "send again in a moment",
                 limit="maxBytesInFlight",
             )
+        self._guilty.clear()

@@ -83,6 +83,9 @@ class FakeTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high or 0
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))
 

@@ -68,6 +68,27 @@ async def test_unfinished_frames_of_many_connections_are_bounded_together() -> N
         assert holdings.received_bytes == 0
 
 
+async def test_many_are_cut_in_several_turns_of_the_loop() -> None:
+    """Sixty-four refusals and lines of the log in one turn kept everybody waiting for 7 ms."""
+    holdings = Holdings(LIMIT)
+    frame = echo(body=bytes(8_000))[:4_000]
+    lines = [Line(server_side=True, holdings=holdings) for _ in range(LIMIT // len(frame) + 1)]
+    for line in lines:
+        line.feed(frame)
+    turns = [sum(line.connection.closed for line in lines)]
+    assert turns == [8]
+    assert holdings.total_bytes <= LIMIT
+    while holdings.total_bytes > LIMIT - LIMIT // 8:
+        await asyncio.sleep(0)
+        turns.append(sum(line.connection.closed for line in lines))
+        assert turns[-1] - turns[-2] <= 8
+        assert len(turns) < 10
+    for line in lines[: turns[-1]]:
+        assert line.connection.closed, "those whose frames began first"
+    await asyncio.sleep(0)
+    assert sum(line.connection.closed for line in lines) == turns[-1]
+
+
 async def test_the_one_who_stalls_is_cut_and_not_the_one_who_sends_more() -> None:
     """A sender of a large frame must not be refused while the frame arrives at the speed of its
     link.
