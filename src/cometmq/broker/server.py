@@ -355,7 +355,7 @@ class Broker:
         closing.push_async_callback(self._answer_held_pulls)
         closing.push_async_callback(self._registration.close)
         await self._registration.start()
-        self._tasks.spawn(asyncio.to_thread(_load_parsers), "load-parsers")
+        self._tasks.spawn(self._load_parsers(), "load-parsers")
         if self._monitoring is not None and self._metrics is not None:
             self._monitoring.state = self._metrics.ready
 
@@ -602,11 +602,15 @@ class Broker:
             self._vip = vip
             self._closing.push_async_callback(vip.close)
 
+    async def _load_parsers(self) -> None:
+        """Load, in a thread, what the first SQL92 expression and the first fastjson body need.
 
-def _load_parsers() -> None:
-    """Load what the first SQL92 expression and the first body in fastjson's dialect need.
-
-    Each takes 50 to 100 ms of a core, and most brokers start without either.
-    """
-    sql92.prepare()
-    json_dialect.prepare()
+        Each takes 50 to 100 ms of a core, and most brokers start without either.
+        """
+        loader = self._workers.worker("load-parsers")
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(loader, sql92.prepare)
+            await loop.run_in_executor(loader, json_dialect.prepare)
+        finally:
+            loader.shutdown(wait=True)

@@ -16,6 +16,8 @@ those of 5.3 (also DefaultAuthorizationContextBuilder) if its policies know the 
 A slave refuses what would write to its log, which is its master's, or change tables that it copies
 from its master. The codes are those of Java's slaves, of 4.9 where 5.3 differs. A slave takes
 offsets that consumers commit while its master is away.
+
+Longer than 500 lines: a table of one row for each request, which is read by searching it.
 """
 
 from __future__ import annotations
