@@ -113,7 +113,9 @@ class MemoryBroker:
         handlers.register(requests.QUERY_CONSUMER_OFFSET, self._query_offset)
         handlers.register(requests.UPDATE_CONSUMER_OFFSET, self._update_offset)
         handlers.register(requests.SEARCH_OFFSET_BY_TIMESTAMP, self._search_offset)
-        self._server = RemotingServer("10.0.0.1", 10911, handlers, network=network)
+        self._server = RemotingServer(
+            "10.0.0.1", 10911, handlers, network=network, monotonic=self._clock.monotonic
+        )
         self._consumers: list[str] = []
 
     async def start(self) -> None:
