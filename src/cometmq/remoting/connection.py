@@ -56,14 +56,12 @@ from cometmq.remoting.turns import (
     AT_ONCE_S,
     BYTE_S,
     FIRST_REQUEST_S,
-    LATELY_S,
     LEARNED_PART,
     READ_COST,
     SLICE_BYTES,
     SLICE_COST,
     SLICE_S,
     TASK_COST,
-    WRITTEN_BYTE_S,
     ServingTurns,
 )
 from cometmq.runtime.address_list import plain_ip
@@ -226,8 +224,7 @@ class Connection(asyncio.Protocol):
         self._slice_left = 0  # of SLICE_COST
         # Whether it reads no more of a large frame until it is its turn.
         self._rests = False
-        # See ServingTurns, and `given_s`, which is as of `_given_at_s`.
-        self.credit_s = self._given_s = self._given_at_s = 0.0
+        self.credit_s = 0.0
         # What one of its requests is expected to take, from those before it.
         self._request_s = FIRST_REQUEST_S
         # Whether no more is served until requests that are held have been answered.
@@ -704,7 +701,6 @@ class Connection(asyncio.Protocol):
         self._written += size
         if self._written >= WORTH_COUNTING_BYTES:
             self.holding.writes(self, self._written)
-            self.charge(self._written * WRITTEN_BYTE_S)
             self._written = 0
 
     def _on_frame(self, frame: Frame) -> None:
@@ -746,20 +742,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def expected_s(self) -> float:
-        """How long it is expected to take to serve what waits: without end for a frame under way.
-
-        What is not cut into frames yet takes a slice for each part.
-        """
-        if self._rests:
+        """How long it is expected to take to serve what waits: without end for what is in parts."""
+        if self._rests or self._uncut:
             return math.inf
-        expected_s = len(self._deferred) * self._request_s + self._deferred_bytes * BYTE_S
-        if self._uncut:
-            expected_s += (len(self._uncut) - self._uncut_at) * (SLICE_S / _PART_BYTES)
-        return expected_s
-
-    def given_s(self, now_s: float) -> float:
-        """Return what it was given of the loop's time lately; the longer ago, the less it counts."""
-        return self._given_s * math.exp((self._given_at_s - now_s) / LATELY_S)
+        return len(self._deferred) * self._request_s + self._deferred_bytes * BYTE_S
 
     def serve_slice(self) -> int:
         """Serve requests that wait for one slice; return their cost."""
@@ -836,30 +822,15 @@ class Connection(asyncio.Protocol):
         if self._request_s > AT_ONCE_S:
             began_s = turns.work_s()
             self._on_frame(frame)
-            self._learn(turns.work_s() - began_s, 1, turns.monotonic())
+            self._learn(turns.work_s() - began_s)
             return
         began_s = turns.monotonic()
         self._on_frame(frame)
-        now_s = turns.monotonic()
-        self._learn(min(now_s - began_s, SLICE_S), 1, now_s)
+        self._learn(min(turns.monotonic() - began_s, SLICE_S))
 
-    def _learn(self, spent_s: float, count: int, now_s: float) -> None:
-        """Charge for so many requests; expect of the next ones what one of these took."""
-        self._request_s += (spent_s / count - self._request_s) * LEARNED_PART
-        self._give(spent_s, now_s)
-
-    def work_s(self) -> float:
-        """Return the clock by which `charge` counts: the work of the loop's thread, in seconds."""
-        return 0.0 if self._turns is None else self._turns.work_s()
-
-    def charge(self, spent_s: float) -> None:
-        """Count time of the loop that was spent on a request of this connection that had waited."""
-        if self._turns is not None:
-            self._give(spent_s, self._turns.monotonic())
-
-    def _give(self, spent_s: float, now_s: float) -> None:
-        self._given_s = self.given_s(now_s) + spent_s
-        self._given_at_s = now_s
+    def _learn(self, request_s: float) -> None:
+        """Expect of the next requests what one of these took."""
+        self._request_s += (request_s - self._request_s) * LEARNED_PART
 
     def _serve_in_turn(self, frames: list[Frame]) -> None:
         """Serve the requests of a read if they are short and this turn of the loop has room for it.
@@ -909,7 +880,7 @@ class Connection(asyncio.Protocol):
                     break
         count -= len(deferred)
         if turns is not None and count:
-            self._learn(turns.work_s() - began_s, count, turns.monotonic())
+            self._learn((turns.work_s() - began_s) / count)
 
     def _take_turns(self) -> None:
         """Wait in the rotation for as long as requests wait that can be served."""

@@ -2,17 +2,17 @@
 
 One read may bring thousands of requests, and a loop that served them all would keep everybody else
 waiting for as long. So a connection serves the requests of a read for one slice. What is left waits,
-and the connection reads no more meanwhile. Who asks for least of the loop's time goes first, but in
-every second turn the one that has waited longest does. After one turn the loop sees to all that has
-come in the meantime. Who brings few requests is so served at once, whatever others bring.
+and the connection reads no more meanwhile. Those that wait for little go first, the shortest one
+before all. The others are served in rotation: a slice each, or as much time later for a request that
+took longer. After one turn the loop sees to all that has come in the meantime. Who brings few
+requests is so served at once, whatever others bring.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -25,11 +25,9 @@ from cometmq.runtime.garbage import collect_young
 SLICE_S: Final = 0.0005
 SLICE_COST: Final = 128
 TASK_COST: Final = 32
-# What a connection was given of the loop is forgotten by and by: after so many seconds a third is left.
-# Who was given no more than MODEST_S, 2.5 percent, is modest; a few hundred small messages a second
-# are.
-LATELY_S: Final = 0.2
-MODEST_S: Final = 0.005
+# What waits is short if serving it is expected to take no longer. A client that sends a few hundred
+# messages a second stays below it even if the loop was late by some 50 ms; a message of 4 MiB does not.
+SHORT_S: Final = 0.004
 # What is read is served at once if it is expected to take no longer, else when all that is ready has
 # been read: each read served at once keeps others waiting that may be shorter.
 AT_ONCE_S: Final = SLICE_S / 4
@@ -39,8 +37,6 @@ FIRST_REQUEST_S: Final = 0.00002
 LEARNED_PART: Final = 0.125
 # What a byte of a large request takes: its checksum and two copies.
 BYTE_S: Final = 1e-9
-# What the kernel takes for a byte of answers: it copies them within the write.
-WRITTEN_BYTE_S: Final = 3e-10
 # A slice ends behind the request that exceeds it, which costs the connection as much time of later
 # rounds, but no more than this: a round of a hundred connections takes 50 ms.
 MOST_DEBT_S: Final = 0.005
@@ -51,14 +47,14 @@ SLICE_BYTES: Final = 256 * 1024
 # For how long connections are served in rotation before the loop reads again.
 TURN_S: Final = 0.0005
 TURN_COST: Final = 512
-# How many are asked in a turn whether they may be served as the oldest.
-MOST_PASSED_OVER: Final = 64
+# How many that were taken by age the other order may have beside twice as many as wait.
+_MOST_TAKEN: Final = 64
 
 
 class Waiting(Protocol):
     """The part of a connection that this module needs."""
 
-    # Seconds that it may still be served as the oldest; less than none if its last request took longer.
+    # Seconds that it may still be served in its round; less than none if its last request took longer.
     credit_s: float
 
     def serve_slice(self) -> int:
@@ -72,19 +68,49 @@ class Waiting(Protocol):
     def expected_s(self) -> float:
         """How long it is expected to take to serve all that waits."""
 
-    def given_s(self, now_s: float) -> float:
-        """Return what it was given of the loop's time within LATELY_S or so."""
+
+class _Short:
+    """Connections whose work is short, in two orders: by what it is expected to take, and by age."""
+
+    def __init__(self) -> None:
+        # Those that wait and what each is expected to take, the oldest first, by a number that grows.
+        self._waiting: OrderedDict[int, tuple[float, Waiting]] = OrderedDict()
+        # A heap of the same, so that equals keep their order. Who was taken by age is still in it.
+        self._by_length: list[tuple[float, int]] = []
+        self._joined = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, connection: Waiting, expected_s: float) -> None:
+        self._joined += 1
+        self._waiting[self._joined] = (expected_s, connection)
+        heapq.heappush(self._by_length, (expected_s, self._joined))
+
+    def take_shortest(self) -> Waiting:
+        """Take one out; raise IndexError if none waits."""
+        _, number = heapq.heappop(self._by_length)
+        while number not in self._waiting:
+            _, number = heapq.heappop(self._by_length)
+        return self._waiting.pop(number)[1]
+
+    def take_oldest(self) -> Waiting:
+        """Take one out; raise KeyError if none waits."""
+        _, (_, connection) = self._waiting.popitem(last=False)
+        if len(self._by_length) > 2 * len(self._waiting) + _MOST_TAKEN:
+            self._by_length = [(each[0], number) for number, each in self._waiting.items()]
+            heapq.heapify(self._by_length)
+        return connection
 
 
 class ServingTurns:
     """The order in which the connections of one server are served. For the loop's thread only.
 
-    In each turn those go first who ask for least: in what they were given lately and in what waits now,
-    taken together. A client that is late, because the loop was, so keeps its place: it was given the less.
-    All who were given less than MODEST_S count as equal, so that many clients who ask for little each, or
-    new ones, do not pass over one who asks for a little more. Every second turn begins with the one that
-    has waited longest, so that nobody starves; if a request of it took longer than a slice, it is passed
-    over there until it has been given as much less.
+    In each turn those with short work go first, the shortest one before all. Even if the turn is over then,
+    one more is served, so that nobody starves: by turns one of the others, and of the short ones that
+    which has waited longest, because others whose work is shorter, and never ends, keep it waiting. The
+    others are in a rotation, each round of which gives them a slice's time. Who has used more, because
+    a request took long, is passed over until it has been given as much.
 
     Slices and turns end by the clock `monotonic`. What a connection is charged for is the processor
     time of the loop's thread, so that it does not pay for a disk, another thread or another process
@@ -94,13 +120,10 @@ class ServingTurns:
     def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self.monotonic = monotonic
         self.work_s = work_clock(monotonic)
-        # Those that wait, the oldest first, by a number that grows; and what each asks for.
-        self._waiting: OrderedDict[int, tuple[float, Waiting]] = OrderedDict()
-        # A heap of the same, who asks for least first, then by number. Who was served as the oldest is
-        # still in it.
-        self._by_asked: list[tuple[float, int]] = []
-        self._joined = 0
-        self._is_for_oldest = True  # so the first turn is not
+        self._short = _Short()
+        self._rotation: deque[Waiting] = deque()
+        # Whether the one that is served behind the end of a turn is a short one.
+        self._is_for_oldest = False
         self._is_due = False
         # When the reads of this turn of the loop have had TURN_S; 0 if none has begun.
         self._reads_until_s = 0.0
@@ -108,7 +131,7 @@ class ServingTurns:
     @property
     def count(self) -> int:
         """How many connections wait."""
-        return len(self._waiting)
+        return len(self._short) + len(self._rotation)
 
     def is_spent(self) -> bool:
         """Begin to serve what a read brought; say whether it has to wait for its turn.
@@ -128,10 +151,11 @@ class ServingTurns:
         self._arm()
 
     def _put(self, connection: Waiting) -> None:
-        asked_s = max(connection.given_s(self.monotonic()), MODEST_S) + connection.expected_s
-        self._joined += 1
-        self._waiting[self._joined] = (asked_s, connection)
-        heapq.heappush(self._by_asked, (asked_s, self._joined))
+        expected_s = connection.expected_s
+        if expected_s <= SHORT_S:
+            self._short.put(connection, expected_s)
+        else:
+            self._rotation.append(connection)
 
     def _arm(self) -> None:
         if not self._is_due:
@@ -144,44 +168,37 @@ class ServingTurns:
         now_s = self.monotonic()
         until_s = now_s + TURN_S
         left = TURN_COST
-        self._is_for_oldest = not self._is_for_oldest
-        if self._is_for_oldest:
-            left -= self._serve_oldest()
+        while self._short and left > 0 and now_s < until_s:
+            left -= self._serve_one(self._short.take_shortest())
             now_s = self.monotonic()
-        while self._waiting and left > 0 and now_s < until_s:
-            left -= self._serve_one(self._take_modest())
-            now_s = self.monotonic()
+        if left > 0 and now_s < until_s:
+            self._serve_rotation(left, until_s)
+        else:
+            if self._is_for_oldest and self._short:
+                self._serve_one(self._short.take_oldest())
+            else:
+                self._serve_rotation(1, now_s + TURN_S)
+            self._is_for_oldest = not self._is_for_oldest
         collect_young()
-        if self._waiting:
+        if self._short or self._rotation:
             self._arm()
 
-    def _take_modest(self) -> Waiting:
-        """Take out the one that asks for least."""
-        _, number = heapq.heappop(self._by_asked)
-        while number not in self._waiting:
-            _, number = heapq.heappop(self._by_asked)
-        return self._waiting.pop(number)[1]
-
-    def _serve_oldest(self) -> int:
-        """Serve the one that has waited longest and has time left for that; return its cost."""
-        cost = 0
-        for number, (_, connection) in list(
-            itertools.islice(self._waiting.items(), MOST_PASSED_OVER)
-        ):
+    def _serve_rotation(self, left: int, until_s: float) -> None:
+        """Serve those whose work is not short until they have cost `left`, or until that time."""
+        now_s = self.monotonic()
+        passed_over = 0
+        while self._rotation and left > 0 and now_s < until_s and passed_over < TURN_COST:
+            connection = self._rotation.popleft()
             connection.credit_s = min(connection.credit_s + SLICE_S, SLICE_S)
             if connection.credit_s <= 0:
-                self._waiting.move_to_end(number)
+                self._rotation.append(connection)
+                passed_over += 1
                 continue
-            del self._waiting[number]
             began_s = self.work_s()
-            cost = self._serve_one(connection)
+            left -= self._serve_one(connection)
             spent_s = self.work_s() - began_s
             connection.credit_s = max(connection.credit_s - spent_s, -MOST_DEBT_S)
-            break
-        if len(self._by_asked) > 2 * len(self._waiting) + MOST_PASSED_OVER:
-            self._by_asked = [(asked_s, number) for number, (asked_s, _) in self._waiting.items()]
-            heapq.heapify(self._by_asked)
-        return cost
+            now_s = self.monotonic()
 
     def _serve_one(self, connection: Waiting) -> int:
         """Serve a slice; return its cost."""

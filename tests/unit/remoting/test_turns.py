@@ -13,8 +13,6 @@ from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.turns import (
-    LATELY_S,
-    MODEST_S,
     READ_COST,
     SLICE_COST,
     SLICE_S,
@@ -113,36 +111,6 @@ async def test_who_waits_for_least_is_served_first_and_one_of_the_others_in_each
     # The turn was over behind them all.
     assert served.order.count("10.0.0.2") == 3
     assert 0 < sum(served.order.count(line.connection.peer_ip) for line in busy) <= 4 * 3
-
-
-async def test_who_is_late_goes_before_those_who_were_given_more() -> None:
-    """What a client sent while the loop was late made it wait behind all who pull in a loop."""
-    served = Served(cost_s=SLICE_S / 4)
-    others = [served.line(f"10.0.1.{number}") for number in range(8)]
-    late = served.line("10.0.0.2")
-    late.feed(echo())
-    for line in others * 50:  # each is given 6 ms
-        line.feed(echo())
-    served.order.clear()
-    for line in others:
-        line.feed(echoes(2))
-    late.feed(echoes(12))
-    await asyncio.sleep(0)
-    assert served.order[:4] == ["10.0.0.2"] * 4, "a slice of the twelve, which came last"
-
-
-async def test_what_a_client_was_given_is_forgotten_by_and_by() -> None:
-    served = Served(cost_s=SLICE_S / 4)
-    line = served.line("10.0.0.1")
-    for _ in range(100):
-        line.feed(echo())
-    connection = line.connection
-    connection.charge(0.02)  # for what was served outside the turns
-    given_s = connection.given_s(served.clock.now_s)
-    assert 0.03 < given_s <= 100 * SLICE_S / 4 + 0.02
-    third_s = connection.given_s(served.clock.now_s + LATELY_S)
-    assert third_s == pytest.approx(given_s * 0.368, rel=0.01)
-    assert connection.given_s(served.clock.now_s + 10.0) < MODEST_S / 1000
 
 
 async def test_who_waits_for_little_more_is_not_passed_over_for_ever() -> None:

@@ -421,16 +421,15 @@ class PullHandler:
         scan: _Scan | None = None,
         reads: int = 0,
     ) -> None:
-        began_s = connection.work_s()
         connection.let_go(request)
         try:
             answer = self._serve(connection, request, may_wait=may_wait, scan=scan, reads=reads)
-            if answer is not None:
-                connection.reply(request, answer)
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
             # The topic or the group was removed while the pull waited.
             connection.reply_failure(request, error)
-        connection.charge(connection.work_s() - began_s)
+            return
+        if answer is not None:
+            connection.reply(request, answer)
 
     def _check(
         self, code: int, header: PullMessageRequestHeader
