@@ -264,6 +264,42 @@ async def test_a_sweep_over_many_topics_takes_several_turns() -> None:
     assert pulls.polling.count == 0
 
 
+async def test_a_sweep_over_many_pulls_of_one_queue_takes_several_turns() -> None:
+    """They were looked at in one piece: 17 ms for 100,000 of which none was due."""
+    pulls = waiter(100_000)
+    for number in range(10_000):
+        pulls.hold(f"{number}", deadline=1.0 if number % 2 else 50.0)
+    pulls.polling.sweep(1.0)
+    assert pulls.polling.quiet_s(1.0) == 0.0
+    turns = 0
+    while pulls.polling.quiet_s(1.0) == 0.0:
+        before = pulls.polling.count
+        await asyncio.sleep(0)
+        turns += 1
+        assert before - pulls.polling.count <= 250
+    assert turns >= 19
+    assert pulls.polling.count == 5_000
+    assert pulls.polling.quiet_s(1.0) == 49.0
+
+
+async def test_a_message_during_a_sweep_leaves_nobody_behind() -> None:
+    pulls = waiter(100_000)
+    for number in range(2_000):
+        tags = (lambda _code: False) if number % 2 else None
+        pulls.hold(f"{number}", deadline=1.0 if number % 4 == 1 else 50.0, matches=tags)
+    pulls.polling.sweep(1.0)
+    pulls.polling.arrived("t", 0, 1, 7)  # who waits for any message leaves
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert pulls.polling.quiet_s(1.0) == 0.0, "the rest is looked at in the next round"
+    pulls.polling.sweep(1.0)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert pulls.polling.count == 500
+    assert len(pulls.answered) == 1_500
+    assert pulls.polling.quiet_s(1.0) == 49.0
+
+
 async def test_a_sweep_is_quiet_until_the_first_of_the_pulls_that_stay_has_waited_enough() -> None:
     pulls = waiter()
     polling = pulls.polling

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ _SORTED_PER_TURN: Final = 1_024
 # Pulls answered in a turn while others are still to be put into that order: the first of them are
 # not yet known to be those whose turn it is.
 _ANSWERS_WHILE_SORTING: Final = 8
-# Pulls that a sweep looks at in one turn of the loop, but always all those of a topic.
+# Pulls that a sweep looks at in one turn of the loop: some hundred microseconds.
 _SWEPT_PER_TURN: Final = 500
 # Cost of looking at one pull, in units of WorkBudget. Up to _FREE_LOOKS pulls cost nothing.
 _LOOK_COST: Final = 150
@@ -78,7 +78,8 @@ class LongPolling:
         self._ready_count = 0
         self._answering = False
         self._postponed: list[HeldPull] = []
-        self._to_sweep: list[str] = []
+        # What is left of a sweep; it yields how many pulls it has looked at.
+        self._sweeping: Iterator[int] | None = None
         # No pull that waits has an earlier deadline. To ask all of them each time takes some ms.
         self._earliest = math.inf
         self._answers_per_turn = _ANSWERS_PER_TURN
@@ -180,25 +181,30 @@ class LongPolling:
         postponed, self._postponed = self._postponed, []
         if postponed:
             self._let_go(postponed)
-        if not self._to_sweep:
-            self._to_sweep = list(self._held)
+        if self._sweeping is None:
             self._earliest = math.inf
-            self._sweep_on(now)
+            self._sweeping = self._sweep_steps(now)
+            self._sweep_on()
 
     def quiet_s(self, now: float) -> float:
         """Return for how many seconds `sweep` has nothing to do unless something else happens."""
-        if self._postponed or self._to_sweep:
+        if self._postponed or self._sweeping is not None:
             return 0.0
         return max(0.0, self._earliest - now)
 
-    def _sweep_on(self, now: float) -> None:
+    def _sweep_on(self) -> None:
         left = _SWEPT_PER_TURN
-        while self._to_sweep and left > 0:
-            topic = self._to_sweep.pop()
-            left -= sum(map(len, self._held.get(topic, {}).values()))
-            self._release_overdue(topic, now)
-        if self._to_sweep:
-            asyncio.get_running_loop().call_soon(self._sweep_on, now)
+        for looked_at in self._sweeping or ():
+            left -= looked_at
+            if left <= 0:
+                asyncio.get_running_loop().call_soon(self._sweep_on)
+                return
+        self._sweeping = None
+
+    def _sweep_steps(self, now: float) -> Iterator[int]:
+        for topic in list(self._held):
+            for queue_id in list(self._held.get(topic, ())):
+                yield from self._release_overdue(topic, queue_id, now)
 
     def release_all(self) -> None:
         """Answer every pull in the next turn, because the broker stops."""
@@ -212,19 +218,31 @@ class LongPolling:
             self._count -= len(waiting)
             self._let_go(waiting)
 
-    def _release_overdue(self, topic: str, now: float) -> None:
-        for queue_id, waiting in list(self._held.get(topic, {}).items()):
+    def _release_overdue(self, topic: str, queue_id: int, now: float) -> Iterator[int]:
+        """Answer the pulls of a queue that are due, part by part; who stays goes behind the others."""
+        waiting = self._held.get(topic, {}).get(queue_id, [])
+        left = len(waiting)
+        while left > 0:
+            if self._held.get(topic, {}).get(queue_id) is not waiting:
+                # A message came in between, and who did not want it waits in another list.
+                self._earliest = now
+                return
+            part = waiting[: min(left, _SWEPT_PER_TURN)]
+            del waiting[: len(part)]
+            left -= len(part)
             woken: list[HeldPull] = []
-            kept: list[HeldPull] = []
-            for pull in waiting:
+            for pull in part:
                 if pull.deadline <= now or pull.connection.closed:
                     woken.append(pull)
                 else:
-                    kept.append(pull)
+                    waiting.append(pull)
                     self._earliest = min(self._earliest, pull.deadline)
             if woken:
                 self._let_go(woken)
-                self._keep(topic, queue_id, waiting, kept)
+                self._count -= len(woken)
+                if not waiting:
+                    self._forget_queue(topic, queue_id)
+            yield len(part)
 
     def _keep(
         self, topic: str, queue_id: int, waiting: list[HeldPull], kept: list[HeldPull]
@@ -232,10 +250,13 @@ class LongPolling:
         if len(kept) == len(waiting):
             return
         self._count -= len(waiting) - len(kept)
-        queues = self._held[topic]
         if kept:
-            queues[queue_id] = kept
-            return
+            self._held[topic][queue_id] = kept
+        else:
+            self._forget_queue(topic, queue_id)
+
+    def _forget_queue(self, topic: str, queue_id: int) -> None:
+        queues = self._held[topic]
         del queues[queue_id]
         if not queues:
             del self._held[topic]
