@@ -53,7 +53,6 @@ from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
-from cometmq.protocol import json_dialect
 from cometmq.protocol.ids import pack_host
 from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import ConnectionLimits
@@ -355,7 +354,6 @@ class Broker:
         closing.push_async_callback(self._answer_held_pulls)
         closing.push_async_callback(self._registration.close)
         await self._registration.start()
-        self._tasks.spawn(self._load_parsers(), "load-parsers")
         if self._monitoring is not None and self._metrics is not None:
             self._monitoring.state = self._metrics.ready
 
@@ -601,16 +599,3 @@ class Broker:
         else:
             self._vip = vip
             self._closing.push_async_callback(vip.close)
-
-    async def _load_parsers(self) -> None:
-        """Load, in a thread, what the first SQL92 expression and the first fastjson body need.
-
-        Each takes 50 to 100 ms of a core, and most brokers start without either.
-        """
-        loader = self._workers.worker("load-parsers")
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(loader, sql92.prepare)
-            await loop.run_in_executor(loader, json_dialect.prepare)
-        finally:
-            loader.shutdown(wait=True)

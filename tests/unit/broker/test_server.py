@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,6 @@ from tests.integration.raw_client import pull_ext, send_ext
 from tests.unit.broker.broker_box import HOST, Client, new_broker, records, running
 
 from cometmq.errors import CometMQError, ConfigError
-from cometmq.filtering import sql92
-from cometmq.protocol import json_dialect
 from cometmq.testing.ports import HeldPort
 
 SEND, PULL, UPDATE_OFFSET = 10, 11, 15
@@ -78,24 +74,3 @@ async def test_a_master_whose_port_for_slaves_is_a_strangers_tells_no_slave_of_i
             assert (await Client(broker).ask(SEND, send_ext("orders"), b"x")).code == 0
     async with running(tmp_path) as broker:
         assert broker.ha_address == f"{HOST}:{broker.ha_port}"
-
-
-async def test_a_broker_loads_its_parsers_beside_its_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded_by: dict[str, int] = {}
-    all_loaded = threading.Event()
-
-    def loader(name: str) -> Callable[[], None]:
-        def load() -> None:
-            loaded_by[name] = threading.get_ident()
-            if len(loaded_by) == 2:
-                all_loaded.set()
-
-        return load
-
-    monkeypatch.setattr(sql92, "prepare", loader("SQL92"))
-    monkeypatch.setattr(json_dialect, "prepare", loader("dialect"))
-    async with running(tmp_path):
-        assert await asyncio.to_thread(all_loaded.wait, 60)
-    assert threading.get_ident() not in loaded_by.values()
