@@ -296,6 +296,10 @@ class Recoverer:
         damaged = self._log.files.find(recovery.end)
         if later is None or damaged is None or later.store_timestamp > flushed_until:
             return
+        # The checkpoint vouches for what is older than its time. A record of just that time may be
+        # the first that no flush reached, if all before it have left the log.
+        if later.store_timestamp == flushed_until and not recovery.reason:
+            return
         self._raise_damage(recovery.end, recovery.reason, later.offset)
 
     def _raise_damage(self, offset: int, reason: str, following: int) -> NoReturn:
