@@ -296,9 +296,11 @@ class Recoverer:
         damaged = self._log.files.find(recovery.end)
         if later is None or damaged is None or later.store_timestamp > flushed_until:
             return
-        # The checkpoint vouches for what is older than its time. A record of just that time may be
-        # the first that no flush reached, if all before it have left the log.
-        if later.store_timestamp == flushed_until and not recovery.reason:
+        # The checkpoint vouches for what is older than its time, and for one message of that time, which
+        # comes before what no flush reached. If nothing comes before a hole, that one may have left the
+        # log, and what follows in the same millisecond may never have been flushed.
+        has_left = recovery.end == self._log.min_offset and not recovery.reason
+        if has_left and later.store_timestamp == flushed_until:
             return
         self._raise_damage(recovery.end, recovery.reason, later.offset)
 

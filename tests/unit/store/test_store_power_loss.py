@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.store.store_box import CLIENT, Box, put, records
 
-from cometmq.errors import StoreFullError
+from cometmq.errors import StoreCorruptError, StoreFullError
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.runtime.randomness import Randomness
@@ -151,8 +151,8 @@ def test_a_loss_of_power_right_after_a_start_is_no_clean_stop(tmp_path: Path, se
     store.close()
 
 
-def test_what_was_stored_in_the_millisecond_of_the_last_flush_may_not_be_on_disk(box: Box) -> None:
-    """The messages before it had expired, so nothing told that the hole was no damage (seed 1775810986)."""
+def two_files_with_a_hole(box: Box) -> tuple[Path, Path]:
+    """Store messages of one millisecond in two files, and lose the first one of the second file."""
     store = box.open()
     while len(store.commit_log.files.files) < 2:
         put(store, b"body")
@@ -160,11 +160,37 @@ def test_what_was_stored_in_the_millisecond_of_the_last_flush_may_not_be_on_disk
         put(store, b"body")
     box.crash(store)
     first, second = sorted((box.root / "commitlog").iterdir())
-    first.unlink()
     data = second.read_bytes()
     size = int.from_bytes(data[:4], "big")
     second.write_bytes(bytes(size) + data[size:])  # the page that the disk never got
+    return first, second
+
+
+def test_what_was_stored_in_the_millisecond_of_the_last_flush_may_not_be_on_disk(box: Box) -> None:
+    """The messages before it had expired, so nothing told that the hole was no damage (seed 1775810986)."""
+    first, second = two_files_with_a_hole(box)
+    first.unlink()
     store = box.open()
     assert store.commit_log.end == int(second.name)
     put(store, b"body")
     assert store.commit_log.end > int(second.name)
+
+
+def test_a_hole_behind_older_messages_is_damage_also_before_the_last_flushed_millisecond(
+    tmp_path: Path,
+) -> None:
+    """Else the last flushed message would come before the hole."""
+    box = Box(tmp_path / "store")
+    store = box.open()
+    put(store, b"old")
+    box.clock.value += 1_000
+    _, lost = put(store, b"lost")
+    put(store, b"flushed in the same millisecond")
+    box.crash(store)
+    file = next((box.root / "commitlog").iterdir())
+    data = file.read_bytes()
+    size = int.from_bytes(data[lost : lost + 4], "big")
+    file.write_bytes(data[:lost] + bytes(size) + data[lost + size :])
+    with pytest.raises(StoreCorruptError, match=rf"damaged at {lost}"):
+        box.open()
+    box.close()
