@@ -17,7 +17,7 @@ Where `cleanFileWaitsForGroups` names groups, each run first looks for what they
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,10 @@ _MANUAL_RUNS: Final = 20
 # Records copied out of one file in one run. On a full disk that holds little but waiting messages,
 # copying makes no room, and must not take all of the disk's time.
 _COPIES_PER_FILE: Final = 200_000
-# The thread that owns the store gets a chance to do something else after this many queues.
+# The thread that owns the store gets a chance to do something else after this many queues, or so long:
+# a queue that is not mapped is mapped for a look at its units, which takes 100 µs.
 _QUEUES_AT_ONCE: Final = 100
+_QUEUES_S: Final = 0.0005
 _CODE_UNAVAILABLE: Final = 14
 _NO_LOOK: Final = Hold(0, "what is marked has not been looked at yet")
 
@@ -55,6 +57,24 @@ class Work(NamedTuple):
 
     do: Callable[[], object]
     pause_ms: int = 0
+
+
+def in_parts(
+    queues: Iterable[ConsumeQueue], monotonic: Callable[[], float]
+) -> Iterator[ConsumeQueue | Work]:
+    """Yield each queue, and Work that does nothing where the store's thread should do something else.
+
+    Where time is virtual it does not pass meanwhile; there the number of queues alone bounds a part.
+    """
+    count = 0
+    until_s = monotonic() + _QUEUES_S
+    for queue in queues:
+        yield queue
+        count += 1
+        if count == _QUEUES_AT_ONCE or monotonic() >= until_s:
+            yield Work(lambda: None)
+            count = 0
+            until_s = monotonic() + _QUEUES_S
 
 
 def plan_for(
@@ -111,7 +131,8 @@ class Cleaner:
         self._clock = clock
         self._refusals = refusals
         self._manual_runs = 0
-        self._trimmed_to = -1
+        # Nothing has left a log that begins at 0.
+        self._trimmed_to = 0
         self._hanging: deque[tuple[Path, ConsumeQueue | None]] = deque()
         self._retry_at_s = 0.0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
@@ -337,10 +358,11 @@ class Cleaner:
     def _trim(self, log_min_offset: int) -> Iterator[Work]:
         """Drop from consume queues, and have `on_trimmed` drop, what the log no longer holds."""
         self._trimmed_to = log_min_offset
-        for number, queue in enumerate(self._queues, 1):
-            yield from self._trim_queue(queue, log_min_offset)
-            if number % _QUEUES_AT_ONCE == 0:
-                yield Work(lambda: None)
+        for each in in_parts(self._queues, self._clock.monotonic):
+            if isinstance(each, Work):
+                yield each
+            else:
+                yield from self._trim_queue(each, log_min_offset)
         for trimmed in self.on_trimmed:
             yield from trimmed(log_min_offset)
 

@@ -32,7 +32,7 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.cleaner import Cleaner, Work
+from cometmq.store.cleaner import Cleaner, Work, in_parts
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.copying import RecordCopier
 from cometmq.store.files.disk import DirectoryLock, Disk
@@ -63,8 +63,6 @@ __all__ = ["Boundary", "MessageStore"]
 
 # How long a stop waits for the index; the next start adds what is missing then.
 _INDEX_AT_CLOSE_S: Final = 5.0
-# Queues that are looked at in one go, before the loop does other work.
-_QUEUES_AT_ONCE: Final = 100
 # Records that a slave puts into their queues before the loop does other work. No network read
 # brings as many, so a slave does not fall behind.
 RECORDS_AT_ONCE: Final = 10_000
@@ -449,11 +447,11 @@ class MessageStore:
         again, and a group that has consumed up to 500 would not see the next 500 messages. For each
         queue `forgotten` is called with its topic: whoever keeps a queue of it must let go of it.
         """
-        for number, queue in enumerate(self.queues, 1):
-            if number % _QUEUES_AT_ONCE == 0:
-                yield Work(lambda: None)
-            if not is_kept(queue.topic) and self._can_go(queue):
-                yield from self._removal(queue.topic, queue.queue_id, forgotten)
+        for each in in_parts(self.queues, self._monotonic):
+            if isinstance(each, Work):
+                yield each
+            elif not is_kept(each.topic) and self._can_go(each):
+                yield from self._removal(each.topic, each.queue_id, forgotten)
 
     def _can_go(self, queue: ConsumeQueue) -> bool:
         key = (queue.topic, queue.queue_id)
@@ -620,11 +618,13 @@ class MessageStore:
         return first is not None and record.offset < first.physical_offset
 
     def _trim_extensions(self, _log_min_offset: int) -> Iterator[Work]:
-        for queue in self.queues:
+        for each in in_parts(self.queues, self._monotonic):
+            if isinstance(each, Work):
+                yield each
             # It may have been removed between two pieces of work.
-            if self._is_there(queue) and isinstance(queue, ExtendedConsumeQueue):
-                for path in queue.detach_expired_ext():
-                    yield Work(partial(self._remove_ext, queue, path))
+            elif self._is_there(each) and isinstance(each, ExtendedConsumeQueue):
+                for path in each.detach_expired_ext():
+                    yield Work(partial(self._remove_ext, each, path))
 
     def _remove_ext(self, queue: ConsumeQueue, path: Path) -> None:
         # A queue that was made since may have a file of this name. For any thread.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
 import shutil
 import time
 from collections.abc import Callable, Container, Iterator
 from datetime import datetime
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -514,6 +517,45 @@ def test_pauses_are_asked_for(box: Box) -> None:
         work.do()
         pauses.append(work.pause_ms)
     assert pauses[1:3] == [100, 100]
+
+
+def test_many_queues_are_looked_at_in_pieces_of_half_a_millisecond(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = UsedDisk()
+    store = box.open(disk)
+    for number in range(120):
+        put(store, bytes(200), queue_id=number % 60)
+    age(box, 90, 90)
+    disk.used = 80
+    readings = count(0, 0.0002)  # A look at a queue takes 0.2 ms.
+    monkeypatch.setattr(box.clock, "monotonic", lambda: next(readings))
+    pieces = 0
+    for work in store.cleaner.run():
+        work.do()
+        pieces += 1
+    assert store.commit_log.min_offset == 2 * LOG_FILE
+    assert pieces >= 60 / 3
+
+
+def test_no_queue_is_mapped_while_nothing_has_left_the_log(box: Box) -> None:
+    class CountingDisk(UsedDisk):
+        maps = 0
+
+        def map(self, path: Path, size: int, **how: Any) -> mmap.mmap:
+            self.maps += 1
+            return super().map(path, size, **how)
+
+    filled(box, UsedDisk()).close()
+    disk = CountingDisk()
+    store = box.open(disk)
+    maps = disk.maps
+    store.cleaner.run_now()
+    assert disk.maps == maps
+    age(box, 90, 90)
+    disk.used = 80
+    store.cleaner.run_now()
+    assert disk.maps > maps
 
 
 def test_explain_sees_every_file(box: Box) -> None:
