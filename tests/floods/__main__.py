@@ -73,19 +73,31 @@ def main() -> int:
         report.write(json.loads(options.from_json.read_text()))
         return 0
     outcomes = []
-    for name in options.only or FLOODS:
-        with tempfile.TemporaryDirectory(prefix="floods-") as directory:
+    with tempfile.TemporaryDirectory(prefix="floods-") as root:
+        for name in options.only or FLOODS:
+            directory = Path(root, name)
+            directory.mkdir()
             outcome = measure(
-                name, Path(directory), options.seconds, options.quiet_seconds, options.share
+                name, directory, options.seconds, options.quiet_seconds, options.share
             )
-        outcomes.append(asdict(outcome))
-        sys.stdout.write(report.lines(outcomes[-1]) + "\n")
-        sys.stdout.flush()
-        if options.json is not None:
-            options.json.write_text(json.dumps(outcomes, indent=1))
+            empty_files(directory)
+            outcomes.append(asdict(outcome))
+            sys.stdout.write(report.lines(outcomes[-1]) + "\n")
+            sys.stdout.flush()
+            if options.json is not None:
+                options.json.write_text(json.dumps(outcomes, indent=1))
     if options.report:
         report.write(outcomes)
     return 1 if any(outcome["died"] for outcome in outcomes) else 0
+
+
+def empty_files(directory: Path) -> None:
+    """Give back the room of files, but not the files: ext4 looks past each inode that was freed in the
+    last half minute when it makes one, which cost the next flood's broker 0.3 ms for each new file.
+    """
+    for file in directory.rglob("*"):
+        if file.is_file():
+            os.truncate(file, 0)
 
 
 def measure(name: str, directory: Path, seconds: float, quiet_s: float, share: float) -> Outcome:

@@ -82,6 +82,8 @@ _PART_BYTES: Final = 32768
 # The number of an answer that no request asked for: why the server closes the connection. No client
 # counts its requests so.
 UNASKED: Final = -1
+# What is not cut yet is expected to take so long a byte.
+_UNCUT_BYTE_S: Final = SLICE_S / _PART_BYTES
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_KEPT_BYTES: Final = 64 * 1024 * 1024
 DEFAULT_WAITING_REQUESTS: Final = 10_000
@@ -226,7 +228,7 @@ class Connection(asyncio.Protocol):
         self._rests = False
         self.credit_s = 0.0
         # What one of its requests is expected to take, from those before it.
-        self._request_s = FIRST_REQUEST_S
+        self._request_s = self._last_request_s = FIRST_REQUEST_S
         # Whether no more is served until requests that are held have been answered.
         self._is_full = False
         # Requests that tasks are about to answer.
@@ -743,9 +745,10 @@ class Connection(asyncio.Protocol):
     @property
     def expected_s(self) -> float:
         """How long it is expected to take to serve what waits: without end for what is in parts."""
-        if self._rests or self._uncut:
+        if self._rests:
             return math.inf
-        return len(self._deferred) * self._request_s + self._deferred_bytes * BYTE_S
+        uncut_s = (len(self._uncut) - self._uncut_at) * _UNCUT_BYTE_S
+        return len(self._deferred) * self._request_s + self._deferred_bytes * BYTE_S + uncut_s
 
     def serve_slice(self) -> int:
         """Serve requests that wait for one slice; return their cost."""
@@ -830,7 +833,10 @@ class Connection(asyncio.Protocol):
 
     def _learn(self, request_s: float) -> None:
         """Expect of the next requests what one of these took."""
-        self._request_s += (request_s - self._request_s) * LEARNED_PART
+        # One that takes long alone teaches nothing: it met a page that was not there, or a full file.
+        usual_s = min(request_s, self._last_request_s)
+        self._last_request_s = request_s
+        self._request_s += (usual_s - self._request_s) * LEARNED_PART
 
     def _serve_in_turn(self, frames: list[Frame]) -> None:
         """Serve the requests of a read if they are short and this turn of the loop has room for it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -315,6 +316,67 @@ def test_pages_that_are_made_ready_ahead_hold_every_record(
         put(store, b"small", queue_id=1)
     assert bodies(store) == sent
     assert bodies(store, queue_id=1) == [b"small"] * len(sent)
+    box.close()
+
+
+def test_zeros_of_a_thread_meet_no_record(tmp_path: Path) -> None:
+    """The thread that makes pages ready goes on all the time, also where the file changes."""
+    box = Box(
+        tmp_path,
+        mapped_file_size_commit_log=1 << 22,
+        max_message_size=1 << 22,
+        disk=QuickDisk(),
+    )
+    store = box.open()
+    is_over = threading.Event()
+
+    def write_ahead() -> None:
+        while not is_over.is_set():
+            store.commit_log.write_ahead()
+
+    thread = threading.Thread(target=write_ahead)
+    thread.start()
+    try:
+        # A file is left where it is full, and where a record of these sizes does not fit any more.
+        sizes = [(1 << 21) - 61, 4_000, 1_300_000, 70_000, 333] * 12
+        sent = [bytes([1 + number]) * size for number, size in enumerate(sizes)]
+        for body in sent:
+            put(store, body)
+    finally:
+        is_over.set()
+        thread.join()
+    assert bodies(store) == sent
+    box.crash(store)
+    assert bodies(box.open()) == sent
+    box.close()
+
+
+def test_pages_of_large_records_are_made_ready_before_they_come(tmp_path: Path) -> None:
+    zeros: list[int] = []
+
+    class WatchedDisk(QuickDisk):
+        def write_zeros(self, path: Path, start: int, end: int) -> None:
+            zeros.append(end - start)
+            super().write_zeros(path, start, end)
+
+    box = Box(
+        tmp_path,
+        mapped_file_size_commit_log=1 << 26,
+        max_message_size=1 << 23,
+        disk=WatchedDisk(),
+    )
+    store = box.open()
+    asked: list[bool] = []
+    store.commit_log.on_large = lambda: asked.append(True)
+    put(store, bytes(4 << 20))
+    assert asked
+    for _ in range(8):
+        if asked:
+            store.commit_log.write_ahead()
+        asked.clear()
+        zeros.clear()
+        put(store, bytes(4 << 20))
+        assert sum(zeros) == 0, "the append had nothing to make ready"
     box.close()
 
 

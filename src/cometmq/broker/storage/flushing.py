@@ -83,6 +83,7 @@ class FlushTimers:
         self._writer = workers.worker("write-commit-log")
         self._full = False
         self._queues_full = False
+        self._writes_ahead = False
 
     def start(self) -> None:
         config, commit_log = self._store.config, self._store.commit_log
@@ -129,6 +130,7 @@ class FlushTimers:
             "prepare-next-file",
             quiet_s=lambda: quiet_if(not self._store.commit_log.next_file_is_due),
         )
+        commit_log.on_large = self._write_ahead
         self._tasks.every(
             lambda: min(config.os_page_cache_busy_time_out_mills / 5000, _MAX_WATCH_PERIOD_S),
             self._store.watch_page_cache,
@@ -143,6 +145,7 @@ class FlushTimers:
 
     def close(self) -> None:
         """Wait for the work under way; the timers end with their tasks."""
+        self._store.commit_log.on_large = None
         self._executor.shutdown(wait=True)
         self._writer.shutdown(wait=True)
 
@@ -186,6 +189,19 @@ class FlushTimers:
             if not self._full:
                 log.warning("the next file cannot be made ahead of need", reason=str(error))
             self._full = True
+
+    def _write_ahead(self) -> None:
+        """Have pages made ready for large messages, unless that is under way."""
+        if self._writes_ahead:
+            return
+        self._writes_ahead = True
+        done = asyncio.get_running_loop().run_in_executor(
+            self._writer, self._store.commit_log.write_ahead
+        )
+        done.add_done_callback(self._wrote_ahead)
+
+    def _wrote_ahead(self, _: asyncio.Future[None]) -> None:
+        self._writes_ahead = False
 
     def _flush_consume_queues(self, least_pages: int) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(

@@ -36,6 +36,7 @@ _MAKE: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _MADV_POPULATE_WRITE: Final = 23
 # As much is written to the device when a byte of it changes; in larger steps it takes the same time.
 _ZEROS: Final = memoryview(bytes(64 * 1024))
+_MANY_ZEROS: Final = [_ZEROS] * 16
 
 # One commit of a file system's journal serves all threads that wait for it. So more threads are
 # quicker, up to a few.
@@ -239,6 +240,9 @@ class Disk:
         """
         start += -start % mmap.PAGESIZE
         with suppress(OSError), SPARE.opened(path, os.O_WRONLY) as fd:
+            # Each call gives up the interpreter, which a thread then has to wait for.
+            while end - start >= len(_ZEROS) * len(_MANY_ZEROS):
+                start += os.pwritev(fd, _MANY_ZEROS, start)
             while start < end:
                 start += os.pwrite(fd, _ZEROS[: end - start], start)
 

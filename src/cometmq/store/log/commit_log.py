@@ -7,6 +7,7 @@ included), int32 magic 0xCBD43194.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -29,6 +30,11 @@ _NOTHING: Final = memoryview(b"")
 # How many bytes ahead pages are made ready at once. A page fault of its own costs three times as
 # much as an append. If more pages were made ready, sync flush would write some of them twice.
 _AHEAD_BYTES: Final = 256 * 1024
+# A record of so many bytes is large: making its pages ready takes more of the loop than all else that
+# an append does. A thread then keeps so many bytes ready, in steps for which an append may have to wait.
+_LARGE_BYTES: Final = 1024 * 1024
+_FAR_AHEAD_BYTES: Final = 16 * 1024 * 1024
+_STEP_BYTES: Final = 1024 * 1024
 _SIZE: Final = record_struct("size")
 _SYS_FLAG: Final = record_struct("sys_flag")
 _STORE_TIMESTAMP: Final = record_struct("store_timestamp")
@@ -42,6 +48,9 @@ class CommitLog:
     time; `map` and `base` are the mapping being written and the offset of its first byte; `limit`
     is the offset up to which records can be written without `make_room`, which is the end itself
     while somebody waits for the next append.
+
+    `on_large` is called when a large record is about to be written. With whoever sets it, a thread
+    calls `write_ahead` then.
     """
 
     __slots__ = (
@@ -49,6 +58,7 @@ class CommitLog:
         "_file_limit",
         "_filled",
         "_prepared",
+        "_preparing",
         "_true_limit",
         "_zeros_ahead",
         "base",
@@ -58,6 +68,7 @@ class CommitLog:
         "last_store_timestamp",
         "limit",
         "map",
+        "on_large",
     )
 
     def __init__(self, files: MappedFileQueue, *, zeros_ahead: bool = False) -> None:
@@ -68,8 +79,11 @@ class CommitLog:
         self.last_store_timestamp = 0
         self.map = NO_MAPPING
         self.base = self.end = self.limit = self._file_limit = self._true_limit = 0
-        # Nothing has been written behind this offset of the file, whose pages below it are ready.
+        # Nothing has been written behind this offset of the file, whose pages below it are ready. It
+        # changes, and the cursor moves to another file, under the lock `_preparing` only.
         self._prepared = 0
+        self._preparing = threading.Lock()
+        self.on_large: Callable[[], None] | None = None
         self._before_append: Callable[[], None] | None = None
         # What `dispatched` was last told, once the queues are filled behind the log.
         self._filled: tuple[int, int] | None = None
@@ -121,28 +135,43 @@ class CommitLog:
             # `offset` is the end of the last file, or there is no file: the next record makes one.
             self.base = self.limit = self._file_limit = self._prepared = offset
         else:
-            self._write_to(file, offset)
+            with self._preparing:
+                self._write_to(file, offset)
             self._prepare(offset)
 
     def _write_to(self, file: MappedFile, offset: int) -> None:
+        """Move the cursor. Whoever calls this holds `_preparing`."""
         self.map = file.map
         self.base = file.base
         self._file_limit = file.end - HEAD_SIZE
-        self.limit = self._prepared = offset
+        self.end = self.limit = self._prepared = offset
 
     def _prepare(self, end: int) -> None:
         """Make the pages ready for records up to the offset `end`, and some more; move `limit` behind
         them. Every record must end below `limit`: what is behind it may become zero.
         """
-        start = max(self._prepared, self.end) - self.base
-        stop = min(end - self.base + _AHEAD_BYTES, self.file_size)
-        if stop > start:
-            if self._zeros_ahead:
-                self.files.write_zeros(self.base, start, stop)
-            else:
-                self.files.populate(self.map, start, stop)
-            self._prepared = self.base + stop
-        self.limit = min(self._prepared, self._file_limit)
+        with self._preparing:
+            start = max(self._prepared, self.end) - self.base
+            stop = min(end - self.base + _AHEAD_BYTES, self.file_size)
+            if stop > start:
+                if self._zeros_ahead:
+                    self.files.write_zeros(self.base, start, stop)
+                else:
+                    self.files.populate(self.map, start, stop)
+                self._prepared = self.base + stop
+            # Not behind what is ready, so that a large record comes by here, and more is made ready.
+            self.limit = min(self._prepared, end + _AHEAD_BYTES, self._file_limit)
+
+    def write_ahead(self) -> None:
+        """Make the pages ready for large records to come. Blocks, so call it from an executor."""
+        while self._zeros_ahead:
+            with self._preparing:
+                start = max(self._prepared, self.end)
+                stop = min(self.end + _FAR_AHEAD_BYTES, start + _STEP_BYTES, self._file_limit)
+                if stop <= start:
+                    return
+                self.files.write_zeros(self.base, start - self.base, stop - self.base)
+                self._prepared = stop
 
     def make_room(self, size: int) -> None:
         """Move the cursor to a file in which `size` bytes and a blank record have room.
@@ -159,16 +188,22 @@ class CommitLog:
             self._tell_waiting()
         if self.end + size <= self.limit:
             return
+        if (
+            size >= _LARGE_BYTES
+            and self.on_large is not None
+            and self._prepared < self.end + size + _FAR_AHEAD_BYTES // 2
+        ):
+            self.on_large()
         if self.end + size <= self._file_limit:
             self._prepare(self.end + size)
             return
         # The next file is mapped before the blank record is written: a failure changes nothing.
         file = self.files.append_file()
         left = file.base - self.end
-        if left > 0:
-            HEAD.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)
-        self._write_to(file, file.base)
-        self.end = file.base
+        with self._preparing:
+            if left > 0:
+                HEAD.pack_into(self.map, self.end - self.base, left, MAGIC_BLANK)
+            self._write_to(file, file.base)
         self._prepare(self.end + size)
 
     def call_before_append(self, callback: Callable[[], None]) -> None:
@@ -197,7 +232,9 @@ class CommitLog:
         """
         self.check_continues(offset, len(data))
         if self.files.find(offset) is None:
-            self._write_to(self.files.append_file(first_base=offset), offset)
+            file = self.files.append_file(first_base=offset)
+            with self._preparing:
+                self._write_to(file, offset)
         end = offset + len(data)
         if end > self.limit:
             self._prepare(end)
