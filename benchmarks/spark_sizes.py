@@ -12,7 +12,7 @@
 Needs the extra `spark` and a Java for it. Stores are written here, record after record of 200 bytes, as
 a broker would leave them. Each line says the time, the processor time of the JVM and its Python
 processes, and the most memory: of the JVM, what its heap holds after a collection, of the largest Python
-process and of all of them together; and how much of the processor time the JVM's compilers, garbage
+process and of all of them together, and of the driver's Python what no file backs; and how much of the processor time the JVM's compilers, garbage
 collectors and executors took, as far as their threads are still there.
 """
 
@@ -68,6 +68,8 @@ _FILES = {
     "mappedFileSizeConsumeQueue": str(QUEUE_BYTES),
     "brokerIP1": "127.0.0.1",
 }
+# What others have on the disk of this machine is not what is measured.
+_ON_A_FULL_DISK = {"diskSpaceCleanForciblyRatio": "97", "diskSpaceWarningLevelRatio": "98"}
 # By the beginnings of their names, as the kernel has them.
 _THREADS = {
     "C1 Comp": "compilers",
@@ -179,7 +181,7 @@ class Memory:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self.jvm = spark.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no other way to it
-        self._most = [0, 0, 0]
+        self._most = [0, 0, 0, 0]
         self._stopped = threading.Event()
         self._objects: Counter[str] = Counter()
 
@@ -230,12 +232,13 @@ class Memory:
         while not self._stopped.wait(0.25):
             found = self.processes()
             jvm = found.pop(self.jvm, 0)
-            now = (jvm, max(found.values(), default=0), sum(found.values()))
+            own, _ = resident()
+            now = (jvm, max(found.values(), default=0), sum(found.values()), own)
             self._most = [max(pair) for pair in zip(self._most, now, strict=True)]
 
     def show(self, name: str, work: Callable[[], Any], count: int) -> float:
         """Do the work, print what it took for each of `count`, and return the microseconds."""
-        self._most = [0, 0, 0]
+        self._most = [0, 0, 0, 0]
         self._stopped.clear()
         watcher = threading.Thread(target=self._watch)
         watcher.start()
@@ -252,11 +255,12 @@ class Memory:
             f"{kind} {(now - threads[kind]) / max(1, count) * 1e6:.1f}"
             for kind, now in self.threads().items()
         )
-        jvm, largest, together = (value // _MEGABYTE for value in self._most)
+        jvm, largest, together, own = (value // _MEGABYTE for value in self._most)
         print(
             f"{name:44} {took:8.1f} s  {cpu:8.1f} s cpu  {cpu / max(1, count) * 1e6:7.1f} µs each   "
             f"JVM {jvm:5} MB, heap {self.heap() // _MEGABYTE:4} MB; "
-            f"Python {largest:4} MB, all {together:5} MB; µs of the JVM's {by_thread}",
+            f"Python {largest:4} MB, all {together:5} MB; driver's own {own:4} MB; "
+            f"µs of the JVM's {by_thread}",
             flush=True,
         )
         return cpu / max(1, count) * 1e6
@@ -345,7 +349,7 @@ def replayed(
     directory: Path, memory: Memory, spark: Any, topic: str, path: str, count: int
 ) -> None:
     """Send an archive's messages again, to a broker that is a process of its own."""
-    with CometPeer(directory / "target", conf={}) as peer:
+    with CometPeer(directory / "target", conf=_ON_A_FULL_DISK) as peer:
         namesrv = "{}:{}".format(*peer.name_server)
         with AdminClient(namesrv=namesrv) as admin:
             admin.topics.create(_TARGET, read_queues=8, write_queues=8)
@@ -353,7 +357,15 @@ def replayed(
         asked = replay.Config(
             topics=[topic], archive=path, to=_TARGET, id="bench", state=str(directory / "ledgers")
         )
-        memory.show(f"{count:,} messages, replay", lambda: replay.run(asked, context), count)
+        told: list[str] = []
+        memory.show(
+            f"{count:,} messages, replay",
+            lambda: told.append(replay.run(asked, context).summary),
+            count,
+        )
+        with AdminClient(namesrv=namesrv) as admin:
+            there = admin.topics.stats(_TARGET).messages
+        print(f"{told[0]}; {there:,} in the broker", flush=True)
 
 
 def queues(directory: Path, count: int) -> None:

@@ -464,6 +464,40 @@ def test_many_small_queues_share_tasks(spark: Any, tmp_path: Path) -> None:
     assert in_jvm(spark, root, more, tmp_path).rdd.getNumPartitions() >= 650
 
 
+def test_files_made_ahead_of_need_are_read_once_to_plan(spark: Any, tmp_path: Path) -> None:
+    """Of 10,000 queues they are 60 GB of nothing. They were read twice, unit by unit."""
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    log = b""
+    ahead = 300_000
+    # The reader reads 4096 units at a time.
+    counts = [0, 1, 4095, 4096, 4097, *[2] * 20]
+    for queue_id, count in enumerate(counts):
+        units = np.zeros(count, UNIT_DTYPE)
+        for at in range(count):
+            record = encoded({**PLAIN, "queue_id": queue_id, "queue_offset": at}, len(log))
+            units[at] = (len(log), len(record), 0)
+            log += record
+        directory = root / "consumequeue" / "orders" / str(queue_id)
+        directory.mkdir(parents=True)
+        with (directory / ("0" * 20)).open("wb") as file:
+            units.tofile(file)
+            file.truncate(ahead * UNIT_DTYPE.itemsize)
+    (root / "commitlog" / ("0" * 20)).write_bytes(log)
+    assert check(spark, root, tmp_path / "rows", {"subscribe": "orders"})
+    stat = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/io")
+
+    def read_bytes() -> int:
+        fields = dict(line.split(": ") for line in stat.read_text().splitlines())
+        return int(fields["rchar"])
+
+    frame = in_jvm(spark, root, {"subscribe": "orders"}, tmp_path, "queue_offset")
+    before = read_bytes()
+    assert frame.count() == sum(counts)
+    made = len(counts) * ahead * UNIT_DTYPE.itemsize
+    assert made / 2 < read_bytes() - before < 1.5 * made
+
+
 def test_a_jar_of_other_sources_is_not_used_by_pipelines(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

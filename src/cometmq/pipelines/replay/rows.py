@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import functions as f
 
 from cometmq.model.properties import SHARDING_KEY
 from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.division import readings
 from cometmq.pipelines.replay.plan import Chunk, Found, Origin, ReplayPlan
 from cometmq.pipelines.resending.hashing import java_hash, spans_of
 from cometmq.pipelines.resending.lanes import COLUMNS
@@ -16,6 +18,8 @@ from cometmq.pipelines.resending.selection import times_ms
 from cometmq.pipelines.small_tables import small_table
 
 _HOUR: Final = "yyyy-MM-dd'T'HH"
+# So many readings of a chunk at most, each of queues whose offsets lie near each other.
+_READINGS: Final = 8
 
 
 def key_target(targets: Sequence[MessageQueue], to: str | None) -> Any:
@@ -76,26 +80,46 @@ def rows_of(frame: Any, chunk: Chunk, plan: ReplayPlan, to: str | None, spark: A
     """Return the chosen rows of a chunk out of `frame`, with their targets and their `progress`:
     how far each row lies into its queue's part of the chunk.
     """
-    spans = small_table(
-        spark,
-        [
-            (*plan.origins[span.origin][0], span.after, span.last, plan.origins[span.origin][1])
-            for span in chunk.spans
-        ],
-        "topic string, broker string, queue_id int, after bigint, last bigint, origin_target int",
-    )
+    ranges: dict[MessageQueue, tuple[int, int]] = {}
+    targets: dict[MessageQueue, int] = {}
+    for span in chunk.spans:
+        origin, target = plan.origins[span.origin]
+        ranges[MessageQueue(*origin)] = (span.after + 1, span.last + 1)
+        targets[MessageQueue(*origin)] = target
+    parts = []
+    for reading in readings(ranges, _READINGS):
+        spans = small_table(
+            spark,
+            [(*queue, low - 1, end - 1, targets[queue]) for queue, (low, end) in reading.items()],
+            "topic string, broker string, queue_id int, after bigint, last bigint, origin_target int",
+        )
+        parts.append(
+            _near(frame, reading).join(f.broadcast(spans), ["topic", "broker", "queue_id"])
+        )
     offset = f.col("queue_offset")
-    target = f.col("origin_target")
+    chosen_target = f.col("origin_target")
     if plan.has_keys:
-        target = f.coalesce(key_target(plan.targets, to), target)
+        chosen_target = f.coalesce(key_target(plan.targets, to), chosen_target)
     return (
-        times_ms(frame)
-        .withColumn("broker", f.coalesce("broker", f.lit("")))
-        .join(f.broadcast(spans), ["topic", "broker", "queue_id"])
+        times_ms(reduce(lambda whole, part: whole.unionByName(part), parts))
         .where((offset > f.col("after")) & (offset <= f.col("last")))
         .withColumn("progress", (offset - f.col("after")) / (f.col("last") - f.col("after")))
-        .withColumn("target", target)
+        .withColumn("target", chosen_target)
     )
+
+
+def _near(frame: Any, ranges: Mapping[MessageQueue, tuple[int, int]]) -> Any:
+    """Return the rows of these queues between their lowest and their highest offset.
+
+    These filters reach the source and the files, so that they give few other rows. The offsets of a
+    joined table do not: each chunk read all messages of its hours, or of its store.
+    """
+    return frame.where(
+        f.col("topic").isin(sorted({queue.topic for queue in ranges}))
+        & f.col("queue_id").isin(sorted({queue.queue_id for queue in ranges}))
+        & (f.col("queue_offset") >= min(low for low, _ in ranges.values()))
+        & (f.col("queue_offset") < max(end for _, end in ranges.values()))
+    ).withColumn("broker", f.coalesce("broker", f.lit("")))
 
 
 def in_lanes(rows: Any, lanes: Sequence[tuple[int, ...]], columns: Sequence[str] = COLUMNS) -> Any:

@@ -118,10 +118,11 @@ final class StoreFiles {
     static long[] bounds(QueueFiles queue, long logBase) throws IOException {
         long end = end(queue);
         for (String path : queue.paths()) {
+            long first = firstUnit(path);
             try (UnitFile file = new UnitFile(path)) {
-                for (long at = 0; at < file.count; at++) {
+                for (long at = 0; at < Math.min(file.count, end - first); at++) {
                     if (isMessage(file.size(at)) && file.offset(at) >= logBase) {
-                        return new long[] {firstUnit(path) + at, end};
+                        return new long[] {first + at, end};
                     }
                 }
             }
@@ -133,10 +134,9 @@ final class StoreFiles {
         List<String> paths = queue.paths();
         for (int file = paths.size() - 1; file >= 0; file--) {
             try (UnitFile units = new UnitFile(paths.get(file))) {
-                for (long at = units.count - 1; at >= 0; at--) {
-                    if (units.size(at) > 0) {
-                        return firstUnit(paths.get(file)) + at + 1;
-                    }
+                long written = units.written();
+                if (written > 0) {
+                    return firstUnit(paths.get(file)) + written;
                 }
             }
         }
@@ -177,13 +177,14 @@ final class StoreFiles {
         int size = 0;
         for (String path : queue.paths()) {
             try (UnitFile units = new UnitFile(path)) {
+                long written = units.written();
                 long messages = 0;
-                for (long at = 0; at < units.count; at++) {
+                for (long at = 0; at < written; at++) {
                     messages += isMessage(units.size(at)) ? 1 : 0;
                 }
                 long step = Math.max(1, messages / SAMPLES);
                 long passed = 0;
-                for (long at = 0; at < units.count; at++) {
+                for (long at = 0; at < written; at++) {
                     if (!isMessage(units.size(at)) || passed++ % step != 0) {
                         continue;
                     }
@@ -223,6 +224,7 @@ final class StoreFiles {
     /** The units of a file, of which one piece is in memory: a file may be larger than that, or say so. */
     private static final class UnitFile implements AutoCloseable {
         private static final int PIECE = 4096;
+        private static final ByteBuffer NOTHING = ByteBuffer.allocate(PIECE * UNIT_SIZE).asReadOnlyBuffer();
 
         final long count;
 
@@ -243,20 +245,41 @@ final class StoreFiles {
             return piece.getLong(place(unit));
         }
 
-        private int place(long unit) throws IOException {
-            if (first < 0 || unit < first || unit >= first + PIECE) {
-                first = unit - unit % PIECE;
-                piece.clear();
-                while (piece.hasRemaining()) {
-                    if (channel.read(piece, first * UNIT_SIZE + piece.position()) < 0) {
-                        break;
+        /** Return how many units there are up to the last one that is written. */
+        long written() throws IOException {
+            for (long start = (count - 1) / PIECE * PIECE; start >= 0; start -= PIECE) {
+                read(start);
+                // Nothing is most of a file, which is made for 300,000 messages when a queue gets its first.
+                if (piece.mismatch(NOTHING) < 0) {
+                    continue;
+                }
+                for (long at = Math.min(count, start + PIECE) - 1; at >= start; at--) {
+                    if (size(at) > 0) {
+                        return at + 1;
                     }
                 }
-                // The file may have been cut meanwhile.
-                Arrays.fill(piece.array(), piece.position(), piece.capacity(), (byte) 0);
-                piece.clear();
+            }
+            return 0;
+        }
+
+        private int place(long unit) throws IOException {
+            if (first < 0 || unit < first || unit >= first + PIECE) {
+                read(unit - unit % PIECE);
             }
             return (int) (unit - first) * UNIT_SIZE;
+        }
+
+        private void read(long start) throws IOException {
+            first = start;
+            piece.clear();
+            while (piece.hasRemaining()) {
+                if (channel.read(piece, first * UNIT_SIZE + piece.position()) < 0) {
+                    break;
+                }
+            }
+            // The file may have been cut meanwhile.
+            Arrays.fill(piece.array(), piece.position(), piece.capacity(), (byte) 0);
+            piece.clear();
         }
 
         @Override

@@ -26,6 +26,7 @@ final class StoreScan implements Scan, Batch {
     private final StructType schema;
     private final Bounds bounds;
     private Job job;
+    private InputPartition[] parts;
 
     private StoreScan(StoreTable table, StructType schema, Bounds bounds) {
         this.table = table;
@@ -54,10 +55,21 @@ final class StoreScan implements Scan, Batch {
         return this;
     }
 
+    /** Plan the parts once: Spark asks twice, when it plans adaptively, and all queues are looked at for it. */
     @Override
-    public InputPartition[] planInputPartitions() {
+    public synchronized InputPartition[] planInputPartitions() {
+        if (parts == null) {
+            parts = planned();
+        }
+        return parts;
+    }
+
+    private InputPartition[] planned() {
         try {
-            return planned();
+            StorePlan plan = new StorePlan(table.options(), schema.fieldNames(), bounds);
+            InputPartition[] found = plan.parts();
+            job = plan.job();
+            return found;
         } catch (Unfit | java.nio.file.FileSystemException | StoreLockedException fault) {
             // The Python reader raises the error, which so is the same with and without this one.
             LOG.warn("{}: left to the Python reader, {}", table.name(), fault.getMessage());
@@ -71,13 +83,6 @@ final class StoreScan implements Scan, Batch {
         } catch (Exception error) {
             throw new IllegalStateException(error.getMessage(), error);
         }
-    }
-
-    private InputPartition[] planned() throws Exception {
-        StorePlan plan = new StorePlan(table.options(), schema.fieldNames(), bounds);
-        InputPartition[] parts = plan.parts();
-        job = plan.job();
-        return parts;
     }
 
     /** Return what tasks read by. Spark sends it to them once, and asks for it when the parts are planned. */
