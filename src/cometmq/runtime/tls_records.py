@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
-RECORDS_AT_ONCE: Final = 16
+RECORDS_AT_ONCE: Final = 8
 TURN_S: Final = 0.0005
 # Records of bulk data are not counted: a read of the socket has 32 of them at most.
 _LONG: Final = 8 * 1024
