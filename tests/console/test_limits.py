@@ -37,8 +37,11 @@ def strict(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield served
 
 
-def connected(served: Served, *, receives: int | None = None) -> socket.socket:
+def connected(
+    served: Served, *, receives: int | None = None, source: str = "127.0.0.1"
+) -> socket.socket:
     sock = socket.socket()
+    sock.bind((source, 0))
     if receives is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
     sock.settimeout(SOON_S)
@@ -65,6 +68,7 @@ def rest_of(sock: socket.socket) -> bytes:
     [
         ("a=" + "x" * (1 << 20), None, 413, "larger than 1048576 bytes"),
         ("&".join(f"f{number}=1" for number in range(2001)), None, 400, "cannot be read"),
+        ("why=" + "x" * 200_000, None, 400, "are allowed"),
         ("a=%ff", None, 400, "cannot be read"),
         (b"a=\xff", None, 400, "cannot be read"),
         ("{}", "application/json", 415, "must be a form"),
@@ -323,6 +327,61 @@ def _stream(served: Served, visitor: Visitor) -> socket.socket:
     cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
     sock = connected(served)
     sock.sendall(f"GET /events HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n".encode())
+    return sock
+
+
+def test_of_many_connections_one_is_read_in_a_turn_of_the_loop(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that had a request were served in one turn: 1,000 of them kept others out for three seconds."""
+    in_turn = most = 0
+
+    def ended() -> None:
+        nonlocal in_turn
+        in_turn = 0
+
+    def counted(connection: Connection, data: bytes) -> None:
+        nonlocal in_turn, most
+        if not in_turn:
+            connection.loop.call_soon(ended)
+        in_turn += 1
+        most = max(most, in_turn)
+        if data.startswith(b"GET /healthz?first"):
+            time.sleep(0.3)  # the others come meanwhile
+        read(connection, data)
+
+    read = H11Protocol.data_received
+    monkeypatch.setattr(H11Protocol, "data_received", counted)
+    with ExitStack() as stack:
+        socks = [stack.enter_context(connected(served)) for _ in range(50)]
+        rest = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        socks[0].sendall(b"GET /healthz?first" + rest)
+        for sock in socks[1:]:
+            sock.sendall(b"GET /healthz" + rest)
+        assert all(b" 200 " in rest_of(sock).splitlines()[0] for sock in socks)
+    assert most <= 2
+
+
+def test_the_network_with_most_connections_makes_room_for_another(
+    strict: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine with an IPv4 and an IPv6 address could keep everybody else out."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 5)
+    monkeypatch.setattr(Connection, "request_s", 60.0)
+    with ExitStack() as stack:
+        first, *_ = [_kept(stack, strict, f"127.0.0.{number}") for number in (2, 3, 3, 2, 2)]
+        # Of those that have most, the one that has asked for nothing for longest goes.
+        _kept(stack, strict, "127.0.0.1")
+        assert rest_of(first) == b""
+        # Now there are two, two and one: a second one of the last would have as many as the others.
+        assert _is_refused(strict)
+
+
+def _kept(stack: ExitStack, served: Served, source: str) -> socket.socket:
+    """Return a connection that has been served and stays open."""
+    sock = stack.enter_context(connected(served, source=source))
+    sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b" 200 " in sock.recv(4096)
     return sock
 
 

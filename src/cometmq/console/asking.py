@@ -35,19 +35,27 @@ _SILENT_SHARE: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class _Deadline:
-    """Says how long answers may take, and when that ends by the loop's clock."""
+    """Says how long answers may take, and when that ends by the loop's clock.
+
+    `turn` returns when the page may go on with them.
+    """
 
     wait_s: float
     end_s: float
+    turn: Callable[[], Awaitable[None]] | None = None
 
 
 _PAGE: Final[ContextVar[_Deadline | None]] = ContextVar("cometmq.console.page", default=None)
 
 
 @contextmanager
-def for_a_page(wait_s: float) -> Iterator[None]:
-    """Have all questions in this block end within `wait_s` together, unless they say otherwise."""
-    deadline = _Deadline(wait_s, asyncio.get_running_loop().time() + wait_s)
+def for_a_page(wait_s: float, turn: Callable[[], Awaitable[None]] | None = None) -> Iterator[None]:
+    """Have all questions in this block end within `wait_s` together, unless they say otherwise.
+
+    What asks goes on when `turn` returns: many pages may have waited for the same answers, and each
+    takes some milliseconds to be made.
+    """
+    deadline = _Deadline(wait_s, asyncio.get_running_loop().time() + wait_s, turn)
     token = _PAGE.set(deadline)
     try:
         with in_haste(_SILENT_SHARE * wait_s):
@@ -62,6 +70,12 @@ def _deadline(wait_s: float | None) -> _Deadline:
         return page
     given_s = WAIT_S if wait_s is None else wait_s
     return _Deadline(given_s, asyncio.get_running_loop().time() + given_s)
+
+
+async def _turn() -> None:
+    page = _PAGE.get()
+    if page is not None and page.turn is not None:
+        await page.turn()
 
 
 async def ask_each(
@@ -87,7 +101,9 @@ async def ask_each(
             return Known(None, _late(deadline.wait_s))
 
     asked = list(dict.fromkeys(names))
-    return dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
+    found = dict(zip(asked, await asyncio.gather(*map(one, asked)), strict=True))
+    await _turn()
+    return found
 
 
 async def in_time(
@@ -102,7 +118,17 @@ async def in_time(
     If some of several servers failed, the value is what `join` makes of the others' answers, and the
     error is kept, too.
     """
-    deadline = _deadline(wait_s)
+    found = await _in_time(asked, join, _deadline(wait_s), who)
+    await _turn()
+    return found
+
+
+async def _in_time(
+    asked: Awaitable[T],
+    join: Callable[[Mapping[str, Any]], T] | None,
+    deadline: _Deadline,
+    who: str,
+) -> Known[T]:
     try:
         async with asyncio.timeout_at(deadline.end_s):
             return Known(await asked)

@@ -10,7 +10,7 @@ would hold up all pages for a second. uvicorn has no such limits.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -21,7 +21,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cometmq.console.rendering import LANGUAGES
 from cometmq.console.sayings import told_in
-from cometmq.runtime.address_list import AddressList
+from cometmq.console.turns import FairTurns
+from cometmq.runtime.address_list import AddressList, plain_ip
 from cometmq.runtime.addresses import network_of
 from cometmq.runtime.limits import descriptors_for_connections
 
@@ -47,26 +48,6 @@ class Refusal(NamedTuple):
 
     reason: str
     is_of_address: bool = False
-
-
-class ReadingTurns:
-    """Has connections of which much has come read a piece of it each, one in a turn of the loop."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Connection] = deque()
-
-    def join(self, connection: Connection) -> None:
-        """Have a connection read when it is its turn."""
-        if not self._waiting:
-            connection.loop.call_soon(self._next)
-        self._waiting.append(connection)
-
-    def _next(self) -> None:
-        connection = self._waiting.popleft()
-        # First, so that a page of a failure does not end the rotation.
-        if self._waiting:
-            connection.loop.call_soon(self._next)
-        connection.read_piece()
 
 
 class _Flow(FlowControl):
@@ -107,29 +88,34 @@ class Connection(H11Protocol):
     # Proxies, whose connections are not counted by their address.
     trusted: AddressList = AddressList("trusted_proxies", "")
     # Those of all connections of a console.
-    turns = ReadingTurns()
+    turns = FairTurns()
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self._timer: asyncio.TimerHandle | None = None
         # Since when it has waited for a request to come whole; None while it answers one.
         self._asked_s: float | None = None
+        self._rests_s = 0.0
         self._unsent = 0
-        # What has come and is not read yet; see `ReadingTurns`.
+        # What has come and is not read yet; see `FairTurns`.
         self._unread = bytearray()
         self._is_in_turns = False
         # The lines that have come of a head that is not whole yet.
         self._head_lines = 0
         self.peer_ip = ""
         self.network = ""
+        # It is about to close, and does not count any more.
+        self.makes_room = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's type, too
         """Serve the connection, or say which limit refuses it."""
         super().connection_made(transport)
         self.flow: _Flow = _Flow(transport)
-        self._asked_s = self.loop.time()
+        self._asked_s = self._rests_s = self.loop.time()
         self._timer = self.loop.call_later(self.check_s, self._check)
-        self.peer_ip = self.client[0] if self.client else ""
+        if self.client:
+            self.client = plain_ip(self.client[0]), self.client[1]
+            self.peer_ip = self.client[0]
         self.network = network_of(self.peer_ip)
         if refused := self._too_many():
             self._refuse(
@@ -151,7 +137,8 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return  # it was refused
-        if len(data) <= _PIECE_BYTES and not self._unread and not self._is_answering:
+        is_short = len(data) <= _PIECE_BYTES and not self._unread and not self._is_answering
+        if is_short and self.turns.take():
             self._read(data)
             return
         self._unread += data
@@ -174,6 +161,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._rests_s = self.loop.time()
         self._go_on()
 
     @property
@@ -186,7 +174,7 @@ class Connection(H11Protocol):
             self.flow.hold(is_held=False)
         elif not self._is_in_turns and not self._is_answering:
             self._is_in_turns = True
-            self.turns.join(self)
+            self.turns.join(self.network, self.read_piece)
 
     def _read(self, data: bytes) -> None:
         if self.conn.their_state is h11.IDLE:
@@ -219,11 +207,21 @@ class Connection(H11Protocol):
         else:
             self.transport.abort()
 
+    @property
+    def waits_since(self) -> float | None:
+        """When it was made, or its last answer was whole, by the loop's clock; None while it answers."""
+        return None if self._is_answering else self._rests_s
+
+    def make_room(self) -> None:
+        """End the connection, whatever its client has sent: another one needs its place."""
+        self.makes_room = True
+        self.transport.abort()
+
     def _too_many(self) -> Refusal | None:
         sock = self.transport.get_extra_info("socket")
         connections: set[Any] = self.connections  # uvicorn's type names all of its protocols
         others: set[Connection] = connections - {self}
-        return refusal(others, (), self.peer_ip, sock.fileno() if sock else -1, self.trusted)
+        return room_for(others, (), self.peer_ip, sock.fileno() if sock else -1, self.trusted)
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         """Answer in each language: what the client asked for, and in which one, is not read."""
@@ -251,7 +249,7 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(self.check_s, self._check)
 
 
-def refusal(
+def room_for(
     served: Collection[Connection],
     waiting: Collection[str],
     peer_ip: str,
@@ -260,10 +258,12 @@ def refusal(
 ) -> Refusal | None:
     """Return what keeps another connection of an address out, None if nothing does.
 
-    `served` are the other connections, `waiting` the addresses of those that do not speak TLS yet.
+    `served` are the other connections, `waiting` the addresses of those that do not speak TLS yet. If
+    there are too many in all, one of the network that has most of them makes room.
     """
+    served = [each for each in served if not each.makes_room]
+    network = network_of(peer_ip)
     if peer_ip not in trusted:
-        network = network_of(peer_ip)
         same = sum(each.network == network for each in served)
         same += sum(network_of(each) == network for each in waiting)
         if same >= MAX_OF_ADDRESS:
@@ -272,7 +272,7 @@ def refusal(
                 "try again later. Of a proxy that is named by --trusted-proxies they are not counted",
                 is_of_address=True,
             )
-    if len(served) + len(waiting) >= MAX_CONNECTIONS:
+    if len(served) + len(waiting) >= MAX_CONNECTIONS and not _made_room(served, network, trusted):
         return Refusal(
             f"{MAX_CONNECTIONS} connections are open (MAX_CONNECTIONS); close some, or try again later"
         )
@@ -283,3 +283,23 @@ def refusal(
             "raise the limit (ulimit -n, or LimitNOFILE in the systemd unit)"
         )
     return None
+
+
+def _made_room(served: Collection[Connection], newcomer: str, trusted: AddressList) -> bool:
+    """Close the connection that has waited longest for its next request, of the network with most
+    connections, and return True; False if the newcomer's network would have as many then.
+
+    A machine with an IPv4 and an IPv6 address has all connections that there may be.
+    """
+    counts = Counter(each.network for each in served if each.peer_ip not in trusted)
+    if not counts:
+        return False
+    network, most = counts.most_common(1)[0]
+    if most < counts[newcomer] + 2:
+        return False
+    idle = [each for each in served if each.network == network and each.waits_since is not None]
+    if not idle:
+        return False
+    longest = min(idle, key=lambda each: each.waits_since or 0.0)
+    longest.make_room()
+    return True

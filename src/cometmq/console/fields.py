@@ -14,6 +14,8 @@ from starlette.requests import Request
 
 MAX_NAME: Final = 255
 MAX_LINES: Final = 200
+# No server takes more: a message's properties have 32,767 bytes together.
+MAX_LINES_TEXT: Final = 32 * 1024
 
 
 def given_by(request: Request) -> defaultdict[str, str]:
@@ -81,7 +83,12 @@ def pairs_field(form: Mapping[str, str], field: str) -> dict[str, str]:
 
 def lines_field(form: Mapping[str, str], field: str) -> list[str]:
     """Return the lines of a text that are not blank."""
-    lines = [line.strip() for line in form.get(field, "").splitlines() if line.strip()]
+    text = form.get(field, "")
+    if len(text) > MAX_LINES_TEXT:
+        raise HTTPException(
+            400, f"the {_words(field)} has {len(text)} characters; {MAX_LINES_TEXT} are allowed"
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > MAX_LINES:
         raise HTTPException(400, f"{_words(field)} has {len(lines)} lines; {MAX_LINES} are allowed")
     return lines

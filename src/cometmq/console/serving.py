@@ -15,13 +15,13 @@ from cometmq.console.config import ConsoleConfig
 from cometmq.console.connections import (
     MAX_CONNECTIONS,
     Connection,
-    ReadingTurns,
     Refusal,
-    refusal,
+    room_for,
 )
 from cometmq.console.encrypted import Encrypted
 from cometmq.console.listening import listening
 from cometmq.console.state import Console
+from cometmq.console.turns import FairTurns
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.arrivals import Socket
@@ -94,7 +94,7 @@ class ConsoleServer:
         connection = type(
             "Connection",
             (Connection,),
-            {"trusted": config.trusted_proxies, "turns": ReadingTurns()},
+            {"trusted": config.trusted_proxies, "turns": FairTurns()},
         )
         self._server = _Server(
             uvicorn.Config(
@@ -197,7 +197,7 @@ class _Server(uvicorn.Server):
     def _refusal(self, peer_ip: str, waiting: Collection[str], descriptor: int) -> Refusal | None:
         served: set[Connection] = self.server_state.connections  # type: ignore[assignment]  # made above
         connection: type[Connection] = self.config.http_protocol_class  # type: ignore[assignment]  # it was given
-        return refusal(served, waiting, peer_ip, descriptor, connection.trusted)
+        return room_for(served, waiting, peer_ip, descriptor, connection.trusted)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

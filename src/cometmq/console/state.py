@@ -16,6 +16,7 @@ from cometmq.console.recent import Recent
 from cometmq.console.report_files import ReportList
 from cometmq.console.schemas import Schemas
 from cometmq.console.sessions import Sessions
+from cometmq.console.turns import FairTurns
 from cometmq.console.watch import Watch
 from cometmq.runtime.addresses import bare_host
 from cometmq.runtime.clock import Clock
@@ -41,6 +42,8 @@ class Console:
             self._accounts_file = AccountsFile(config.accounts_file, config.accounts)
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
+        # In which the pages of accounts go on once they have what they asked for.
+        self.turns = FairTurns()
         # The pages that follow a topic now; see `pages.messages`.
         self.tails = 0
         # The exports of dead letters under way; see `pages.letters_export`.

@@ -3,50 +3,74 @@
 OpenSSL goes through all records that it has before it returns, and a peer can ask by a record of 27
 bytes for new keys (RFC 8446, 4.6.3), which takes 20 to 40 microseconds and yields nothing that a server
 would see. A read of 256 KiB of them held the loop for 175 to 360 ms, and whoever has shaken hands can
-send them without end. So all connections of a server together have RECORDS_PER_TURN of them opened in a
-turn of the loop; bulk data comes in records of 16 KiB and never waits.
+send them without end. So OpenSSL is given RECORDS_AT_ONCE of them, and all connections of a server
+together have them opened for TURN_S of the loop's thread in each turn, and for as long those of which
+something has just come. Bulk data comes in records of 16 KiB, which are given as
+they come.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
-RECORDS_PER_TURN: Final = 64
+RECORDS_AT_ONCE: Final = 8
+TURN_S: Final = 0.0005
+# Records of bulk data are not counted: a read of the socket has 32 of them at most.
+_LONG: Final = 8 * 1024
 # Type, version, and the length of what follows.
 _HEAD: Final = 5
 
 
 class RecordTurns:
-    """Lets the connections of a server take turns. For the loop's thread only."""
+    """Lets the connections of a server take turns. For the loop's thread only.
 
-    def __init__(self) -> None:
-        self.left = RECORDS_PER_TURN
+    `work_s` is the processor time of the loop's thread.
+    """
+
+    def __init__(self, work_s: Callable[[], float] = time.thread_time) -> None:
+        self._work_s = work_s
+        self._left_s = TURN_S
         self._waiting: deque[RecordReader] = deque()
         self._is_counting = False
 
-    def spend(self, count: int) -> None:
-        """Note that so many records are opened in this turn of the loop."""
-        self.left -= count
-        if not self._is_counting:
-            self._is_counting = True
-            asyncio.get_running_loop().call_soon(self._next_turn)
+    @property
+    def is_over(self) -> bool:
+        """Whether no more records are opened in this turn of the loop."""
+        return self._left_s <= 0
+
+    def open(self, feed: Callable[[], None]) -> None:
+        """Open some records, and note how long that takes."""
+        self._count()
+        began_s = self._work_s()
+        try:
+            feed()
+        finally:
+            self._left_s -= self._work_s() - began_s
 
     def join(self, reader: RecordReader) -> None:
         """Have a connection go on in a later turn."""
         self._waiting.append(reader)
-        self.spend(0)
+        self._count()
+
+    def _count(self) -> None:
+        if not self._is_counting:
+            self._is_counting = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._is_counting = False
-        self.left = RECORDS_PER_TURN
-        for _ in range(len(self._waiting)):
+        self._left_s = TURN_S
+        while self._waiting and not self.is_over:
             self._waiting.popleft().go_on()
-            if self.left <= 0:
-                break
         if self._waiting:
-            self.spend(0)
+            self._count()
+        # For those of which something has just come.
+        self._left_s = TURN_S
 
 
 class RecordReader(asyncio.Protocol):
@@ -70,13 +94,11 @@ class RecordReader(asyncio.Protocol):
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        if self._unread:
-            data = self._unread + data
+        self._unread += data
         if self._is_held or self._is_in_turns:
-            self._unread = data
             self._pause()  # the loop's TLS may have had it go on
         else:
-            self._read(data)
+            self._read()
 
     def eof_received(self) -> bool | None:
         if self._is_held or self._is_in_turns:
@@ -111,36 +133,32 @@ class RecordReader(asyncio.Protocol):
         """Give TLS some more of what was read: it is this connection's turn."""
         self._is_in_turns = False
         if not self._is_held and not self._under.is_closing():
-            data, self._unread = self._unread, b""
-            self._read(data)
+            self._read()
 
     # -- inside --
 
-    def _read(self, data: bytes) -> None:
-        end, count = self._end_of(data)
-        if count:
-            self._turns.spend(count)
-        if end < len(data):
-            self._unread, data = data[end:], data[:end]
-        else:
-            self._unread = b""
-        self._feed(data)
+    def _read(self) -> None:
+        """Give TLS the next records, if some may be opened now."""
+        if not self._turns.is_over and (end := self._end_of_records()):
+            data, self._unread = self._unread[:end], self._unread[end:]
+            self._turns.open(partial(self._feed, data))
         self._mind_rest()
 
-    def _end_of(self, data: bytes) -> tuple[int, int]:
-        """Return how many bytes of `data` may be given to TLS now, and how many records begin there."""
-        size, most = len(data), max(self._turns.left, 0)
+    def _end_of_records(self) -> int:
+        """Return how many of the unread bytes are given to TLS at once."""
+        data, size = self._unread, len(self._unread)
         at, count = self._missing, 0
-        while at + _HEAD <= size and count < most:
-            at += _HEAD + (data[at + 3] << 8 | data[at + 4])
-            count += 1
+        while at + _HEAD <= size and count < RECORDS_AT_ONCE:
+            length = data[at + 3] << 8 | data[at + 4]
+            at += _HEAD + length
+            count += length < _LONG
         self._missing = max(0, at - size)
-        return min(at, size), count
+        return min(at, size)
 
     @property
     def _has_rest(self) -> bool:
-        """Whether records, or more than the beginning of one, wait."""
-        return len(self._unread) >= _HEAD
+        """Whether records wait, or a part of one that is more than the beginning of its head."""
+        return len(self._unread) >= _HEAD or (self._missing > 0 and len(self._unread) > 0)
 
     def _mind_rest(self) -> None:
         if self._is_held:

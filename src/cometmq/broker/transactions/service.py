@@ -1,12 +1,12 @@
 """Ask producers from time to time what became of their transactions, and write progress down.
 
 Java: TransactionalMessageCheckService, AbstractTransactionalMessageCheckListener. The rules are in
-`check.py`; they are applied to a few messages in each turn of the loop.
+`check.py`; they are applied to one message after the other, in slices.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import structlog
@@ -23,14 +23,13 @@ from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.record import encode_record
 from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.slices import run_slices
 from cometmq.runtime.tasks import quiet_if
 
 log = structlog.get_logger(__name__)
 
-# Limits between two turns of the loop: a few milliseconds of work, and the bytes that a peer may
-# get in one write.
-_CHECKS_PER_TURN: Final = 64
-_BYTES_PER_TURN: Final = 1024 * 1024
+# So many copies take a few milliseconds.
+_ROLLED_AT_ONCE: Final = 16
 _PUBLISH_PERIOD_S: Final = 1.0
 
 
@@ -102,7 +101,7 @@ class TransactionService(Service):
 
     def roll(self, end_place: int) -> int:
         """Copy unresolved messages in front of a commit-log offset; see `Cleaner.on_expiring`."""
-        return self._transactions.roll(end_place, _CHECKS_PER_TURN)
+        return self._transactions.roll(end_place, _ROLLED_AT_ONCE)
 
     def close(self) -> None:
         """Write progress down."""
@@ -119,16 +118,8 @@ class TransactionService(Service):
         if not due:
             return
         checker = self._checker
-        sent, asked, failed = 0, checker.asked_count, checker.failed_count
-        for count, first in enumerate(due, 1):
-            sent += checker.check(first, now_ms)
-            if count % _CHECKS_PER_TURN == 0 or sent >= _BYTES_PER_TURN:
-                sent = 0
-                await asyncio.sleep(0)
-        behind = True
-        while behind:
-            behind = checker.catch_up(_CHECKS_PER_TURN)
-            await asyncio.sleep(0)
+        asked, failed = checker.asked_count, checker.failed_count
+        await run_slices(self._checks(due, now_ms))
         failed = checker.failed_count - failed
         report = log.warning if failed else log.info
         report(
@@ -138,6 +129,14 @@ class TransactionService(Service):
             refused_by_store=failed,
             unresolved=len(table),
         )
+
+    def _checks(self, due: Iterable[int], now_ms: int) -> Iterator[None]:
+        """Check what is due, and what lies in front of it, one message in a step."""
+        for first in due:
+            self._checker.check(first, now_ms)
+            yield
+        while self._checker.catch_up(1):
+            yield
 
     # -- producers --
 

@@ -35,6 +35,8 @@ _MOST_SAID: Final = 5
 _MOST_KEPT: Final = 1000
 _KEPT: Final = ("tag", "keys", "broker", "queue", "count", "delay_level", "delay_seconds")
 _MOST_QUEUE: Final = 2**31 - 1
+# A message's properties, of which these are two, have 32,767 bytes together.
+_MOST_NAMED: Final = 32 * 1024
 _MOST_LEVEL: Final = 1000
 _MOST_DELAY_S: Final = 366 * 24 * 3600
 
@@ -79,6 +81,11 @@ async def send(request: Request, form: Form) -> Action:
     if not body:
         raise HTTPException(400, "the message has no body; write at least one character")
     properties = pairs_field(form, "properties")
+    for field in ("tag", "keys"):
+        if len(form.get(field, "")) > _MOST_NAMED:
+            raise HTTPException(
+                400, f"the {field} has {len(form[field])} characters; {_MOST_NAMED} are allowed"
+            )
     tag, keys = form.get("tag", "").strip(), form.get("keys", "").split()
     level = number_field(form, "delay_level", 0, _MOST_LEVEL) or 0
     delay_s = number_field(form, "delay_seconds", 0, _MOST_DELAY_S)
@@ -122,7 +129,7 @@ async def send(request: Request, form: Form) -> Action:
         details={
             "bytes": len(body),
             "tag": tag,
-            "keys": keys,
+            "keys": " ".join(keys),
             "count": count,
             "queue": "any" if queue is None else f"{queue.broker_name} {queue.queue_id}",
         },
