@@ -87,7 +87,7 @@ screenshots: compiled ## The pictures of the console in docs/img, of a cluster t
 # Two at a time, a Spark each; what is killed at random has the machine for itself.
 spark: $(SPARK_READY) $(SPARK_TABLES_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
-	@$(VENV)-spark/bin/mypy src tests/spark tests/unit/spark tests/unit/pipelines
+	@$(VENV)-spark/bin/mypy src benchmarks tests/spark tests/unit/spark tests/unit/pipelines
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
 	@$(VENV)-spark/bin/python -m tests.spark.hadoop_aws
 	@$(VENV)-spark/bin/python -m tests.spark.class_archive

@@ -424,7 +424,7 @@ def filled(directory: Path, messages: int, queues: int = 4) -> Iterator[str]:
         yield namesrv
 
 
-class OneRow(DataSource):  # type: ignore[misc]  # the checker does not look into PySpark
+class OneRow(DataSource):
     """Gives a row in each of so many tasks."""
 
     @classmethod
@@ -439,7 +439,7 @@ class OneRow(DataSource):  # type: ignore[misc]  # the checker does not look int
         return OneRowReader(int(self.options["tasks"]))
 
 
-class OneRowReader(DataSourceReader):  # type: ignore[misc]  # as above
+class OneRowReader(DataSourceReader):
     def __init__(self, count: int) -> None:
         self._count = count
 

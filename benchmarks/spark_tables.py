@@ -64,7 +64,7 @@ def serve(directory: Path, rows: int, body_bytes: int, pipe: Connection) -> None
         pipe.recv()
 
 
-class RowByRow(DataSource):  # type: ignore[misc]  # the checker does not look into PySpark
+class RowByRow(DataSource):
     """Yields the log record by record, as tuples: what one would write without columns."""
 
     @classmethod
@@ -78,7 +78,7 @@ class RowByRow(DataSource):  # type: ignore[misc]  # the checker does not look i
         return RowByRowReader(self.options["path"], self.options["topic"])
 
 
-class RowByRowReader(DataSourceReader):  # type: ignore[misc]  # DataSourceReader is Any where PySpark is missing
+class RowByRowReader(DataSourceReader):
     def __init__(self, path: str, topic: str) -> None:
         self._path = path
         self._topic = topic
