@@ -26,6 +26,7 @@ from cometmq.protocol import headers as h
 from cometmq.protocol.access_bodies import (
     AclInfo,
     AclRequestHeader,
+    DeleteAclRequestHeader,
     PolicyEntryInfo,
     PolicyInfo,
     UserInfo,
@@ -56,6 +57,8 @@ class Asked:
     language: str = "JAVA"
     # Whether the end of the connection is measured, and not the request.
     is_farewell: bool = False
+    # Whether a Super user sends it, with --acl 2.
+    by_owner: bool = False
 
 
 def _as_json(value: object) -> bytes:
@@ -135,6 +138,27 @@ def _garbage() -> Asked:
     return Asked(RequestCode.HEART_BEAT, body=body)
 
 
+def _policies(version: int, *, by_mqadmin: bool = False) -> Asked:
+    """Say a thousand entries of the consumer; mqadmin refers to the lists of the first one."""
+    lists: dict[str, object] = {"actions": ["Pub", "Sub"], "sourceIps": ["127.0.0.1"]}
+    first = "$.policies[0].entries[0]."
+    entries = [
+        {"resource": f"Topic:t-{version}-{n}", "decision": "Allow"}
+        | ({key: {"$ref": first + key} for key in lists} if by_mqadmin and n else lists)
+        for n in range(1_000)
+    ]
+    name = f"User:{_CONSUMER.access_key}"
+    body = {"policies": [{"entries": entries, "policyType": "Custom"}], "subject": name}
+    forget = Asked(RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader(name), by_owner=True)
+    return Asked(
+        RequestCode.AUTH_CREATE_ACL,
+        AclRequestHeader(name),
+        _as_json(body),
+        before=(forget,),
+        by_owner=True,
+    )
+
+
 REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
     "expressions": _expressions,
     "expressions-again": lambda version: _expressions(version // 1000),
@@ -206,6 +230,8 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
         h.QueryTopicsByConsumerRequestHeader("many"),
         before=(_subscriptions(version),),
     ),
+    "policies-1000": _policies,
+    "policies-1000-of-mqadmin": lambda version: _policies(version, by_mqadmin=True),
     "frame-16mib": lambda _: Asked(RequestCode.GET_ALL_TOPIC_CONFIG, body=b"x" * (16 * 1024 * 1024 - 200)),
     "dialect": lambda _: Asked(
         RequestCode.HEART_BEAT,
@@ -254,8 +280,8 @@ def _figures(
             found, remark = [], ""
             for _ in range(rounds):
                 version += 1
-                client = RemotingClient(credentials=credentials)
                 asked = REQUESTS[name](version)
+                client = RemotingClient(credentials=_OWNER if asked.by_owner else credentials)
                 for each in asked.before:
                     answer = runner.run(_send(each, ports, client))
                     assert not answer.code, answer.remark

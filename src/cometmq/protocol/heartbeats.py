@@ -62,7 +62,8 @@ class Heartbeat:
 
 def prepare() -> None:
     """Load what the steps need. Takes a tenth of a second the first time; for any thread."""
-    import cometmq.protocol.json_cuts  # noqa: F401 - most brokers never need it, and it needs numpy
+    import cometmq.protocol.json_cuts
+    import cometmq.protocol.json_keys  # noqa: F401 - most brokers never need them, and they need numpy
 
 
 def decode_heartbeat(data: bytes) -> Generator[None, None, Heartbeat]:

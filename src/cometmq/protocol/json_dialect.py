@@ -12,7 +12,7 @@ Besides, as in fastjson, a null counts as a missing key, and `"7"` counts as a n
 sends tag codes like this).
 
 msgspec decodes strict JSON, which every other peer sends, in one pass. The rest runs only if that
-pass fails: `json_keys` for keys, this module for references and nulls. The time of all this grows
+pass fails: `json_short_keys` and `json_keys` for keys, this module for references and nulls. The time of all this grows
 only with the length of a body. Depth, values and copies made for references are bounded.
 """
 
@@ -28,6 +28,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cometmq.errors import ProtocolError
+from cometmq.protocol.json_short_keys import MAX_LENGTH as MAX_SHORT_LENGTH
+from cometmq.protocol.json_short_keys import quote_short_keys
 
 T = TypeVar("T")
 
@@ -119,10 +121,10 @@ def decode_request(data: bytes, type_: type[T]) -> T:
 
 
 def prepare() -> None:
-    """Load what the dialect needs. Takes a tenth of a second, so a server does it outside its
-    loop.
+    """Load what long bodies in the dialect need. Takes a tenth of a second, so a server does it outside
+    its loop.
     """
-    _strict(b"{}")
+    import cometmq.protocol.json_keys  # noqa: F401 - most processes never need it
 
 
 def encode_body(value: Any) -> bytes:
@@ -286,8 +288,10 @@ def _check_values(data: bytes, is_request: bool) -> None:
 
 
 def _strict(data: bytes) -> bytes:
+    if len(data) <= MAX_SHORT_LENGTH:
+        return quote_short_keys(data)
     # json_keys needs numpy, whose import takes longer than a client takes to start, and few clients
-    # meet the dialect.
+    # meet long bodies in the dialect.
     from cometmq.protocol.json_keys import quote_keys
 
     return quote_keys(data)

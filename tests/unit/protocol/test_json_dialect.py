@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.growth import FACTOR, check_growth, cpu_seconds
 
 from cometmq.errors import ProtocolError
 from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from cometmq.protocol import json_dialect, json_keys
+from cometmq.protocol import json_dialect, json_keys, json_short_keys
 from cometmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     HeartbeatData,
@@ -260,9 +264,54 @@ def test_deep_nesting_under_an_unknown_key_is_refused() -> None:
 
 def test_what_the_dialect_may_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_keys, "MAX_DIALECT_TOKENS", 3)
-    assert decode_body(b"{0:1}", dict[str, int]) == {"0": 1}
+    long = b'"x":"%b"' % (b"x" * json_short_keys.MAX_LENGTH)
+    assert decode_body(b"{0:1,%b}" % long, dict[str, Any])["0"] == 1
     with pytest.raises(ProtocolError, match=r"has 4 words.*MAX_DIALECT_TOKENS is 3.*strict JSON"):
-        decode_body(b"{0:1,1:1}", dict[str, int])
+        decode_body(b"{0:1,1:1,%b}" % long, dict[str, Any])
+
+
+def quoted(quote: Callable[[bytes], bytes], body: bytes) -> bytes | str:
+    try:
+        return quote(body)
+    except ProtocolError as error:
+        return str(error)
+
+
+_TOKENS = [
+    *(bytes([each]) for each in b'{}[]:,"\\ \n\t\0a0-~^\x7f\xff'),
+    *(b'\\"', b"\\\\", b'"x"', b'"k":', b"}:", b"]:", b"{a:1}:", b'{{"queueId":0}:1}', b"null"),
+]
+
+
+@settings(max_examples=2_000)
+@given(st.lists(st.sampled_from(_TOKENS), min_size=1, max_size=14).map(b"".join))
+def test_short_bodies_are_read_as_long_ones(body: bytes) -> None:
+    assert quoted(json_short_keys.quote_short_keys, body) == quoted(json_keys.quote_keys, body)
+
+
+@pytest.mark.parametrize(
+    "part", [b"1:1,", b"{a:1}:2,", b"a :1,", b'""', b"[]", b" ", b"a", b'\\"', b"{", b"}:", b'"']
+)
+def test_the_time_for_short_bodies_grows_with_their_length(part: bytes) -> None:
+    def cost_of(length: int) -> float:
+        body = (b"{" + part * length)[:length]
+        return cpu_seconds(
+            lambda: [quoted(json_short_keys.quote_short_keys, body) for _ in range(5)]
+        )
+
+    check_growth(cost_of, json_short_keys.MAX_LENGTH // FACTOR, floor_s=0.01)
+
+
+def test_the_first_short_body_in_the_dialect_loaded_numpy() -> None:
+    code = (
+        "import sys\n"
+        "from cometmq.protocol.bodies import HeartbeatData\n"
+        "from cometmq.protocol.json_dialect import decode_request\n"
+        'body = b\'{clientID:"c",producerDataSet:[{groupName:"g"}]}\'\n'
+        "assert decode_request(body, HeartbeatData).producer_data_set[0].group_name == 'g'\n"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_nulls_and_references_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

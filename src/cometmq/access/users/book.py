@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 import msgspec
 
@@ -50,6 +50,10 @@ _ACTIONS: Final = {action.value.lower(): action.value for action in Action}
 
 class UserRefusedError(CometMQError):
     """A change of users or policies that is not made. The text never has a password."""
+
+
+# Policies in the form in which they are kept, or why they cannot be.
+Checked: TypeAlias = list[PolicyInfo] | UserRefusedError
 
 
 def refuse(text: str, code: int = ResponseCode.NO_PERMISSION) -> NoReturn:
@@ -128,9 +132,15 @@ class Book:
 
         Raises UserRefusedError.
         """
-        subject = self._checked_subject(info.subject, "The subject of {} is not exist.")
+        return PutAcl.of(info)(self)
+
+    def put_policies(self, subject: str | None, policies: Checked) -> Book:
+        """Do what `put_acl` does with policies that are checked; raise what was found of them."""
+        subject = self._checked_subject(subject, "The subject of {} is not exist.")
+        if isinstance(policies, UserRefusedError):
+            raise policies
         entries = {policy.policy_type: policy for policy in self._policies_of(subject)}
-        for policy in _checked_policies(info.policies):
+        for policy in policies:
             known = entries.get(policy.policy_type)
             told = {entry.resource: entry for entry in (known and known.entries) or ()}
             told.update((entry.resource, entry) for entry in policy.entries or ())
@@ -363,3 +373,24 @@ def _limit(what: str, count: int, name: str, limit: int, remedy: str) -> None:
 
 # A change takes the newest book and returns the next one; it raises UserRefusedError.
 Change = Callable[[Book], Book]
+
+
+@dataclass(frozen=True, slots=True)
+class PutAcl:
+    """The change that `Book.put_acl` makes. To make this takes 10 ms and more for a thousand entries,
+    so it is done in a thread; to have it make the change takes a fraction of one.
+    """
+
+    subject: str | None
+    policies: Checked
+
+    @staticmethod
+    def of(info: AclInfo) -> PutAcl:
+        try:
+            return PutAcl(info.subject, _checked_policies(info.policies))
+        except UserRefusedError as error:
+            # What is wrong with the subject is told first, and only the newest book has that.
+            return PutAcl(info.subject, error)
+
+    def __call__(self, book: Book) -> Book:
+        return book.put_policies(self.subject, self.policies)

@@ -13,6 +13,7 @@ from cometmq.access.users.book import (
     SUPER,
     Book,
     Change,
+    PutAcl,
     refuse,
     subject_name,
 )
@@ -133,16 +134,16 @@ class UserHandlers:
     async def _put_acl(
         self, connection: Connection, request: _BySubject, decode: Callable[[bytes], AclInfo]
     ) -> RemotingCommand:
-        info = decode(request.body) if request.body else AclInfo()
-        if subject_name(info.subject) is None:
-            info.subject = request.header.subject
-        return await self._change(
-            lambda book: book.put_acl(info),
-            "policies changed",
-            connection,
-            request,
-            subject=info.subject,
-        )
+        def prepare() -> PutAcl:
+            info = decode(request.body) if request.body else AclInfo()
+            if subject_name(info.subject) is None:
+                info.subject = request.header.subject
+            return PutAcl.of(info)
+
+        if self._store.pass_on is not None:
+            return await self._store.pass_on(request)
+        change = await self._store.change_by(prepare)
+        return _changed("policies changed", connection, request, subject=change.subject)
 
     async def delete_acl(
         self, connection: Connection, request: Request[DeleteAclRequestHeader]
@@ -194,10 +195,16 @@ class UserHandlers:
     ) -> RemotingCommand:
         if self._store.pass_on is not None:
             return await self._store.pass_on(request)
-        by = ext_of(request).get(ACCESS_KEY)
         await self._store.change(change)
-        log.info(what, by=by, peer=connection.peer, **about)
-        return response(ResponseCode.SUCCESS)
+        return _changed(what, connection, request, **about)
+
+
+def _changed(
+    what: str, connection: Connection, request: Request[Any], **about: str | None
+) -> RemotingCommand:
+    """Log a change that is in force, and return its answer."""
+    log.info(what, by=ext_of(request).get(ACCESS_KEY), peer=connection.peer, **about)
+    return response(ResponseCode.SUCCESS)
 
 
 def _user_info(request: _ByName) -> UserInfo:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import structlog
@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 FILE_NAME: Final = "users.json"
 
+ChangeT = TypeVar("ChangeT", bound=Change)
+
 PassOn: TypeAlias = Callable[[Request[Any]], Awaitable[RemotingCommand]]
 
 
@@ -44,6 +46,8 @@ class UserStore:
         self._files = files
         self._worker = workers.worker("users")
         self._turn = asyncio.Lock()
+        # Those who wait for it get it in the order in which they came.
+        self._making = asyncio.Lock()
         # In force; and with the changes that are still to be written, which no one sees yet.
         self.book = Book()
         self._next = self.book
@@ -100,12 +104,34 @@ class UserStore:
         Raises UserRefusedError if the change cannot be made, CometMQError if the disk fails; then
         nothing is changed.
         """
+        async with self._making:
+            mine = self._make(change)
+        await self._write(mine)
+
+    async def change_by(self, prepare: Callable[[], ChangeT]) -> ChangeT:
+        """Make the change that `prepare` returns, and return it; a thread calls `prepare`.
+
+        Changes that come behind it are made after it. Raises what `change` and `prepare` raise.
+        """
+        async with self._making:
+            loop = asyncio.get_running_loop()
+            change = await loop.run_in_executor(None, prepare)
+            mine = self._make(change)
+        await self._write(mine)
+        return change
+
+    def _make(self, change: Change) -> int:
+        """Return the number of a change; 0 if it changes nothing."""
         following = change(self._next)
         if following is self._next:
-            return
+            return 0
         self._next = following
         self._made += 1
-        mine = self._made
+        return self._made
+
+    async def _write(self, mine: int) -> None:
+        if not mine:
+            return
         async with self._turn:
             if self._written < mine and self._failed < mine:
                 await self._write_all()
@@ -120,7 +146,7 @@ class UserStore:
         book, made = self._next, self._made
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._worker, self._write, book)
+            await loop.run_in_executor(self._worker, self._write_file, book)
         except OSError as error:
             log.warning("users not written", path=str(self.path), reason=str(error))
             # Changes made meanwhile build upon those that failed.
@@ -130,7 +156,7 @@ class UserStore:
         for told in self.on_change:
             told(before, book)
 
-    def _write(self, book: Book) -> None:
+    def _write_file(self, book: Book) -> None:
         text = msgspec.json.format(msgspec.json.encode(book.state()), indent=1)
         self._file.write(text.decode())
 
