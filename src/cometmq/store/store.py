@@ -455,7 +455,10 @@ class MessageStore:
 
     def _can_go(self, queue: ConsumeQueue) -> bool:
         key = (queue.topic, queue.queue_id)
-        if queue.topic in self._deleting or not self.cleaner.has_lost_all(queue):
+        # Another removal may have taken it, and its files, since the last pause.
+        if not self._is_there(queue) or queue.topic in self._deleting:
+            return False
+        if not self.cleaner.has_lost_all(queue):
             return False
         if key in self._pending_queues:
             # What is not in the queue yet would bring it back.
