@@ -34,6 +34,7 @@ from cometmq import (
     LocalTransactionState,
     Message,
     MessageExt,
+    MessageQueue,
     SendResult,
     TransactionProducer,
 )
@@ -216,6 +217,33 @@ def test_messages_of_a_java_batch_are_found_by_their_ids_and_by_the_batch_s(
         admin.explain.message(batch, name)
     [copy] = admin.explain.message(offset_ids[0], name).copies
     assert copy.body == b"0"
+
+
+def test_dead_letters_with_the_id_of_one_batch_are_each_sent_again_and_told_apart(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    """All were told to lie where the copy of the first one does."""
+    make(admin, face, name, queues=1)
+    [at] = admin.brokers.addresses()
+    admin.topics.create(f"%DLQ%{name}", read_queues=1, write_queues=1)
+    # As a Java broker writes dead letters of a batch: it knows the batch's id only.
+    text = f"UNIQ_KEY\x01{'B' * 32}\x02RETRY_TOPIC\x01{name}\x02"
+    with RawClient(at.address) as client:
+        for number in range(4):
+            ext = send_ext(f"%DLQ%{name}", properties=text)
+            assert client.ask(10, ext, b"%d" % number).code == 0
+    letters = list(admin.messages.dead_letters(name))
+    assert [letter.body for letter in letters] == [b"0", b"1", b"2", b"3"]
+    for chosen in (letters[:3], letters[:3]):
+        outcomes = admin.messages.redrive_letters(name, name, chosen)
+        assert [each.fault for each in outcomes] == [""] * 3
+        places = [
+            (MessageQueue(name, each.broker_name or "", each.queue_id or 0), each.queue_offset)
+            for each in outcomes
+        ]
+        found = [admin.messages.by_offset(queue, offset or 0) for queue, offset in places]
+        assert [copy and copy.body for copy in found] == [b"0", b"1", b"2"]
+    assert len(list(admin.messages.stored(name))) == 3
 
 
 def test_a_body_that_is_no_text_is_shown_in_base64(

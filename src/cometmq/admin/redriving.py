@@ -13,6 +13,7 @@ from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.ids import parse_offset_id
 from cometmq.protocol.redrive import REDRIVE_ID
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ async def _of_sent(
             except CometMQError:
                 return None  # that it cannot be found now does not mean that it was not sent
         for copy in found:
-            if copy.properties.get(REDRIVE_ID) == redrive_id:
+            if copy.properties.get(REDRIVE_ID) == redrive_id and _is_made_of(copy, letter):
                 place = copy.broker_name, copy.queue_id, copy.queue_offset
                 return LetterOutcome(letter, topic, *place)
         return None
@@ -155,6 +156,17 @@ async def _of_sent(
             fault = _fault(topic, hidden_count, len(left))
             outcomes[id(letter)] = LetterOutcome(letter, topic, fault=fault)
     return [(letter, outcomes[id(letter)]) for letter in letters]
+
+
+def _is_made_of(copy: MessageExt, letter: MessageExt) -> bool:
+    """Say whether a redrive made `copy` of this letter. Its broker noted there where the letter lies.
+
+    Their ids do not tell: letters that a Java broker wrote of messages of one batch share the
+    batch's id (decision 148).
+    """
+    place = parse_offset_id(letter.offset_msg_id).commit_log_offset
+    is_here = letter.broker_name in ("", copy.broker_name)
+    return is_here and copy.prepared_transaction_offset == place
 
 
 def _fault(topic: str, hidden_count: int, left_count: int) -> str:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.unit.broker.delay_box import DelayBox
-from tests.unit.store.store_box import HOST
+from tests.unit.store.store_box import CLIENT, HOST
 
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.redrive import MAX_SELECTED_CHARACTERS, Redrives
 from cometmq.errors import StoreBusyError
 from cometmq.model.topic import TopicConfig
+from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.ids import encode_offset_id
 from cometmq.protocol.properties import decode_properties
@@ -170,10 +171,10 @@ async def test_the_same_id_never_sends_twice(letters: Letters) -> None:
     assert len(letters.bodies()) == 13
 
 
-@pytest.mark.parametrize("failing", range(6))
-async def test_an_interrupted_redrive_goes_on_where_it_was(letters: Letters, failing: int) -> None:
+def fail_behind(letters: Letters, count: int) -> None:
+    """Have the store take so many records more, and then none until it is opened again."""
     append = letters.delays.store.append
-    left = failing
+    left = count
 
     def fails(*args: object, **fields: object) -> tuple[int, int]:
         nonlocal left
@@ -183,6 +184,12 @@ async def test_an_interrupted_redrive_goes_on_where_it_was(letters: Letters, fai
         return append(*args, **fields)  # type: ignore[arg-type]  # it hands on whatever it is given
 
     letters.delays.store.append = fails
+
+
+@pytest.mark.parametrize("failing", range(6))
+async def test_an_interrupted_redrive_goes_on_where_it_was(letters: Letters, failing: int) -> None:
+    append = letters.delays.store.append
+    fail_behind(letters, failing)
     with pytest.raises(StoreBusyError):
         await letters.redrives.redrive("r1", "audit", ALL)
     assert len(letters.bodies()) == failing
@@ -193,6 +200,38 @@ async def test_an_interrupted_redrive_goes_on_where_it_was(letters: Letters, fai
     state = await letters.redrives.redrive("r1", "audit", ALL)
     assert state.sent_count == 6
     assert letters.bodies() == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_letters_that_share_the_id_of_a_batch_are_each_sent_once_also_after_a_kill(
+    delays: DelayBox,
+) -> None:
+    """Those that a Java broker wrote have its id alone; here are such with their own before it, too."""
+    letters = Letters(delays, 0)
+    delays.put_of_java_batch("A1", "B")
+    dead = delays.store.queue("%DLQ%audit", 0)
+    for number in range(6):
+        own = f"UNIQ_KEY\x01A{number}\x02" if number % 2 else ""
+        text = f"{own}RETRY_TOPIC\x01orders\x02UNIQ_KEY\x01B\x02"
+        delays.store.append_batch(
+            dead, [BatchEntry(0, b"%d" % number, text.encode())], [0], 77, CLIENT
+        )
+    fail_behind(letters, 3)
+    with pytest.raises(StoreBusyError):
+        await letters.redrives.redrive("r1", "audit", ALL)
+    letters.kill()
+    state = await letters.redrives.redrive("r1", "audit", ALL)
+    assert (state.finished, state.sent_count) == (True, 6)
+    ids = {
+        record.body: [
+            entry for entry in record.properties.split("\x02") if entry.startswith("UNIQ_KEY")
+        ]
+        for record in letters.sent()
+    }
+    assert len(letters.sent()) == 6
+    assert ids == {
+        b"%d" % number: [f"UNIQ_KEY\x01{f'A{number}' if number % 2 else 'B'}"]
+        for number in range(6)
+    }
 
 
 async def test_random_kills_double_none(delays: DelayBox) -> None:
