@@ -220,9 +220,8 @@ class Connection(asyncio.Protocol):
         self._deferred_bytes = self._uncut_at = 0
         self._is_reading = True
         self._paused_at = 0.0
-        # Whether the peer sends nothing more, and whether the transport is gone though not all that came
-        # is served.
-        self._has_ended = self._is_lost = self._in_rotation = False
+        # Whether the transport is gone though not all that came is served.
+        self._is_lost = self._in_rotation = False
         self._slice_left = 0  # of SLICE_COST
         # Whether it reads no more of a large frame until it is its turn.
         self._rests = False
@@ -319,7 +318,6 @@ class Connection(asyncio.Protocol):
         Over TLS the end of the stream is read with the last requests, however much of them waits, and
         the transport closes when this returns: what is answered later is answered in vain.
         """
-        self._has_ended = True
         if self._turns is None:
             self._is_full = False
             while self.has_work:
@@ -329,9 +327,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail_calls(exc)
-        if self._has_ended and (self._deferred or self._uncut) and not self.closed:
-            # Its peer has said all that it had to say. That may take seconds to serve, so it waits for
-            # its turns like everybody else's requests, and counts as held as long.
+        if (self._deferred or self._uncut) and self._turns is not None and not self.closed:
+            # What its peer has sent is served, even if it reset the connection then: a consumer commits
+            # offsets by one-way requests before it ends. That may take seconds, so it waits for its turns
+            # like everybody else's requests, and counts as held as long.
             self._transport = None
             self._is_lost = True
             if self._writable is not None:

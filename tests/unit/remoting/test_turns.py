@@ -511,6 +511,18 @@ async def test_all_that_waits_at_the_end_of_the_stream_is_served_in_turn() -> No
     assert told == ["lost"]
 
 
+async def test_all_that_was_read_is_served_though_the_peer_reset_the_connection() -> None:
+    served = Served()
+    line = served.line("10.0.0.1")
+    told: list[str] = []
+    line.connection.on_close.append(lambda _connection: told.append("lost"))
+    line.feed(echoes(1_000, flag=FLAG_ONEWAY))
+    line.connection.connection_lost(ConnectionResetError())
+    assert len(served.order) <= SLICE_COST
+    await until(lambda: told)
+    assert len(served.order) == 1_000
+
+
 @pytest.mark.parametrize("how", ["cut", "close", "abort"])
 async def test_what_waits_at_the_end_of_the_stream_can_be_dropped(how: str) -> None:
     served = Served()
