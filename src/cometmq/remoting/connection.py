@@ -743,7 +743,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def expected_s(self) -> float:
-        """How long it is expected to take to serve what waits: without end for what is in parts."""
+        """How long it is expected to take to serve what waits: without end within a large frame."""
         if self._rests:
             return math.inf
         uncut_s = (len(self._uncut) - self._uncut_at) * _UNCUT_BYTE_S

@@ -140,9 +140,13 @@ class RecordReader(asyncio.Protocol):
     def _read(self) -> None:
         """Give TLS the next records, if some may be opened now."""
         if not self._turns.is_over and (end := self._end_of_records()):
-            data, self._unread = self._unread[:end], self._unread[end:]
-            self._turns.open(partial(self._feed, data))
+            self._turns.open(partial(self._feed_first, end))
         self._mind_rest()
+
+    def _feed_first(self, end: int) -> None:
+        # Taking them off a long read takes time, too, which counts.
+        data, self._unread = self._unread[:end], self._unread[end:]
+        self._feed(data)
 
     def _end_of_records(self) -> int:
         """Return how many of the unread bytes are given to TLS at once."""

@@ -60,16 +60,19 @@ class Work(NamedTuple):
 
 
 def in_parts(
-    queues: Iterable[ConsumeQueue], monotonic: Callable[[], float]
-) -> Iterator[ConsumeQueue | Work]:
-    """Yield each queue, and Work that does nothing where the store's thread should do something else.
+    queues: Iterable[ConsumeQueue],
+    see_to: Callable[[ConsumeQueue], Iterator[Work]],
+    monotonic: Callable[[], float],
+) -> Iterator[Work]:
+    """Yield the work that each queue needs, and work that does nothing where the store's thread should
+    do something else.
 
     Where time is virtual it does not pass meanwhile; there the number of queues alone bounds a part.
     """
     count = 0
     until_s = monotonic() + _QUEUES_S
     for queue in queues:
-        yield queue
+        yield from see_to(queue)
         count += 1
         if count == _QUEUES_AT_ONCE or monotonic() >= until_s:
             yield Work(lambda: None)
@@ -358,11 +361,11 @@ class Cleaner:
     def _trim(self, log_min_offset: int) -> Iterator[Work]:
         """Drop from consume queues, and have `on_trimmed` drop, what the log no longer holds."""
         self._trimmed_to = log_min_offset
-        for each in in_parts(self._queues, self._clock.monotonic):
-            if isinstance(each, Work):
-                yield each
-            else:
-                yield from self._trim_queue(each, log_min_offset)
+        yield from in_parts(
+            self._queues,
+            lambda queue: self._trim_queue(queue, log_min_offset),
+            self._clock.monotonic,
+        )
         for trimmed in self.on_trimmed:
             yield from trimmed(log_min_offset)
 

@@ -447,11 +447,12 @@ class MessageStore:
         again, and a group that has consumed up to 500 would not see the next 500 messages. For each
         queue `forgotten` is called with its topic: whoever keeps a queue of it must let go of it.
         """
-        for each in in_parts(self.queues, self._monotonic):
-            if isinstance(each, Work):
-                yield each
-            elif not is_kept(each.topic) and self._can_go(each):
-                yield from self._removal(each.topic, each.queue_id, forgotten)
+
+        def removal(queue: ConsumeQueue) -> Iterator[Work]:
+            if not is_kept(queue.topic) and self._can_go(queue):
+                yield from self._removal(queue.topic, queue.queue_id, forgotten)
+
+        yield from in_parts(self.queues, removal, self._monotonic)
 
     def _can_go(self, queue: ConsumeQueue) -> bool:
         key = (queue.topic, queue.queue_id)
@@ -621,13 +622,13 @@ class MessageStore:
         return first is not None and record.offset < first.physical_offset
 
     def _trim_extensions(self, _log_min_offset: int) -> Iterator[Work]:
-        for each in in_parts(self.queues, self._monotonic):
-            if isinstance(each, Work):
-                yield each
-            # It may have been removed between two pieces of work.
-            elif self._is_there(each) and isinstance(each, ExtendedConsumeQueue):
-                for path in each.detach_expired_ext():
-                    yield Work(partial(self._remove_ext, each, path))
+        yield from in_parts(self.queues, self._trim_extension, self._monotonic)
+
+    def _trim_extension(self, queue: ConsumeQueue) -> Iterator[Work]:
+        # It may have been removed between two pieces of work.
+        if self._is_there(queue) and isinstance(queue, ExtendedConsumeQueue):
+            for path in queue.detach_expired_ext():
+                yield Work(partial(self._remove_ext, queue, path))
 
     def _remove_ext(self, queue: ConsumeQueue, path: Path) -> None:
         # A queue that was made since may have a file of this name. For any thread.

@@ -49,8 +49,8 @@ class CommitLog:
     is the offset up to which records can be written without `make_room`, which is the end itself
     while somebody waits for the next append.
 
-    `on_large` is called when a large record is about to be written. With whoever sets it, a thread
-    calls `write_ahead` then.
+    `on_large` is called when a large record comes and few pages are ready for the next one; whoever sets
+    it has a thread call `write_ahead` then.
     """
 
     __slots__ = (
@@ -130,14 +130,14 @@ class CommitLog:
         self.last_store_timestamp = last_store_timestamp
         self._filled = None
         file = self.files.find(offset)
-        self.end = offset
-        if file is None:
-            # `offset` is the end of the last file, or there is no file: the next record makes one.
-            self.base = self.limit = self._file_limit = self._prepared = offset
-        else:
-            with self._preparing:
-                self._write_to(file, offset)
-            self._prepare(offset)
+        with self._preparing:
+            self.end = offset
+            if file is None:
+                # `offset` is the end of the last file, or there is no file: the next record makes one.
+                self.base = self.limit = self._file_limit = self._prepared = offset
+                return
+            self._write_to(file, offset)
+        self._prepare(offset)
 
     def _write_to(self, file: MappedFile, offset: int) -> None:
         """Move the cursor. Whoever calls this holds `_preparing`."""
@@ -190,6 +190,7 @@ class CommitLog:
             return
         if (
             size >= _LARGE_BYTES
+            and self._zeros_ahead
             and self.on_large is not None
             and self._prepared < self.end + size + _FAR_AHEAD_BYTES // 2
         ):
