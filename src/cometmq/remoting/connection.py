@@ -13,9 +13,11 @@ mypyc compiles as a whole.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import functools
 import math
 import sys
+import termios
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -82,8 +84,9 @@ _PART_BYTES: Final = 32768
 # The number of an answer that no request asked for: why the server closes the connection. No client
 # counts its requests so.
 UNASKED: Final = -1
-# What is not cut yet is expected to take so long a byte.
-_UNCUT_BYTE_S: Final = SLICE_S / _PART_BYTES
+# How long a request is expected to be before any was measured: with FIRST_REQUEST_S, a part takes a slice.
+_FIRST_REQUEST_BYTES: Final = 1280.0
+_NO_BYTES: Final = bytes(4)  # where the kernel writes an int
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_KEPT_BYTES: Final = 64 * 1024 * 1024
 DEFAULT_WAITING_REQUESTS: Final = 10_000
@@ -211,8 +214,9 @@ class Connection(asyncio.Protocol):
         # What answers all requests of a peer that is not served; see `shut_out`.
         self._shut_out: Callable[[Connection, RemotingCommand], None] | None = None
         self._out: list[Buffer] = []
-        # Bytes in `_out`, and bytes written that `holding` has not been told of yet.
-        self._out_bytes = self._written = 0
+        # Bytes in `_out`, bytes written that `holding` has not been told of yet, and what is left of
+        # SLICE_COST in the slice that is served.
+        self._out_bytes = self._written = self._slice_left = 0
         # Requests of one read that wait: for their turn, or until the peer reads its answers.
         self._deferred: deque[Frame] = deque()
         # What was read behind them and is not cut into frames yet; that begins at `_uncut_at`.
@@ -222,22 +226,22 @@ class Connection(asyncio.Protocol):
         self._paused_at = 0.0
         # Whether the transport is gone though not all that came is served.
         self._is_lost = self._in_rotation = False
-        self._slice_left = 0  # of SLICE_COST
         # Whether it reads no more of a large frame until it is its turn.
         self._rests = False
         self.credit_s = 0.0
-        # What one of its requests is expected to take, from those before it.
+        # What one of its requests is expected to take and how long it is, from those before it.
         self._request_s = self._last_request_s = FIRST_REQUEST_S
+        self._request_bytes = _FIRST_REQUEST_BYTES
+        self._descriptor = -1  # of the socket, where there is one and turns are taken
         # Whether no more is served until requests that are held have been answered.
         self._is_full = False
         # Requests that tasks are about to answer.
         self._waiting = 0
         # Pulls that wait for messages; the broker counts them.
         self.held_pulls = 0
-        self._flush_due = False
         self._writable: asyncio.Event | None = None
         self._transport: asyncio.Transport | None = None
-        self._joins = False
+        self._flush_due = self._joins = False
         self._loop = asyncio.get_running_loop()
         self._lost: asyncio.Future[None] = self._loop.create_future()
 
@@ -255,6 +259,8 @@ class Connection(asyncio.Protocol):
         # A scope (`fe80::1%eth0`) has a meaning on this host only, so records do not store it.
         self.packed_peer = pack_host(self.peer_ip.partition("%")[0], self.peer_port)
         self.local_ip, _ = _endpoint(transport.get_extra_info("sockname"))
+        if self._turns is not None:
+            self._descriptor = self.descriptor
         self.last_active = self._last_read = self.made_at = self._loop.time()
         if self._on_connect is not None:
             self._on_connect(self)
@@ -743,11 +749,30 @@ class Connection(asyncio.Protocol):
 
     @property
     def expected_s(self) -> float:
-        """How long it is expected to take to serve what waits: without end within a large frame."""
+        """How long it is expected to take to serve what waits: without end within a large frame.
+
+        What the kernel has for this connection waits, too. Of a client that is a little late that is
+        little. One with hundreds of requests on the way may have read a few of them only.
+        """
+        return self._expect(self._unread_bytes())
+
+    def _expect(self, unread_bytes: int) -> float:
+        """Return how long it is expected to take to serve what was read, and so many bytes more."""
         if self._rests:
             return math.inf
-        uncut_s = (len(self._uncut) - self._uncut_at) * _UNCUT_BYTE_S
-        return len(self._deferred) * self._request_s + self._deferred_bytes * BYTE_S + uncut_s
+        uncut_bytes = len(self._uncut) - self._uncut_at + unread_bytes
+        requests = len(self._deferred) + uncut_bytes / self._request_bytes
+        return requests * self._request_s + (self._deferred_bytes + uncut_bytes) * BYTE_S
+
+    def _unread_bytes(self) -> int:
+        """Return how many bytes of this connection the kernel has; 0 where there is no socket."""
+        if self._descriptor < 0 or self.closed or self._is_lost:
+            return 0
+        try:
+            answer = fcntl.ioctl(self._descriptor, termios.FIONREAD, _NO_BYTES)
+        except OSError:
+            return 0
+        return int.from_bytes(answer, sys.byteorder)
 
     def serve_slice(self) -> int:
         """Serve requests that wait for one slice; return their cost."""
@@ -821,17 +846,19 @@ class Connection(asyncio.Protocol):
         if turns is None:
             self._on_frame(frame)
             return
+        size = len(frame.header) + len(frame.body)
         if self._request_s > AT_ONCE_S:
             began_s = turns.work_s()
             self._on_frame(frame)
-            self._learn(turns.work_s() - began_s)
+            self._learn(turns.work_s() - began_s, size)
             return
         began_s = turns.monotonic()
         self._on_frame(frame)
-        self._learn(min(turns.monotonic() - began_s, SLICE_S))
+        self._learn(min(turns.monotonic() - began_s, SLICE_S), size)
 
-    def _learn(self, request_s: float) -> None:
-        """Expect of the next requests what one of these took."""
+    def _learn(self, request_s: float, request_bytes: float) -> None:
+        """Expect the next requests to take as long, and to be as long, as one of these."""
+        self._request_bytes += (request_bytes - self._request_bytes) * LEARNED_PART
         # One that takes long alone teaches nothing: it met a page that was not there, or a full file.
         usual_s = min(request_s, self._last_request_s)
         self._last_request_s = request_s
@@ -845,7 +872,7 @@ class Connection(asyncio.Protocol):
         waits = bool(self._deferred)
         self._defer(frames)
         if self._turns is None or (
-            not waits and self.expected_s <= AT_ONCE_S and not self._turns.is_spent()
+            not waits and self._expect(0) <= AT_ONCE_S and not self._turns.is_spent()
         ):
             self._serve_deferred()
         self._take_turns()
@@ -866,7 +893,7 @@ class Connection(asyncio.Protocol):
         Raises ProtocolError for a header that is none.
         """
         deferred, turns = self._deferred, self._turns
-        count = len(deferred)
+        count, size = len(deferred), self._deferred_bytes
         self._slice_left = SLICE_COST
         began_s = until_s = 0.0
         if turns is not None:
@@ -885,7 +912,8 @@ class Connection(asyncio.Protocol):
                     break
         count -= len(deferred)
         if turns is not None and count:
-            self._learn((turns.work_s() - began_s) / count)
+            size -= self._deferred_bytes
+            self._learn((turns.work_s() - began_s) / count, size / count)
 
     def _take_turns(self) -> None:
         """Wait in the rotation for as long as requests wait that can be served."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable
 from typing import Any
 
@@ -68,11 +69,15 @@ def answer_to(call: RemotingCommand, code: int = 0) -> bytes:
 
 class FakeTransport(asyncio.Transport):
     """Keeps what is written, one entry for each call. With `room`, the peer takes only so many
-    bytes, and a write that exceeds them pauses writing.
+    bytes, and a write that exceeds them pauses writing. `sock` has what the connection has not read.
     """
 
-    def __init__(self, peer: tuple[str, int] | None = ("10.0.0.9", 4711)) -> None:
-        super().__init__({"peername": peer, "sockname": ("10.0.0.1", 10911)})
+    def __init__(
+        self,
+        peer: tuple[str, int] | None = ("10.0.0.9", 4711),
+        sock: socket.socket | None = None,
+    ) -> None:
+        super().__init__({"peername": peer, "sockname": ("10.0.0.1", 10911), "socket": sock})
         self.writes: list[bytes] = []
         self.reading = True
         self.ended: str | None = None
@@ -125,10 +130,11 @@ class Line:
         *,
         limits: ConnectionLimits = DEFAULT_LIMITS,
         peer: tuple[str, int] | None = ("10.0.0.9", 4711),
+        sock: socket.socket | None = None,
         **settings: Any,
     ) -> None:
         self.owner = TaskOwner("test")
-        self.transport = FakeTransport(peer)
+        self.transport = FakeTransport(peer, sock)
         self.connection = Connection(handlers or Handlers(), self.owner, limits=limits, **settings)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
@@ -49,8 +51,11 @@ class Served:
         self.order.append(connection.peer_ip)
         return response(0)
 
-    def line(self, ip: str, handlers: Handlers | None = None) -> Line:
-        return Line(handlers or self.handlers, server_side=True, turns=self.turns, peer=(ip, 4711))
+    def line(
+        self, ip: str, handlers: Handlers | None = None, sock: socket.socket | None = None
+    ) -> Line:
+        handlers = handlers or self.handlers
+        return Line(handlers, server_side=True, turns=self.turns, peer=(ip, 4711), sock=sock)
 
 
 def reads(line: Line) -> bool:
@@ -212,6 +217,33 @@ async def test_a_late_client_with_a_long_read_is_served_before_longer_ones() -> 
         await asyncio.sleep(0)
         turns += 1
     assert turns < 10, "a turn serves 32 requests, and a slice of another client"
+
+
+async def test_what_the_kernel_has_for_a_client_counts_as_waiting() -> None:
+    """Of five hundred requests on the way a read brings some fifty, less than a late client has."""
+    served = Served(cost_s=SLICE_S / 32)
+    late = served.line("10.0.0.2")
+    unread = echoes(500)
+    with contextlib.ExitStack() as sockets:
+        busy = []
+        for number in range(50):
+            near, far = map(sockets.enter_context, socket.socketpair())
+            busy.append(served.line(f"10.0.1.{number}", sock=near))
+            far.sendall(unread)
+        for line in [late, *busy] * 40:  # how long requests are has to be learned
+            line.feed(echo())
+            await asyncio.sleep(0)
+        served.order.clear()
+        served.turns.is_spent()
+        served.clock.now_s += TURN_S  # what is read now waits
+        for line in busy:
+            line.feed(echoes(20))
+        late.feed(echoes(60))
+        turns = 0
+        while served.order.count("10.0.0.2") < 60:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns <= 5, "a turn serves 32 requests, and a slice of another client"
 
 
 async def test_connections_with_much_to_do_take_turns() -> None:
