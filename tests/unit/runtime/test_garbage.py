@@ -64,4 +64,6 @@ def test_a_pass_does_not_look_at_a_whole_table_that_was_replaced() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", REPLACES], capture_output=True, text=True, check=True
     )
-    assert int(answer.stdout) < 40_000
+    # Objects are exempt once looks at them have taken 1 ms: some 25,000 of them, more while the machine
+    # is fast, and those of one slice. Without looks it is all 200,000.
+    assert int(answer.stdout) < 100_000
