@@ -60,6 +60,7 @@ from cometmq.remoting.turns import (
     FIRST_REQUEST_S,
     LEARNED_PART,
     READ_COST,
+    SHORT_S,
     SLICE_BYTES,
     SLICE_COST,
     SLICE_S,
@@ -752,9 +753,13 @@ class Connection(asyncio.Protocol):
         """How long it is expected to take to serve what waits: without end within a large frame.
 
         What the kernel has for this connection waits, too. Of a client that is a little late that is
-        little. One with hundreds of requests on the way may have read a few of them only.
+        little. One with hundreds of requests on the way may have read a few of them only. To ask takes
+        two microseconds, so the kernel is asked only where its answer may count.
         """
-        return self._expect(self._unread_bytes())
+        expected_s = self._expect(0)
+        if AT_ONCE_S < expected_s <= SHORT_S:
+            return self._expect(self._unread_bytes())
+        return expected_s
 
     def _expect(self, unread_bytes: int) -> float:
         """Return how long it is expected to take to serve what was read, and so many bytes more."""
