@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -135,9 +136,13 @@ def _measured(
         attack.stdin.write(b"go\n")
         attack.stdin.flush()
         time.sleep(_RAMP_S)
+        if flood.computes:
+            target.process.send_signal(signal.SIGUSR2)
         began_s = time.monotonic()
         flooded = honest(servers, seconds, of_namesrv=flood.of_namesrv)
         ended_s = time.monotonic()
+        if flood.computes:
+            target.process.send_signal(signal.SIGUSR2)
         told, _ = attack.communicate(timeout=_ATTACK_LIMIT_S)
         time.sleep(_TOLD_WITHIN_S)
         died = target.process.poll() is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -48,6 +49,8 @@ class Flood:
     of_namesrv: bool = False
     # Whether the broker starts again, with cold files, when all is prepared.
     cold: bool = False
+    # Whether the broker's loop itself computes meanwhile, for nothing.
+    computes: bool = False
 
 
 FLOODS: dict[str, Flood] = {}
@@ -122,6 +125,12 @@ def closed_loop(
 
 
 # -- bytes that nobody reads, or that never end --
+
+
+@flood("no flood: the loop computes for nothing, in turns of 0.5 ms without end", computes=True)
+def busy_loop(attack: Attack, _: list[Swarm]) -> Iterator[None]:
+    yield
+    time.sleep(attack.seconds)
 
 
 @flood("64 consumers ask for 400 answers of 256 KiB each and read nothing")

@@ -8,6 +8,9 @@ since the beat before, in ms. A beat that is late without processor time was kep
 machine, or by another thread; one that is late with it was kept waiting by the loop's own work. The
 line also has how often each limit of the server has refused something since it started.
 
+SIGUSR2 has the loop compute for nothing, in turns of a slice each, until the signal comes again. What a
+client notices of that is what this machine makes of any loop that is busy.
+
 With COMETMQ_STACKS=1 a beat that is very late has the stack of the loop's thread written down, too.
 Functions that are compiled have no frame there: COMETMQ_PURE=1 shows them. Looking costs the loop
 some of its time: each look takes the interpreter from it.
@@ -18,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -28,6 +32,7 @@ from typing import ClassVar, Final
 
 import cometmq.remoting.limit_hits as limit_hits_module
 import cometmq.runtime.loop as loop_module
+from cometmq.runtime.slices import SLICE_S
 
 BEAT_S: Final = 0.002
 _LOOK_S: Final = 0.01 if os.environ.get("COMETMQ_STACKS") else 1.0
@@ -64,6 +69,7 @@ class Watch:
         self._clock = 0
         self._thread_id = 0
         self._stacks: Counter[str] = Counter()
+        self._computes = False
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start on the loop's thread."""
@@ -73,6 +79,7 @@ class Watch:
         self._due_s = time.monotonic() + BEAT_S
         self._cpu_s = time.clock_gettime(self._clock)
         loop.call_later(BEAT_S, self._beat)
+        loop.add_signal_handler(signal.SIGUSR2, self._toggle)
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     def _beat(self) -> None:
@@ -81,6 +88,18 @@ class Watch:
         self._cpu_ms.append(round((cpu_s - self._cpu_s) * 1000, 2))
         self._due_s, self._cpu_s = now_s + BEAT_S, cpu_s
         self._loop.call_later(BEAT_S, self._beat)
+
+    def _toggle(self) -> None:
+        self._computes = not self._computes
+        if self._computes:
+            self._loop.call_soon(self._compute)
+
+    def _compute(self) -> None:
+        until_s = time.monotonic() + SLICE_S
+        while time.monotonic() < until_s:
+            pass
+        if self._computes:
+            self._loop.call_soon(self._compute)
 
     def _look(self) -> None:
         written_s = time.monotonic()
