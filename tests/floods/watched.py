@@ -8,8 +8,9 @@ since the beat before, in ms. A beat that is late without processor time was kep
 machine, or by another thread; one that is late with it was kept waiting by the loop's own work. The
 line also has how often each limit of the server has refused something since it started.
 
-SIGUSR2 has the loop compute for nothing, in turns of a slice each, until the signal comes again. What a
-client notices of that is what this machine makes of any loop that is busy.
+SIGUSR2 has the loop compute for nothing, in turns of a slice each, until the signal comes again. Each turn
+is the same work, so a turn that takes longer shows a processor that is slower at that moment. What a
+client notices of it is what this machine makes of any loop that is busy.
 
 With COMETMQ_STACKS=1 a beat that is very late has the stack of the loop's thread written down, too.
 Functions that are compiled have no frame there: COMETMQ_PURE=1 shows them. Looking costs the loop
@@ -38,6 +39,7 @@ BEAT_S: Final = 0.002
 _LOOK_S: Final = 0.01 if os.environ.get("COMETMQ_STACKS") else 1.0
 _STUCK_S: Final = 0.02
 _SHOWN_FRAMES: Final = 8
+_TRIED_STEPS: Final = 2_000
 
 
 class CountedLimits(limit_hits_module.LimitHits):
@@ -92,14 +94,21 @@ class Watch:
     def _toggle(self) -> None:
         self._computes = not self._computes
         if self._computes:
-            self._loop.call_soon(self._compute)
+            tried_s = min(self._taken_s(_TRIED_STEPS) for _ in range(20))
+            self._loop.call_soon(self._compute, int(_TRIED_STEPS * SLICE_S / tried_s))
 
-    def _compute(self) -> None:
-        until_s = time.monotonic() + SLICE_S
-        while time.monotonic() < until_s:
-            pass
+    def _compute(self, steps: int) -> None:
+        self._taken_s(steps)
         if self._computes:
-            self._loop.call_soon(self._compute)
+            self._loop.call_soon(self._compute, steps)
+
+    @staticmethod
+    def _taken_s(steps: int) -> float:
+        """Compute for nothing, and return for how long."""
+        began_s, total = time.monotonic(), 0
+        for step in range(steps):
+            total += step * step % 7
+        return time.monotonic() - began_s
 
     def _look(self) -> None:
         written_s = time.monotonic()
