@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.spark.smoke import HANGS_S
 
 from cometmq.spark.jvm import jar_path
 
@@ -28,12 +30,19 @@ def test_sources_and_sink_with_another_pyspark(tmp_path: Path, version: str) -> 
     environment.pop("SPARK_HOME", None)
     connect = ["connect"] if version == "connect" else []
     program = [sys.executable, "-m", "tests.spark.smoke", str(tmp_path), *connect]
-    ended = subprocess.run(
-        program, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=800, check=False
-    )
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
-    assert "all held with PySpark " + ("" if connect else version) in ended.stdout
-    assert ("held: store_in_the_jvm" in ended.stdout) == (jar_path() is not None and not connect)
+    # In a group of its own, so that a JVM ends with it, whatever happens.
+    running = subprocess.Popen(
+        program, cwd=ROOT, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = running.communicate(timeout=HANGS_S + 20)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        said, _ = running.communicate()
+    assert running.returncode == 0, said
+    assert "all held with PySpark " + ("" if connect else version) in said
+    assert ("held: store_in_the_jvm" in said) == (jar_path() is not None and not connect)
 
 
 @pytest.mark.skipif(shutil.which("javac") is None, reason="there is no JDK")

@@ -233,4 +233,4 @@ def _ids(records: bytes) -> Any:
 
 
 def _none() -> Any:
-    return pa.array([], pa.string())
+    return pa.nulls(0, pa.string())

@@ -7,7 +7,7 @@ Only compressed bodies become Python objects; no other field does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -40,11 +40,20 @@ MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
 _MAX_MS: Final = (2**63 - 1) // 1000
 _TIME: Final = pa.timestamp("us", tz="UTC")
-_EMPTY: Final = pa.scalar("", pa.string())
-_NULL: Final = pa.scalar(None, pa.string())
-_TRANSACTION_TYPES: Final = pa.array([None, "prepared", "commit", "rollback"], pa.string())
 _NUMBER: Final = r"^\d{1,18}$"
 _LEVEL: Final = r"^\d{1,9}$"
+
+
+# Values are made when they are first used: pyarrow imports pandas, where it is installed, before it makes
+# one, and a process that only plans needs neither.
+@cache
+def _empty() -> Any:
+    return pa.scalar("", pa.string())
+
+
+@cache
+def _transaction_types() -> Any:
+    return pa.array([None, "prepared", "commit", "rollback"], pa.string())
 
 
 class RecordBatches:
@@ -162,16 +171,16 @@ class _Records:
         bounds = np.arange(0, 16 * len(self) + 1, 16, dtype=np.int32)
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(digits)]
         texts = pa.Array.from_buffers(pa.string(), len(self), buffers)
-        return pc.binary_join_element_wise(hosts, texts, _EMPTY)
+        return pc.binary_join_element_wise(hosts, texts, _empty())
 
     def msg_id(self) -> Any:
         ids = self.texts.values(p.UNIQ_CLIENT_MESSAGE_ID)
         return pc.coalesce(ids, self.offset_ids) if ids.null_count else ids
 
     def keys(self) -> Any:
-        texts = pc.fill_null(self.texts.values(p.KEYS), _EMPTY)
+        texts = pc.fill_null(self.texts.values(p.KEYS), _empty())
         words = pc.split_pattern(texts, p.KEY_SEPARATOR)
-        filled = pc.not_equal(words.flatten(), _EMPTY)
+        filled = pc.not_equal(words.flatten(), _empty())
         if pc.all(filled).as_py() is not False:
             return words
         counts = np.concatenate((np.zeros(1, np.int64), np.cumsum(filled.to_numpy(False))))
@@ -183,7 +192,7 @@ class _Records:
 
     def transaction_type(self) -> Any:
         kinds = (self._columns.sys_flags & TRANSACTION_MASK) >> 2
-        return _TRANSACTION_TYPES.take(pa.array(kinds))
+        return _transaction_types().take(pa.array(kinds))
 
     def delay_level(self) -> Any:
         return _numbers(self.texts.values(p.DELAY_TIME_LEVEL), _LEVEL).cast(pa.int32())
@@ -253,7 +262,7 @@ def _numbers(texts: Any, pattern: str) -> Any:
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.int64())
     fits = pc.match_substring_regex(texts, pattern)
-    return pc.if_else(fits, texts, _NULL).cast(pa.int64())
+    return pc.if_else(fits, texts, pa.scalar(None, pa.string())).cast(pa.int64())
 
 
 _MAKERS: Final[dict[str, Callable[[_Records], Any]]] = {

@@ -71,7 +71,6 @@ _FLAGS: Final = 2**31
 # one.
 _LEFT_OUT: Final = p.RESERVED | p.OF_ONE_SENDING
 _SEPARATORS: Final = "[\x01\x02]"
-_NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 def check_columns(schema: Any, topic: str | None, *, keep_origin: bool, once: bool) -> None:
@@ -150,7 +149,7 @@ class Outbound:
         text = pc.binary_join_element_wise(
             *(piece for piece in pieces if piece is not None),
             self._common,
-            _NOTHING,
+            _binary(""),
             null_handling="replace",
             null_replacement=b"",
         )
@@ -236,7 +235,7 @@ class _Properties:
         entries = _join(names, _binary("\x01"), values, _binary("\x02"))
         kept = np.concatenate(([0], np.cumsum(np.asarray(self._mask, bool))))
         offsets = pa.array(kept[self._offsets].astype(np.int32))
-        return pc.binary_join(pa.ListArray.from_arrays(offsets, entries), _NOTHING)
+        return pc.binary_join(pa.ListArray.from_arrays(offsets, entries), _binary(""))
 
     def sharding_key(self) -> Any:
         """Return the property that a message sent with a sharding key has."""
@@ -257,7 +256,7 @@ def _binary(text: str) -> Any:
 def _join(*pieces: Any) -> Any:
     """Join the pieces of each row; null if one of them is null."""
     pieces = tuple(p.cast(pa.binary()) if isinstance(p, pa.Array) else p for p in pieces)
-    return pc.binary_join_element_wise(*pieces, _NOTHING)
+    return pc.binary_join_element_wise(*pieces, _binary(""))
 
 
 def _entry(name: str, values: Any) -> Any:
