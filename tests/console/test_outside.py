@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -55,6 +56,28 @@ def asked(served: Served, path: str = "/healthz") -> int:
             return connection.getresponse().status
         except (ConnectionError, ssl.SSLError):
             return 0
+
+
+def told(served: Served, path: str) -> str:
+    """Ask by TLS; return what the answer says, "" if the console ends the connection."""
+    context = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", served.port, context=context, timeout=SOON_S
+    )
+    with closing(connection):
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+        except (ConnectionError, ssl.SSLError):
+            return ""
+
+
+def client_hello() -> bytes:
+    context = ssl._create_unverified_context()
+    outgoing = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()
 
 
 def connected(served: Served) -> socket.socket:
@@ -139,15 +162,41 @@ def test_one_address_has_so_many_handshakes_and_connections(
 
 def test_a_flood_of_handshakes_is_rationed_and_others_are_served(encrypting: Served) -> None:
     """Each ClientHello costs a signature: they wait for their turn, and addresses take turns."""
-    context = ssl._create_unverified_context()
-    outgoing = ssl.MemoryBIO()
-    with pytest.raises(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
-    hello = outgoing.read()
+    hello = client_hello()
     with ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(connected(encrypting)).sendall(hello)
         assert asked(encrypting) == 200
+
+
+@pytest.mark.parametrize(
+    ("limit", "values"),
+    [
+        ("MAX_TLS_HANDSHAKES", {"MAX_TLS_HANDSHAKES": 1}),
+        ("MAX_TLS_HANDSHAKES_PER_SECOND", {"MAX_TLS_HANDSHAKES_PER_SECOND": 1}),
+        ("HANDSHAKE_S", {"HANDSHAKE_S": 0.2}),
+    ],
+)
+def test_the_limits_of_handshakes_are_counted(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    values: Mapping[str, float],
+) -> None:
+    for name, value in values.items():
+        monkeypatch.setattr(encrypted, name, value)
+    pair = Authority(tmp_path / "tls").sign("console", "IP:127.0.0.1")
+    with (
+        ExitStack() as stack,
+        running_console(
+            cluster.namesrv, tmp_path, certificate=pair.certificate, certificate_key=pair.key
+        ) as served,
+    ):
+        for _ in range(4):
+            stack.enter_context(connected(served)).sendall(client_hello())
+        pattern = re.compile(rf'limit="{limit}"}} ([1-9][0-9]*)$', re.MULTILINE)
+        eventually(lambda: pattern.search(told(served, "/metrics")) is not None)
 
 
 def test_a_new_certificate_is_served_without_a_restart(
@@ -232,15 +281,19 @@ def test_too_many_connections_are_told_in_each_language(
 ) -> None:
     monkeypatch.setattr(connections, "MAX_OF_ADDRESS", 0)
     english, chinese = Visitor(served, None).get("/healthz").html.splitlines()
-    assert "0 connections of 127.0.0.1 are open (MAX_OF_ADDRESS); close some" in english
+    assert (
+        "0 connections of 127.0.0.1 are open, the limit MAX_OF_ADDRESS is 0; close some" in english
+    )
     assert chinese.startswith(
-        "控制台拒绝此连接：127.0.0.1 已打开 0 个连接（MAX_OF_ADDRESS）；请关闭一些"
+        "控制台拒绝此连接：127.0.0.1 已打开 0 个连接，上限 MAX_OF_ADDRESS 为 0；请关闭一些"
     )
     monkeypatch.undo()
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 0)
     english, chinese = Visitor(served, None).get("/healthz").html.splitlines()
-    assert "0 connections are open (MAX_CONNECTIONS)" in english
-    assert chinese.startswith("控制台拒绝此连接：已打开 0 个连接（MAX_CONNECTIONS）；请关闭一些")
+    assert "0 connections are open, the limit MAX_CONNECTIONS is 0; close some" in english
+    assert chinese.startswith(
+        "控制台拒绝此连接：已打开 0 个连接，上限 MAX_CONNECTIONS 为 0；请关闭一些"
+    )
 
 
 def test_few_open_files_are_told_with_the_remedy(
@@ -340,7 +393,10 @@ def test_a_client_behind_a_proxy_has_so_many_requests(
             assert b" 200 " in sock.recv(4096)
         refused = reader.send("GET", "/", headers={"X-Forwarded-For": "203.0.113.40"})
         assert refused.status == 429
-        assert "2 requests of 203.0.113.40 are under way (MAX_OF_ADDRESS)" in refused.html
+        assert (
+            "2 requests of 203.0.113.40 are under way, the limit MAX_OF_ADDRESS is 2"
+            in refused.html
+        )
         assert reader.send("GET", "/", headers={"X-Forwarded-For": "203.0.113.41"}).status == 200
 
 

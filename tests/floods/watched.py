@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import ClassVar, Final
 
-import cometmq.remoting.limit_hits as limit_hits_module
+import cometmq.runtime.limit_hits as limit_hits_module
 import cometmq.runtime.loop as loop_module
 
 BEAT_S: Final = 0.002

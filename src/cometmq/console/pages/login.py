@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from cometmq.console.cookies import cookies_of
+from cometmq.console.fields import Bound
 from cometmq.console.logins import TooManyLoginsError
 from cometmq.console.rendering import (
     LANGUAGE_COOKIE,
@@ -23,6 +24,7 @@ from cometmq.console.rendering import (
     translated,
 )
 from cometmq.console.routes import Routes, checked_form, console_of, read_form
+from cometmq.runtime.exposition import CONTENT_TYPE
 from cometmq.runtime.loggers import get_logger
 
 log = get_logger(__name__)
@@ -37,6 +39,16 @@ async def healthz(request: Request) -> Response:
     """Say that the console serves."""
     del request  # everybody gets the same answer
     return PlainTextResponse("ok\n")
+
+
+@routes.page("/metrics")
+async def metrics(request: Request) -> Response:
+    """Tell scrapers how often each limit of the console was hit.
+
+    Whoever may connect may ask, as for `/healthz`: a scraper does not log in, and counts tell of no
+    cluster and no account.
+    """
+    return Response(console_of(request).metrics(), headers={"content-type": CONTENT_TYPE})
 
 
 @routes.page("/login")
@@ -63,11 +75,12 @@ def _form(
 
 async def _login(request: Request) -> Response:
     console = console_of(request)
-    form = await read_form(request, MAX_LOGIN_BYTES)
+    form = await read_form(request, Bound("MAX_LOGIN_BYTES", MAX_LOGIN_BYTES))
     name, address = form.get("name", ""), request.client.host if request.client else ""
     try:
         account = await console.logins.check(name, form.get("password", ""), address)
     except TooManyLoginsError as error:
+        console.limit_hits.note(error)
         return _form(request, str(error), name, status=429)
     if account is None:
         # What is no name may be a password that was typed in the wrong place.
