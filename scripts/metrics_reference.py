@@ -24,7 +24,7 @@ HEAD: Final = f"""\
 # Metrics
 
 With `metricsExporterType=PROM` a broker or a name server serves these at `/metrics`, in Prometheus' text format;
-[operations](../operations.md#metrics) says how to set it up. A console serves its own at the port of its pages, without a login.
+[operations](../operations.md#metrics) says how to set it up. A console serves its own at the port of its pages, without a login to its own machine and `--metrics-from`.
 Metrics called `rocketmq_…` are those of Java's broker 5.3
 (RIP-46), with Java's types and units; the others are CometMQ's own and have their unit in the name.
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.certificates import Authority, Pair
+from tests.certificates import Authority, Pair, client_hello
 from tests.console.running import Served, Visitor, running_console
-from tests.waits import eventually
+from tests.waits import CLOCK, eventually
 
 from cometmq.console import certificate, connections, encrypted, guard, state
 from cometmq.console.accounts import hashed, load_accounts
@@ -46,20 +46,15 @@ def encrypting(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def asked(served: Served, path: str = "/healthz") -> int:
     """Ask by TLS; return the status, 0 if the console ends the connection."""
-    context = ssl._create_unverified_context()
-    connection = http.client.HTTPSConnection(
-        "127.0.0.1", served.port, context=context, timeout=SOON_S
-    )
-    with closing(connection):
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status
-        except (ConnectionError, ssl.SSLError):
-            return 0
+    return _answer_by_tls(served, path)[0]
 
 
 def told(served: Served, path: str) -> str:
     """Ask by TLS; return what the answer says, "" if the console ends the connection."""
+    return _answer_by_tls(served, path)[1]
+
+
+def _answer_by_tls(served: Served, path: str) -> tuple[int, str]:
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(
         "127.0.0.1", served.port, context=context, timeout=SOON_S
@@ -67,17 +62,10 @@ def told(served: Served, path: str) -> str:
     with closing(connection):
         try:
             connection.request("GET", path)
-            return connection.getresponse().read().decode()
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
         except (ConnectionError, ssl.SSLError):
-            return ""
-
-
-def client_hello() -> bytes:
-    context = ssl._create_unverified_context()
-    outgoing = ssl.MemoryBIO()
-    with pytest.raises(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
-    return outgoing.read()
+            return 0, ""
 
 
 def connected(served: Served) -> socket.socket:
@@ -172,9 +160,9 @@ def test_a_flood_of_handshakes_is_rationed_and_others_are_served(encrypting: Ser
 @pytest.mark.parametrize(
     ("limit", "values"),
     [
-        ("MAX_TLS_HANDSHAKES", {"MAX_TLS_HANDSHAKES": 1}),
-        ("MAX_TLS_HANDSHAKES_PER_SECOND", {"MAX_TLS_HANDSHAKES_PER_SECOND": 1}),
-        ("HANDSHAKE_S", {"HANDSHAKE_S": 0.2}),
+        ("MAX_TLS_HANDSHAKES", {"MAX_TLS_HANDSHAKES": 4}),
+        ("MAX_TLS_HANDSHAKES_PER_SECOND", {"MAX_TLS_HANDSHAKES_PER_SECOND": 5}),
+        ("HANDSHAKE_S", {"HANDSHAKE_S": 0.5}),
     ],
 )
 def test_the_limits_of_handshakes_are_counted(
@@ -187,16 +175,25 @@ def test_the_limits_of_handshakes_are_counted(
     for name, value in values.items():
         monkeypatch.setattr(encrypted, name, value)
     pair = Authority(tmp_path / "tls").sign("console", "IP:127.0.0.1")
-    with (
-        ExitStack() as stack,
-        running_console(
-            cluster.namesrv, tmp_path, certificate=pair.certificate, certificate_key=pair.key
-        ) as served,
-    ):
-        for _ in range(4):
-            stack.enter_context(connected(served)).sendall(client_hello())
-        pattern = re.compile(rf'limit="{limit}"}} ([1-9][0-9]*)$', re.MULTILINE)
-        eventually(lambda: pattern.search(told(served, "/metrics")) is not None)
+    hello = client_hello()
+    pattern = re.compile(rf'limit="{limit}"}} ([1-9][0-9]*)$', re.MULTILINE)
+    with running_console(
+        cluster.namesrv, tmp_path, certificate=pair.certificate, certificate_key=pair.key
+    ) as served:
+
+        def is_counted() -> bool:
+            # Again and again: on a busy machine a dozen may not come within a second.
+            with ExitStack() as stack:
+                for _ in range(12):
+                    stack.enter_context(connected(served)).sendall(hello)
+                stack.enter_context(connected(served))
+                text = told(served, "/metrics")
+                if limit == "HANDSHAKE_S" and not pattern.search(text):
+                    CLOCK.sleep(0.5)
+                    text = told(served, "/metrics")
+                return pattern.search(text) is not None
+
+        eventually(is_counted, wait_s=60)
 
 
 def test_a_new_certificate_is_served_without_a_restart(
@@ -398,6 +395,27 @@ def test_a_client_behind_a_proxy_has_so_many_requests(
             in refused.html
         )
         assert reader.send("GET", "/", headers={"X-Forwarded-For": "203.0.113.41"}).status == 200
+
+
+def test_figures_are_for_the_own_machine_and_whom_an_option_names(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with running_console(
+        cluster.namesrv,
+        tmp_path,
+        trusted_proxies=TRUSTED,
+        metrics_from=AddressList("--metrics-from", "203.0.113.40"),
+    ) as served:
+        stranger = Visitor(served, None)
+
+        def asked_from(visitor: Visitor, address: str) -> int:
+            return visitor.send("GET", "/metrics", headers={"X-Forwarded-For": address}).status
+
+        assert stranger.get("/metrics").status == 200
+        assert asked_from(stranger, "203.0.113.40") == 200
+        refused = stranger.send("GET", "/metrics", headers={"X-Forwarded-For": "203.0.113.41"})
+        assert (refused.status, "--metrics-from" in refused.text) == (403, True)
+        assert asked_from(Visitor(served, "reader"), "203.0.113.41") == 200
 
 
 # Accounts that change

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -24,6 +25,7 @@ from cometmq.console.rendering import (
     translated,
 )
 from cometmq.console.routes import Routes, checked_form, console_of, read_form
+from cometmq.runtime.address_list import is_own_machine
 from cometmq.runtime.exposition import CONTENT_TYPE
 from cometmq.runtime.loggers import get_logger
 
@@ -45,9 +47,21 @@ async def healthz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Tell scrapers how often each limit of the console was hit.
 
-    Whoever may connect may ask, as for `/healthz`: a scraper does not log in, and counts tell of no
-    cluster and no account.
+    A scraper does not log in: as at brokers, the own machine may ask, and whom `metrics_from` names.
     """
+    peer = request.client.host if request.client else ""
+    local = (request.scope.get("server") or ("",))[0]
+    metrics_from = console_of(request).config.metrics_from
+    if (
+        request.state.session is None
+        and not is_own_machine(peer, local)
+        and peer not in metrics_from
+    ):
+        raise HTTPException(
+            403,
+            f"{peer} may not ask for figures without a login: log in, ask from the console's own "
+            "machine, or name the address with --metrics-from",
+        )
     return Response(console_of(request).metrics(), headers={"content-type": CONTENT_TYPE})
 
 
