@@ -3,7 +3,7 @@
     COMETMQ_PURE=1 python -m benchmarks.longest_turn [NAME …] [--acl 1]
 
 A broker and a name server run in this process, and a client in a thread of its own sends each request
-of `REQUESTS` over a socket. Beside it a callback runs in every turn of the loop and reads the processor
+of `REQUESTS` over a socket; what `SCANS` has, the servers do by themselves from time to time. Beside it a callback runs in every turn of the loop and reads the processor
 time of the loop's thread, so that neither the client nor other processes count. The figures of what
 is allocated for the first time are higher than later ones, so the best of `--rounds` is told, too. With
 `--acl` the client signs as an account or user that may consume from everything; its policies of ACL 2.0 have
@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cometmq.model.topic import TopicConfig
+from cometmq.namesrv.route_table import Registration
 from cometmq.protocol import headers as h
 from cometmq.protocol.access_bodies import (
     AclInfo,
@@ -32,6 +35,7 @@ from cometmq.protocol.access_bodies import (
     UserInfo,
     UserRequestHeader,
 )
+from cometmq.protocol.bodies import TopicConfigSerializeWrapper
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header
@@ -241,6 +245,72 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
 }  # fmt: skip
 
 
+class _Link:
+    """Is the connection of a broker that registers."""
+
+    closed = False
+    peer_ip = "10.0.0.1"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _route_tables(cluster: Cluster, count: int, timeout_ms: int) -> list[_Link]:
+    """Have the name server know so many brokers with 10,000 topics each; return their connections."""
+    table = cluster.name_servers[0].table
+    topics = {f"topic-{n:05}": TopicConfig(f"topic-{n:05}") for n in range(10_000)}
+    links = []
+    for n in range(count):
+        registration = Registration(
+            "many", f"broker-{n}", f"10.0.{n}.1:10911", 0, timeout_ms=timeout_ms,
+            topics=TopicConfigSerializeWrapper(topic_config_table=topics),
+        )  # fmt: skip
+        links.append(_Link())
+        assert table.register(registration, links[-1]) is not None
+    return links
+
+
+async def _expiry(cluster: Cluster, count: int, timeout_ms: int) -> Callable[[], object]:
+    _route_tables(cluster, count, timeout_ms)
+    await asyncio.sleep(0.01)
+    return cluster.name_servers[0].scan
+
+
+async def _broker_gone(cluster: Cluster) -> Callable[[], object]:
+    links = _route_tables(cluster, 100, 3_600_000)
+    return lambda: cluster.name_servers[0].table.link_closed(links[50])
+
+
+async def _offsets(cluster: Cluster, groups: int, queues: int) -> Callable[[], object]:
+    """Have the broker keep 100,000 offsets, which it writes when the file has rested."""
+    offsets = cluster.brokers[0].offsets
+    for former in offsets.groups():
+        offsets.remove_group(former)
+    for number in range(groups):
+        for queue in range(queues):
+            offsets.keep(f"g-{number}", "t", queue, 1)
+    file = cluster.brokers[0].store_config.store_path_root_dir / "config" / "consumerOffset.json"
+    before = file.stat().st_mtime_ns if file.exists() else 0
+
+    async def written() -> None:
+        async with asyncio.timeout(_TIMEOUT_S):
+            while not file.exists() or file.stat().st_mtime_ns == before:  # noqa: ASYNC110 - no event tells of it
+                await asyncio.sleep(0.1)
+
+    return written
+
+
+# What servers do by themselves. Each prepares it, and returns what has it done.
+SCANS: Final[dict[str, Callable[[Cluster], Awaitable[Callable[[], object]]]]] = {
+    "scan-100-brokers": lambda cluster: _expiry(cluster, 100, 3_600_000),
+    "expiry-1-broker": lambda cluster: _expiry(cluster, 1, 1),
+    "expiry-100-brokers": lambda cluster: _expiry(cluster, 100, 1),
+    "broker-gone": _broker_gone,
+    "offsets-100000-of-one-group": lambda cluster: _offsets(cluster, 1, 100_000),
+    "offsets-4-of-25000-groups": lambda cluster: _offsets(cluster, 25_000, 4),
+}
+
+
 class Longest:
     """Notes the longest turn of the running loop."""
 
@@ -301,6 +371,24 @@ def _figures(
             yield f"{name:28} {figures}  {answer.code} {remark}"
 
 
+async def _scans(
+    names: list[str], rounds: int, cluster: Cluster, longest: Longest
+) -> AsyncIterator[str]:
+    for name in names:
+        found = []
+        for _ in range(rounds):
+            scan = await SCANS[name](cluster)
+            await asyncio.sleep(0)
+            longest.begin()
+            done = scan()
+            if inspect.isawaitable(done):
+                await done
+            await asyncio.sleep(0.5)
+            found.append(longest.ms)
+        found.sort()
+        yield f"{name:28} {found[0]:6.1f} {found[len(found) // 2]:6.1f} {found[-1]:6.1f}"
+
+
 _CONSUMER: Final = Account("a-consumer", default_topic="PUB|SUB", default_group="SUB")
 _OWNER: Final = Credentials("the-owner", "a-secret-of-the-owner")
 
@@ -323,7 +411,7 @@ async def _make_user(address: str) -> None:
 
 
 async def _run(names: list[str], rounds: int, acl: int) -> None:
-    properties = {"maxTopics": "0"}
+    properties = {"maxTopics": "0", "flushConsumerOffsetInterval": "500"}
     if acl == 2:
         first = {"username": _OWNER.access_key, "password": _OWNER.secret_key}
         inner = {"accessKey": _OWNER.access_key, "secretKey": _OWNER.secret_key}
@@ -341,6 +429,10 @@ async def _run(names: list[str], rounds: int, acl: int) -> None:
         ports = cluster.brokers[0].port, cluster.name_servers[0].port
         longest = Longest()
         loop = asyncio.get_running_loop()
+        scans = [name for name in names if name in SCANS]
+        async for line in _scans(scans, rounds, cluster, longest):
+            print(line, file=sys.stderr, flush=True)
+        names = [name for name in names if name not in SCANS]
         done = loop.create_future()
 
         def work() -> None:
@@ -358,7 +450,7 @@ async def _run(names: list[str], rounds: int, acl: int) -> None:
 def main() -> None:
     """Print for each request the best, the median and the worst of its rounds."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help=", ".join(REQUESTS))
+    parser.add_argument("names", nargs="*", help=", ".join([*REQUESTS, *SCANS]))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--acl", type=int, choices=[0, 1, 2], default=0)
     given = parser.parse_args()
@@ -366,7 +458,7 @@ def main() -> None:
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(given.names or list(REQUESTS), given.rounds, given.acl))
+        runner.run(_run(given.names or [*REQUESTS, *SCANS], given.rounds, given.acl))
 
 
 if __name__ == "__main__":

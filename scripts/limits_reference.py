@@ -15,6 +15,7 @@ from typing import Final
 
 from cometmq.broker.config import CONFIG_CLASSES
 from cometmq.broker.operation.config_handlers import LIVE_KEYS
+from cometmq.console.limit_catalogue import CONSOLE_LIMITS
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.protocol.requests import REQUESTS
 from cometmq.runtime.config import keys_of
@@ -23,7 +24,7 @@ from cometmq.runtime.metric_catalogue import Server
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 HEAD: Final = """\
-<!-- Written by scripts/limits_reference.py: change cometmq/runtime/limit_catalogue.py, then run it. -->
+<!-- Written by scripts/limits_reference.py: change cometmq/runtime/limit_catalogue.py or cometmq/console/limit_catalogue.py, then run it. -->
 # Limits
 
 Everything that others send to a broker or a name server is bounded. A refusal says what there was, the name of the
@@ -51,6 +52,14 @@ message to at most 64 MiB (`MAX_BODY_BYTES` of `cometmq.client.pulling.received`
 message, [operations](../operations.md) says how), and options bound what they hold: `max_pending_sends`,
 `max_pending_bytes`, `pull_threshold_for_queue`, `pull_threshold_size_for_queue_bytes` and those beside them
 ([their options](configuration.md)). Their errors name the limit, too."""
+CONSOLE: Final = """\
+## The console
+
+A console bounds what browsers send and what its pages read. Its refusals name the limit, its value and the remedy, too, in the language
+of the page, and `/metrics` at its port counts them in the same metric (`node_type="console"`). All are constants.
+
+| limit | value | bounds | beyond it | why real use stays below |
+| --- | ---: | --- | --- | --- |"""
 TITLES: Final = {Server.BROKER: "broker", Server.NAMESRV: "name server"}
 
 
@@ -81,7 +90,9 @@ SPECIAL: Final = {"MAX_BODY_LENGTH": 0, "RLIMIT_NOFILE": 0}
 
 def page() -> str:
     """Return the page."""
-    return "\n".join([HEAD, *_table(), "", BODIES, *_bodies(), "", CLIENTS, ""])
+    return "\n".join(
+        [HEAD, *_table(), "", BODIES, *_bodies(), "", CLIENTS, "", CONSOLE, *_of_console(), ""]
+    )
 
 
 def _table() -> Iterator[str]:
@@ -95,6 +106,12 @@ def _table() -> Iterator[str]:
             f"| `{limit.name}`{live} | {value} | {limit.bounds} | {limit.beyond} | {limit.ample} "
             f"| {servers} |"
         )
+
+
+def _of_console() -> Iterator[str]:
+    for limit in CONSOLE_LIMITS.values():
+        value = f"{default_of(limit):,} {limit.unit}" if limit.at else "see its text"
+        yield f"| `{limit.name}` | {value} | {limit.bounds} | {limit.beyond} | {limit.ample} |"
 
 
 def _bodies() -> Iterator[str]:

@@ -19,6 +19,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from cometmq import ClientMetrics
+from cometmq.console.limit_catalogue import CONSOLE_LIMITS
 from cometmq.runtime.limit_catalogue import LIMITS
 from cometmq.runtime.metric_catalogue import BASE_LABELS, METRICS, PROCESS_METRICS, Kind
 
@@ -414,7 +415,9 @@ class Alert(NamedTuple):
 
 _HERE: Final = "{{ $labels.node_id }}"
 _GROUP: Final = "{{ $labels.consumer_group }}"
-_SLOW_LIMITS: Final = "|".join(sorted(limit.name for limit in LIMITS.values() if limit.slows))
+_SLOW_LIMITS: Final = "|".join(
+    sorted(limit.name for limit in (*LIMITS.values(), *CONSOLE_LIMITS.values()) if limit.slows)
+)
 ALERTS: Final = (
     Alert("CometMQServerDown", "critical", 2, 'up{job=~"cometmq.*"} == 0',
           "{{ $labels.instance }} does not answer", "Look at its process and its log.", "troubleshooting"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,16 @@ class Pair:
 
     certificate: Path
     key: Path
+
+
+def client_hello() -> bytes:
+    """Return what a client sends first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    sent, received = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(received, sent).do_handshake()
+    return sent.read()
 
 
 class Authority:

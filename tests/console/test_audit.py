@@ -99,15 +99,15 @@ def test_a_file_that_cannot_be_written_is_not_taken_for_the_audit_log(
 
 def test_so_many_exports_run_at_once(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has ten files open for as long as its browser takes."""
-    for _ in range(audit.MAX_EXPORTS + 1):  # each gives its place back
+    for _ in range(audit.MAX_AUDIT_EXPORTS + 1):  # each gives its place back
         assert visitor.get("/audit/export").status == 200
-    monkeypatch.setattr(audit, "MAX_EXPORTS", 0)
+    monkeypatch.setattr(audit, "MAX_AUDIT_EXPORTS", 0)
     assert visitor.get("/audit/export").status == 429
 
 
 def test_an_export_ends_with_its_time(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A browser that took a little now and then kept its place among the few exports for ever."""
-    monkeypatch.setattr(audit, "MAX_EXPORT_S", -1.0)
+    monkeypatch.setattr(audit, "MAX_AUDIT_EXPORT_S", -1.0)
     monkeypatch.setattr("cometmq.console.audit._LINES_AT_ONCE", 1)
     last = visitor.get("/audit/export").body.splitlines()[-1]
-    assert "ended the export" in json.loads(last)["incomplete"]
+    assert "the limit MAX_AUDIT_EXPORT_S is -1;" in json.loads(last)["incomplete"]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 TIMEOUT_MS = 1500
 TOPIC, GROUP = "orders", "billing"
 # What is no page for people.
-NO_PAGES = ("/events", "/find", "/healthz", "/messages/tail", "/login")
+NO_PAGES = ("/events", "/find", "/healthz", "/messages/tail", "/metrics", "/login")
 
 
 @pytest.fixture

@@ -85,13 +85,19 @@ def test_what_the_guard_refuses_is_told_in_chinese(
     reader = Visitor(served, "reader")
     reader.cookies["cometmq-language"] = "zh"
     long = reader.get("/topics", q="x" * 9000)
-    assert (long.status, "最多 8192 字节（MAX_QUERY_BYTES）" in long.html) == (414, True)
+    assert (long.status, "上限 MAX_QUERY_BYTES 为 8192；请减少查询内容" in long.html) == (414, True)
     monkeypatch.setattr(guard, "MAX_REQUESTS_OF_ACCOUNT", 0)
     busy = reader.get("/")
     assert (busy.status, busy.headers["retry-after"]) == (429, "2")
-    assert "账号 reader 有 0 个请求正在处理（MAX_REQUESTS_OF_ACCOUNT）" in busy.html
+    assert (
+        "账号 reader 有 0 个请求正在处理，上限 MAX_REQUESTS_OF_ACCOUNT 为 0；请稍后重试"
+        in busy.html
+    )
     reader.cookies["cometmq-language"] = "en"
-    assert "0 requests are under way for the account reader" in reader.get("/").html
+    assert (
+        "the account reader has 0 requests under way, the limit MAX_REQUESTS_OF_ACCOUNT is 0; try"
+        in reader.get("/").html
+    )
 
 
 def test_a_refusal_of_a_server_is_told_in_chinese() -> None:

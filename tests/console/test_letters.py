@@ -233,11 +233,11 @@ def test_so_many_exports_run_at_once(
     actors: Actors, reader: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actors.bury("letters-bounded", "letters-bounded-topic", [b"1", b"2", b"3"])
-    monkeypatch.setattr(letters_export, "MAX_EXPORTS", 1)
+    monkeypatch.setattr(letters_export, "MAX_LETTER_EXPORTS", 1)
     for _ in range(3):  # each gives its place back, the one that fails, too
         assert reader.get("/letters/export", group="letters-bounded").status == 200
         assert reader.get("/letters/export", group="never-had-one").status == 404
-    monkeypatch.setattr(letters_export, "MAX_EXPORTS", 0)
+    monkeypatch.setattr(letters_export, "MAX_LETTER_EXPORTS", 0)
     refused = reader.get("/letters/export", group="letters-bounded")
     assert refused.status == 429
     assert "0 exports are under way" in refused.text
@@ -246,10 +246,10 @@ def test_so_many_exports_run_at_once(
 @pytest.mark.parametrize(
     ("limit", "value", "key", "exported", "says"),
     [
-        ("MAX_EXPORTED", 2, "", 2, "the limit of 2 letters ended"),
-        ("MAX_LOOKED_AT", 0, "letter-2", 0, "the limit of 0 letters looked at"),
-        ("MAX_EXPORTED_BYTES", 1, "", 1, "the limit of 0 MiB"),
-        ("MAX_EXPORT_S", 0, "", 0, "the time of 0 minutes"),
+        ("MAX_EXPORTED", 2, "", 2, "the limit MAX_EXPORTED is 2;"),
+        ("MAX_LOOKED_AT", 0, "letter-2", 0, "the limit MAX_LOOKED_AT is 0;"),
+        ("MAX_EXPORTED_BYTES", 1, "", 1, "the limit MAX_EXPORTED_BYTES is 1;"),
+        ("MAX_EXPORT_S", 0, "", 0, "the limit MAX_EXPORT_S is 0;"),
     ],
 )
 def test_an_export_ends_at_its_limits_and_says_so(
@@ -269,15 +269,15 @@ def test_an_export_ends_at_its_limits_and_says_so(
     *lines, last = [json.loads(line) for line in answer.body.splitlines()]
     assert len(lines) == exported
     assert says in last["incomplete"]
-    assert "Take the others by a time range" in last["incomplete"]
+    assert "take the others by a time range" in last["incomplete"]
 
 
 def test_a_dry_run_looks_at_so_many_letters(
     actors: Actors, operator: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actors.bury("letters-many", "letters-many-topic", [b"1", b"2", b"3"])
-    monkeypatch.setattr(letters, "MAX_LOOKED_AT", 2)
+    monkeypatch.setattr(letters, "MAX_DRY_RUN_LETTERS", 2)
     refused = operator.post("/letters/redrive", group="letters-many", which="all", key="nothing")
     assert refused.status == 422
     assert "2 letters were looked at, 0 of them fit" in refused.text
-    assert "Give a shorter time" in refused.text
+    assert "give a shorter time" in refused.text

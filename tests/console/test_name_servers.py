@@ -20,7 +20,7 @@ from cometmq.testing import Cluster
 
 def test_what_can_be_changed_is_what_name_servers_let_change() -> None:
     assert CHANGEABLE_SETTINGS == CHANGEABLE_KEYS == name_servers.EFFECTS.keys()
-    assert (name_servers.MAX_NAME, name_servers.MAX_VALUE) == (
+    assert (name_servers.MAX_ENTRY_NAME, name_servers.MAX_ENTRY_VALUE) == (
         MAX_KV_NAME_LENGTH,
         MAX_KV_VALUE_LENGTH,
     )
@@ -161,5 +161,5 @@ def test_entries_of_programs_are_shown_as_text_and_bounded(
     assert hostile not in page.html
     assert admin.name_servers.entries_by_server("of-a-program")
     long = operator.post("/name-servers/put", namespace="n" * 513, key="k", was="", value="v")
-    assert (long.status, "512 are allowed" in long.text) == (400, True)
+    assert (long.status, "the limit MAX_ENTRY_NAME is 512; give" in long.text) == (400, True)
     assert "There is no entry" in operator.get("/name-servers", namespace="empty").text

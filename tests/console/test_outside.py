@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.certificates import Authority, Pair
+from tests.certificates import Authority, Pair, client_hello
 from tests.console.running import Served, Visitor, running_console
-from tests.waits import eventually
+from tests.waits import CLOCK, eventually
 
 from cometmq.console import certificate, connections, encrypted, guard, state
 from cometmq.console.accounts import hashed, load_accounts
@@ -45,6 +46,15 @@ def encrypting(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def asked(served: Served, path: str = "/healthz") -> int:
     """Ask by TLS; return the status, 0 if the console ends the connection."""
+    return _answer_by_tls(served, path)[0]
+
+
+def told(served: Served, path: str) -> str:
+    """Ask by TLS; return what the answer says, "" if the console ends the connection."""
+    return _answer_by_tls(served, path)[1]
+
+
+def _answer_by_tls(served: Served, path: str) -> tuple[int, str]:
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(
         "127.0.0.1", served.port, context=context, timeout=SOON_S
@@ -52,9 +62,10 @@ def asked(served: Served, path: str = "/healthz") -> int:
     with closing(connection):
         try:
             connection.request("GET", path)
-            return connection.getresponse().status
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
         except (ConnectionError, ssl.SSLError):
-            return 0
+            return 0, ""
 
 
 def connected(served: Served) -> socket.socket:
@@ -139,15 +150,50 @@ def test_one_address_has_so_many_handshakes_and_connections(
 
 def test_a_flood_of_handshakes_is_rationed_and_others_are_served(encrypting: Served) -> None:
     """Each ClientHello costs a signature: they wait for their turn, and addresses take turns."""
-    context = ssl._create_unverified_context()
-    outgoing = ssl.MemoryBIO()
-    with pytest.raises(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
-    hello = outgoing.read()
+    hello = client_hello()
     with ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(connected(encrypting)).sendall(hello)
         assert asked(encrypting) == 200
+
+
+@pytest.mark.parametrize(
+    ("limit", "values"),
+    [
+        ("MAX_TLS_HANDSHAKES", {"MAX_TLS_HANDSHAKES": 4}),
+        ("MAX_TLS_HANDSHAKES_PER_SECOND", {"MAX_TLS_HANDSHAKES_PER_SECOND": 5}),
+        ("HANDSHAKE_S", {"HANDSHAKE_S": 0.5}),
+    ],
+)
+def test_the_limits_of_handshakes_are_counted(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    values: Mapping[str, float],
+) -> None:
+    for name, value in values.items():
+        monkeypatch.setattr(encrypted, name, value)
+    pair = Authority(tmp_path / "tls").sign("console", "IP:127.0.0.1")
+    hello = client_hello()
+    pattern = re.compile(rf'limit="{limit}"}} ([1-9][0-9]*)$', re.MULTILINE)
+    with running_console(
+        cluster.namesrv, tmp_path, certificate=pair.certificate, certificate_key=pair.key
+    ) as served:
+
+        def is_counted() -> bool:
+            # Again and again: on a busy machine a dozen may not come within a second.
+            with ExitStack() as stack:
+                for _ in range(12):
+                    stack.enter_context(connected(served)).sendall(hello)
+                stack.enter_context(connected(served))
+                text = told(served, "/metrics")
+                if limit == "HANDSHAKE_S" and not pattern.search(text):
+                    CLOCK.sleep(0.5)
+                    text = told(served, "/metrics")
+                return pattern.search(text) is not None
+
+        eventually(is_counted, wait_s=60)
 
 
 def test_a_new_certificate_is_served_without_a_restart(
@@ -232,15 +278,19 @@ def test_too_many_connections_are_told_in_each_language(
 ) -> None:
     monkeypatch.setattr(connections, "MAX_OF_ADDRESS", 0)
     english, chinese = Visitor(served, None).get("/healthz").html.splitlines()
-    assert "0 connections of 127.0.0.1 are open (MAX_OF_ADDRESS); close some" in english
+    assert (
+        "0 connections of 127.0.0.1 are open, the limit MAX_OF_ADDRESS is 0; close some" in english
+    )
     assert chinese.startswith(
-        "控制台拒绝此连接：127.0.0.1 已打开 0 个连接（MAX_OF_ADDRESS）；请关闭一些"
+        "控制台拒绝此连接：127.0.0.1 已打开 0 个连接，上限 MAX_OF_ADDRESS 为 0；请关闭一些"
     )
     monkeypatch.undo()
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 0)
     english, chinese = Visitor(served, None).get("/healthz").html.splitlines()
-    assert "0 connections are open (MAX_CONNECTIONS)" in english
-    assert chinese.startswith("控制台拒绝此连接：已打开 0 个连接（MAX_CONNECTIONS）；请关闭一些")
+    assert "0 connections are open, the limit MAX_CONNECTIONS is 0; close some" in english
+    assert chinese.startswith(
+        "控制台拒绝此连接：已打开 0 个连接，上限 MAX_CONNECTIONS 为 0；请关闭一些"
+    )
 
 
 def test_few_open_files_are_told_with_the_remedy(
@@ -340,8 +390,32 @@ def test_a_client_behind_a_proxy_has_so_many_requests(
             assert b" 200 " in sock.recv(4096)
         refused = reader.send("GET", "/", headers={"X-Forwarded-For": "203.0.113.40"})
         assert refused.status == 429
-        assert "2 requests of 203.0.113.40 are under way (MAX_OF_ADDRESS)" in refused.html
+        assert (
+            "2 requests of 203.0.113.40 are under way, the limit MAX_OF_ADDRESS is 2"
+            in refused.html
+        )
         assert reader.send("GET", "/", headers={"X-Forwarded-For": "203.0.113.41"}).status == 200
+
+
+def test_figures_are_for_the_own_machine_and_whom_an_option_names(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with running_console(
+        cluster.namesrv,
+        tmp_path,
+        trusted_proxies=TRUSTED,
+        metrics_from=AddressList("--metrics-from", "203.0.113.40"),
+    ) as served:
+        stranger = Visitor(served, None)
+
+        def asked_from(visitor: Visitor, address: str) -> int:
+            return visitor.send("GET", "/metrics", headers={"X-Forwarded-For": address}).status
+
+        assert stranger.get("/metrics").status == 200
+        assert asked_from(stranger, "203.0.113.40") == 200
+        refused = stranger.send("GET", "/metrics", headers={"X-Forwarded-For": "203.0.113.41"})
+        assert (refused.status, "--metrics-from" in refused.text) == (403, True)
+        assert asked_from(Visitor(served, "reader"), "203.0.113.41") == 200
 
 
 # Accounts that change

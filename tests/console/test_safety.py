@@ -32,7 +32,7 @@ from cometmq.testing import Cluster
 ROUTES = [route for module in PAGES for route in module.routes.routes]
 STREAMS = sorted(set[str]().union(*(module.routes.streams for module in PAGES)))
 CALLED = {path: what for module in PAGES for path, what in module.routes.actions.items()}
-OPEN = ("/login", "/healthz")
+OPEN = ("/login", "/healthz", "/metrics")
 # What each session may do, readers, too.
 OF_READERS = ("/login", "/logout", "/choices")
 

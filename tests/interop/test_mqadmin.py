@@ -21,11 +21,9 @@ from tests.interop.mqadmin import table
 from tests.interop.mqadmin.case import Case, Scenario, failures, fields, unequal
 from tests.interop.mqadmin.place import (
     COUNT,
-    GROUP,
     PULL,
     QUEUES,
     SEND,
-    TOPIC,
     Place,
     keeps_other,
     place,
@@ -65,43 +63,61 @@ class Tools(NamedTuple):
         return made[0], made[1]
 
     def consumer_has_queues(self) -> bool:
-        """Whether the consumer at ours has its queues for good.
-
-        The scenarios of the other line reset its offsets. Java's client then drops its queues at once,
-        forgets them ten seconds later, and takes them again with its next rebalance.
-        """
+        """Whether the consumer at ours has its queues."""
         client = self._client(self.ours)
-        printed = self.admin.run(self.ours, "consumerStatus", "-g", GROUP, "-i", client)
-        kept = re.findall(rf"^{TOPIC} .*droped=false", printed.out, re.MULTILINE)
+        printed = self.admin.run(
+            self.ours, "consumerStatus", "-g", _group(self.admin.line), "-i", client
+        )
+        kept = re.findall(rf"^{_topic(self.admin.line)} .*droped=false", printed.out, re.MULTILINE)
         return len(kept) == QUEUES
 
     def _client(self, namesrv: Namesrv) -> str:
-        printed = self.admin.run(namesrv, "consumerConnection", "-g", GROUP)
+        printed = self.admin.run(namesrv, "consumerConnection", "-g", _group(self.admin.line))
         found = re.search(r"\S+@m1\S*", printed.out)
         assert found is not None, printed
         return found.group()
 
 
+def _topic(line: int) -> str:
+    return f"mqadmin-orders-{line}"
+
+
+def _group(line: int) -> str:
+    return f"mqadmin-billing-{line}"
+
+
+@pytest.fixture(scope="module", params=[4, 5])
+def line(request: pytest.FixtureRequest) -> int:
+    """The release line of mqadmin, and of the Java servers beside ours."""
+    found: int = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
 def watched(
+    line: int,
     comet_servers: Namesrv,
     java_servers: Namesrv,
     java4_servers: Namesrv,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[Namesrv, str]]:
-    """A Java consumer at each name server, and the id of a message that it consumed."""
+    """A Java consumer at each name server, and the id of a message that it consumed.
+
+    Each line has a topic and a group of its own: its scenarios reset the consumer's offsets, and Java's
+    client then drops its queues and takes them again with one of its next rebalances.
+    """
     need("java", "mvn", "cc")
     with ExitStack() as stack:
         consumers: list[tuple[Place, RunningClient]] = []
         ids = {}
-        for namesrv in (comet_servers, java_servers, java4_servers):
-            at = place(namesrv, 0, "watched", tmp_path_factory.mktemp("watched"))
-            ids[namesrv] = at.fill(TOPIC)[3]
+        for namesrv in (comet_servers, {4: java4_servers, 5: java_servers}[line]):
+            at = place(namesrv, line, "watched", tmp_path_factory.mktemp("watched"))
+            ids[namesrv] = at.fill(_topic(line))[3]
             consumer = JavaClient(5).start(
                 "consume",
                 namesrv=namesrv,
-                topic=TOPIC,
-                group=GROUP,
+                topic=_topic(line),
+                group=_group(line),
                 expression="*",
                 expected=COUNT,
                 member="m1",
@@ -120,20 +136,20 @@ def watched(
 
 
 def _has_committed(at: Place) -> bool:
-    told = at.ask(CONSUME_STATS, {"consumerGroup": GROUP}).decode()
+    group = at.words["group"]
+    told = at.ask(CONSUME_STATS, {"consumerGroup": group}).decode()
     known = re.findall(r'"consumerOffset":(-?\d+)', told)
-    return f"%RETRY%{GROUP}" in told and sorted(known) == ["0", *[str(COUNT // QUEUES)] * QUEUES]
+    return f"%RETRY%{group}" in told and sorted(known) == ["0", *[str(COUNT // QUEUES)] * QUEUES]
 
 
-@pytest.fixture(scope="module", params=[4, 5])
+@pytest.fixture(scope="module")
 def tools(
-    request: pytest.FixtureRequest,
+    line: int,
     watched: dict[Namesrv, str],
     comet_servers: Namesrv,
     java_servers: Namesrv,
     java4_servers: Namesrv,
 ) -> Iterator[Tools]:
-    line: int = request.param
     with MqAdmin(line) as admin:
         made = Tools(admin, comet_servers, {4: java4_servers, 5: java_servers}[line], watched)
         eventually(made.consumer_has_queues, wait_s=JVM_WAIT_S)

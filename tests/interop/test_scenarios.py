@@ -256,14 +256,39 @@ def queues(member: RunningClient, start: int) -> set[int]:
 def test_a_group_resumes_where_it_stopped(
     pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
 ) -> None:
+    """It gets what is behind the offsets that its member has sent, and nothing else.
+
+    All clients send those of all that they consumed, but for Go's (2.1.2), which may lose some. Where it writes
+    offsets, each five seconds and at its end, it forgets those of queues that are not in a list that it
+    made before it waited for its turn (`remoteBrokerOffsetStore.persist`); where it gives a queue up, the
+    list is that queue. What it has forgotten it never sends, and one run of CI was without those of two
+    queues of four. It tells what it has sent, and that is the measure: a broker that drops it fails here.
+    """
     client, namesrv = pair
     base = {"namesrv": namesrv, "topic": fresh("topic")}
     group = fresh("group")
     client.produce(**base, count=12)
-    client.run("consume", **base, group=group, expected=12)
+    tells = {"tell_commits": True} if client.label == "go" else {}
+    first = client.run("consume", **base, group=group, expected=12, **tells)
+    lost = lost_by_the_client(first, base["topic"]) if tells else []
     client.produce(**base, count=12, first=12)
-    received = messages(client.run("consume", **base, group=group, expected=12))
-    assert sorted(map(index_of, received)) == list(range(12, 24))
+    received = messages(client.run("consume", **base, group=group, expected=12 + len(lost)))
+    assert sorted(map(index_of, received)) == [*lost, *range(12, 24)]
+
+
+def lost_by_the_client(events: list[Event], topic: str) -> list[int]:
+    """Return the indexes of the messages that a member consumed without telling its broker of it."""
+    offsets = {
+        event["queueId"]: event["offset"]
+        for event in events
+        if event["event"] == "committed" and event["topic"] == topic
+    }
+    assert offsets, "the client has sent no offset at all"
+    return sorted(
+        index_of(message)
+        for message in messages(events)
+        if message["queueOffset"] >= offsets.get(message["queueId"], 0)
+    )
 
 
 @pytest.mark.parametrize("line", [4, 5])

@@ -46,6 +46,14 @@ def console(
             show_default=False,
         ),
     ] = "",
+    metrics_from: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESSES",
+            help="Addresses and networks that may ask for /metrics without a login, beside the own machine.",
+            show_default=False,
+        ),
+    ] = "",
     accounts: Annotated[
         Path | None,
         typer.Option(
@@ -142,6 +150,7 @@ def console(
         open_to_all=open_to_all,
         accounts_file=accounts,
         trusted_proxies=AddressList("--trusted-proxies", trusted_proxies),
+        metrics_from=AddressList("--metrics-from", metrics_from),
         wait_s=page_wait_ms / 1000,
     )
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from cometmq.console import live
 from cometmq.console.advice import is_not_there
 from cometmq.console.guard import Guard
+from cometmq.console.limits import note
 from cometmq.console.pages import (
     audit,
     brokers,
@@ -111,6 +112,7 @@ async def _cannot_be(request: Request, error: Exception) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    note(request.app.state.console.limit_hits, error)
     titles = {403: "This is not allowed", 404: "This is not there"}
     # Starlette's own details are the status in words, which says less than the title.
     is_said = error.detail != HTTPStatus(error.status_code).phrase

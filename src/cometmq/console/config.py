@@ -29,7 +29,8 @@ class ConsoleConfig:
     may call the console, such as that of a proxy. `reports` is a directory with the reports that
     pipelines have written. `accounts_file` is where the accounts were read, and are read again when it
     changes. Of `trusted_proxies`, addresses and networks, the console takes the headers
-    X-Forwarded-For and X-Forwarded-Proto.
+    X-Forwarded-For and X-Forwarded-Proto. `metrics_from` may ask for `/metrics` without a login, beside
+    the own machine.
 
     Raises ConfigError for an open console that other machines reach, unless `open_to_all`.
     """
@@ -46,6 +47,7 @@ class ConsoleConfig:
     open_to_all: bool = False
     accounts_file: Path | None = None
     trusted_proxies: AddressList = field(default_factory=lambda: AddressList("trusted_proxies", ""))
+    metrics_from: AddressList = field(default_factory=lambda: AddressList("metrics_from", ""))
     # A page shows what the cluster has told within so long, and says what is missing.
     wait_s: float = field(default=1.0)
     # Ends a session that has not been used for so long, and any session after so long.

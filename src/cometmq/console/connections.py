@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -36,16 +36,18 @@ REQUEST_S: Final = 30.0
 CHECK_S: Final = 10.0
 # Browsers and proxies send some forty.
 MAX_HEADERS: Final = 200
+MAX_HEADER_BYTES: Final = 32 * 1024
 # So many bytes are read in a turn of the loop: of chunks of one byte that takes two milliseconds.
 _PIECE_BYTES: Final = 2048
 
 
 class Refusal(NamedTuple):
-    """Is the limit that keeps a connection out, and what to do.
+    """Is the limit that keeps a connection out, and why, and what to do.
 
     `is_of_address` says that its own address has too many: no other one makes room for it.
     """
 
+    limit: str
     reason: str
     is_of_address: bool = False
 
@@ -89,6 +91,8 @@ class Connection(H11Protocol):
     trusted: AddressList = AddressList("trusted_proxies", "")
     # Those of all connections of a console.
     turns = FairTurns()
+    # Gets the name of each limit that was met.
+    on_limit: Callable[[str], None] = staticmethod(lambda _: None)
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -100,8 +104,8 @@ class Connection(H11Protocol):
         # What has come and is not read yet; see `FairTurns`.
         self._unread = bytearray()
         self._is_in_turns = False
-        # The lines that have come of a head that is not whole yet.
-        self._head_lines = 0
+        # The lines and bytes that have come of a head that is not whole yet.
+        self._head_lines = self._head_bytes = 0
         self.peer_ip = ""
         self.network = ""
         # It is about to close, and does not count any more.
@@ -118,6 +122,7 @@ class Connection(H11Protocol):
             self.peer_ip = self.client[0]
         self.network = network_of(self.peer_ip)
         if refused := self._too_many():
+            self.on_limit(refused.limit)
             self._refuse(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"The console refuses this connection: {refused.reason}.",
@@ -181,15 +186,16 @@ class Connection(H11Protocol):
             # Of the head alone: a body may begin in the same piece.
             end = data.find(b"\n\r\n")
             self._head_lines += data.count(b"\n", 0, end if end >= 0 else len(data))
+            self._head_bytes += end if end >= 0 else len(data)
             if self._head_lines > MAX_HEADERS:
-                self._refuse(
-                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                    f"The request has more than {MAX_HEADERS} headers (MAX_HEADERS): send fewer.",
-                )
+                self._refuse_head("headers", "MAX_HEADERS", MAX_HEADERS)
+                return
+            if self._head_bytes > MAX_HEADER_BYTES:
+                self._refuse_head("bytes before its body", "MAX_HEADER_BYTES", MAX_HEADER_BYTES)
                 return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._head_lines = 0
+            self._head_lines = self._head_bytes = 0
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._asked_s = None
         elif self._asked_s is None:
@@ -223,6 +229,14 @@ class Connection(H11Protocol):
         others: set[Connection] = connections - {self}
         return room_for(others, (), self.peer_ip, sock.fileno() if sock else -1, self.trusted)
 
+    def _refuse_head(self, unit: str, limit: str, most: int) -> None:
+        self.on_limit(limit)
+        self._refuse(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"The request has too many {unit}, the limit {limit} is {most}; send fewer, for example by "
+            "deleting cookies.",
+        )
+
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         """Answer in each language: what the client asked for, and in which one, is not read."""
         told = dict.fromkeys(told_in(language, text) for language in LANGUAGES)
@@ -242,6 +256,8 @@ class Connection(H11Protocol):
         waited_s = 0.0 if self._asked_s is None else self.loop.time() - self._asked_s
         # One that is closing still sends the end of its answer.
         is_over = unsent == 0 and self.transport.is_closing()
+        if not is_over and (is_stuck or waited_s > self.request_s):
+            self.on_limit("CHECK_S" if is_stuck else "REQUEST_S")
         if is_over or is_stuck or waited_s > self.request_s:
             self.transport.abort()
             return
@@ -268,19 +284,24 @@ def room_for(
         same += sum(network_of(each) == network for each in waiting)
         if same >= MAX_OF_ADDRESS:
             return Refusal(
-                f"{MAX_OF_ADDRESS} connections of {peer_ip} are open (MAX_OF_ADDRESS); close some, or "
-                "try again later. Of a proxy that is named by --trusted-proxies they are not counted",
+                "MAX_OF_ADDRESS",
+                f"{same} connections of {peer_ip} are open, the limit MAX_OF_ADDRESS is "
+                f"{MAX_OF_ADDRESS}; close some, or try again later. Of a proxy that is named by "
+                "--trusted-proxies they are not counted",
                 is_of_address=True,
             )
     if len(served) + len(waiting) >= MAX_CONNECTIONS and not _made_room(served, network, trusted):
         return Refusal(
-            f"{MAX_CONNECTIONS} connections are open (MAX_CONNECTIONS); close some, or try again later"
+            "MAX_CONNECTIONS",
+            f"{len(served) + len(waiting)} connections are open, the limit MAX_CONNECTIONS is "
+            f"{MAX_CONNECTIONS}; close some, or try again later",
         )
     below, limit = descriptors_for_connections()
     if descriptor >= below:
         return Refusal(
+            "RLIMIT_NOFILE",
             f"{limit} files may be open at once (RLIMIT_NOFILE), and {limit - below} of them are kept; "
-            "raise the limit (ulimit -n, or LimitNOFILE in the systemd unit)"
+            "raise the limit (ulimit -n, or LimitNOFILE in the systemd unit)",
         )
     return None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cometmq.runtime.arrivals import Arrival, ArrivalListener, Socket
-from cometmq.runtime.handshakes import Door, Handshakes
+from cometmq.runtime.handshakes import AT_ONCE, PER_SECOND, SILENT, TIMEOUT, Door, Handshakes
 from cometmq.runtime.loggers import get_logger
 
 if TYPE_CHECKING:
@@ -30,6 +30,13 @@ HANDSHAKE_S: Final = 10.0
 _SILENT_AT_LEAST_S: Final = 2.0
 _BACKLOG: Final = 512
 _TOLD_EVERY_S: Final = 10.0
+# What the console calls the limits of its door.
+_NAMES: Final = {
+    AT_ONCE: "MAX_TLS_HANDSHAKES",
+    PER_SECOND: "MAX_TLS_HANDSHAKES_PER_SECOND",
+    TIMEOUT: "HANDSHAKE_S",
+    SILENT: "HANDSHAKE_S",
+}
 
 
 class Encrypted:
@@ -37,7 +44,8 @@ class Encrypted:
 
     A connection that does not begin with TLS is served, too: its protocol object tells it so.
     `refusal` says what keeps another connection of an IP address out, None if nothing does, given the
-    addresses of those whose handshake is not done, and a file descriptor.
+    addresses of those whose handshake is not done, and a file descriptor. `on_limit` gets the name of each
+    limit that was met.
     """
 
     def __init__(
@@ -46,7 +54,10 @@ class Encrypted:
         new_protocol: Callable[[], asyncio.Protocol],
         refusal: Callable[[str, Collection[str], int], Refusal | None],
         owner: TaskOwner,
+        *,
+        on_limit: Callable[[str], None],
     ) -> None:
+        self._on_limit = on_limit
         self._certificate = certificate
         self.handshakes = Handshakes(
             at_once=MAX_TLS_HANDSHAKES,
@@ -61,6 +72,7 @@ class Encrypted:
             self,
             mode="permissive",
             admit=self._admit,
+            on_limit=lambda limit: on_limit(_NAMES[limit]),
             new_protocol=new_protocol,
             silent_timeout_s=HANDSHAKE_S,
             owner=owner,
@@ -92,6 +104,7 @@ class Encrypted:
             if self._door.drop_silent(now - _SILENT_AT_LEAST_S):
                 refused = self._why_not(arrival)
         if refused is not None:
+            self._on_limit(refused.limit)
             self._tell(arrival.peer, refused.reason)
         return refused is None
 

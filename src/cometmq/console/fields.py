@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+
+from cometmq.console.limits import LimitMetError
 
 MAX_NAME: Final = 255
 MAX_LINES: Final = 200
 # No server takes more: a message's properties have 32,767 bytes together.
 MAX_LINES_TEXT: Final = 32 * 1024
+
+
+class Bound(NamedTuple):
+    """Is a limit of the console on a text: its name, and how many characters there may be."""
+
+    name: str
+    value: int
+
+
+NAME: Final = Bound("MAX_NAME", MAX_NAME)
 
 
 def given_by(request: Request) -> defaultdict[str, str]:
@@ -25,19 +37,19 @@ def given_by(request: Request) -> defaultdict[str, str]:
 
 def asked(request: Request, field: str) -> str:
     """Return a text that an address has to give."""
-    return _given(request.query_params, field, "the address", MAX_NAME)
+    return _given(request.query_params, field, "the address", NAME)
 
 
-def text_field(form: Mapping[str, str], field: str, most: int = MAX_NAME) -> str:
+def text_field(form: Mapping[str, str], field: str, most: Bound = NAME) -> str:
     """Return a text that a form has to give, without white space around it."""
     return _given(form, field, "the form", most)
 
 
-def name_field(form: Mapping[str, str], field: str, most: int = MAX_NAME) -> str:
+def name_field(form: Mapping[str, str], field: str, most: Bound = NAME) -> str:
     """Return a name that a form repeats from a page: white space around it belongs to it."""
     _given(form, field, "the form", most)
     name = form[field]
-    return name if len(name) <= most else name.strip()
+    return name if len(name) <= most.value else name.strip()
 
 
 def number_field(form: Mapping[str, str], field: str, low: int, high: int) -> int | None:
@@ -85,13 +97,24 @@ def lines_field(form: Mapping[str, str], field: str) -> list[str]:
     """Return the lines of a text that are not blank."""
     text = form.get(field, "")
     if len(text) > MAX_LINES_TEXT:
-        raise HTTPException(
-            400, f"the {_words(field)} has {len(text)} characters; {MAX_LINES_TEXT} are allowed"
-        )
+        raise too_long(_words(field), len(text), "MAX_LINES_TEXT", MAX_LINES_TEXT)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > MAX_LINES:
-        raise HTTPException(400, f"{_words(field)} has {len(lines)} lines; {MAX_LINES} are allowed")
+        raise LimitMetError(
+            400,
+            f"the {_words(field)} has {len(lines)} lines",
+            "MAX_LINES",
+            MAX_LINES,
+            "give fewer of them",
+        )
     return lines
+
+
+def too_long(what: str, length: int, limit: str, most: int) -> LimitMetError:
+    """Return the refusal of a text with so many characters."""
+    return LimitMetError(
+        400, f"the {what} has {length} characters", limit, most, "give a shorter one"
+    )
 
 
 def check_unchanged(key: str, now: str, was: str) -> None:
@@ -113,12 +136,10 @@ def _words(field: str) -> str:
     return field.replace("_", " ")
 
 
-def _given(fields: Mapping[str, str], field: str, where: str, most: int) -> str:
+def _given(fields: Mapping[str, str], field: str, where: str, most: Bound) -> str:
     text = fields.get(field, "").strip()
     if not text:
         raise HTTPException(400, f"{where} lacks the {_words(field)}; give it")
-    if len(text) > most:
-        raise HTTPException(
-            400, f"the {_words(field)} has {len(text)} characters; {most} are allowed"
-        )
+    if len(text) > most.value:
+        raise too_long(_words(field), len(text), *most)
     return text

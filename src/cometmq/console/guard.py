@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cometmq.console.accounts import Account, Role
 from cometmq.console.connections import MAX_OF_ADDRESS
 from cometmq.console.cookies import cookies_of
+from cometmq.console.limits import LimitMetError, note
 from cometmq.console.proxies import take_forwarded
 from cometmq.console.rendering import told
 from cometmq.runtime.addresses import bare_host, network_of
@@ -46,8 +47,8 @@ _HEADERS: Final = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _ELSEWHERE: Final = ("cross-site", "same-site")
-# What a browser needs before anybody has logged in; and all below /static/.
-_OPEN_PATHS: Final = ("/login", "/healthz")
+# What a browser needs before anybody has logged in, and what watches the console; and all below /static/.
+_OPEN_PATHS: Final = ("/login", "/healthz", "/metrics")
 EVERYBODY: Final = Account("everybody", Role.OPERATOR)
 MAX_QUERY_BYTES: Final = 8 * 1024
 # No page's path has a hundred. Looking for a file takes a while for each of its parts.
@@ -121,6 +122,7 @@ class Guard:
                 self._check_client(request)
             return self._look_up(request)
         except HTTPException as refused:
+            note(self._console.limit_hits, refused)
             text = f"{told(request, refused.detail)}\n"
             return PlainTextResponse(text, refused.status_code, refused.headers)
 
@@ -128,10 +130,12 @@ class Guard:
         """Bound the requests of a client behind a proxy; of others the connections are bounded."""
         client = _client_of(request)
         if self._busy[client] >= MAX_OF_ADDRESS:
-            raise HTTPException(
+            raise LimitMetError(
                 429,
-                f"{MAX_OF_ADDRESS} requests of {client[0]} are under way (MAX_OF_ADDRESS): close some "
-                "pages, or try again later.",
+                f"{self._busy[client]} requests of {client[0]} are under way",
+                "MAX_OF_ADDRESS",
+                MAX_OF_ADDRESS,
+                "close some pages, or try again later",
                 _AGAIN,
             )
 
@@ -165,23 +169,31 @@ class Guard:
             return
         name, is_stream = who
         if not is_stream and self._busy[who] >= MAX_REQUESTS_OF_ACCOUNT:
-            raise HTTPException(
+            raise LimitMetError(
                 429,
-                f"{MAX_REQUESTS_OF_ACCOUNT} requests are under way for the account {name} "
-                "(MAX_REQUESTS_OF_ACCOUNT): try again in a moment.",
+                f"the account {name} has {self._busy[who]} requests under way",
+                "MAX_REQUESTS_OF_ACCOUNT",
+                MAX_REQUESTS_OF_ACCOUNT,
+                "try again in a moment",
                 _AGAIN,
             )
         if is_stream and self._busy[who] >= MAX_STREAMS_OF_ACCOUNT:
-            raise HTTPException(
+            raise LimitMetError(
                 429,
-                f"{MAX_STREAMS_OF_ACCOUNT} pages are live for the account {name} "
-                "(MAX_STREAMS_OF_ACCOUNT): close some, or try again in a moment.",
+                f"the account {name} has {self._busy[who]} live pages",
+                "MAX_STREAMS_OF_ACCOUNT",
+                MAX_STREAMS_OF_ACCOUNT,
+                "close some, or try again in a moment",
                 _AGAIN,
             )
-        if is_stream and sum(n for (_, one), n in self._busy.items() if one) >= MAX_STREAMS:
-            raise HTTPException(
+        live = sum(n for (_, one), n in self._busy.items() if one) if is_stream else 0
+        if is_stream and live >= MAX_STREAMS:
+            raise LimitMetError(
                 429,
-                f"{MAX_STREAMS} pages are live (MAX_STREAMS): close some, or try again in a moment.",
+                f"{live} pages are live",
+                "MAX_STREAMS",
+                MAX_STREAMS,
+                "close some, or try again in a moment",
                 _AGAIN,
             )
 
@@ -197,17 +209,21 @@ class Guard:
                 f"The console does not know itself as {name:.100}. Call it by its address, or start "
                 "it with --allow-host for this name.",
             )
-        if len(request.scope["query_string"]) > MAX_QUERY_BYTES:
-            raise HTTPException(
+        if (length := len(request.scope["query_string"])) > MAX_QUERY_BYTES:
+            raise LimitMetError(
                 414,
-                f"The address is too long: {MAX_QUERY_BYTES} bytes may follow its '?' "
-                "(MAX_QUERY_BYTES).",
+                f"the address has {length} bytes behind its '?'",
+                "MAX_QUERY_BYTES",
+                MAX_QUERY_BYTES,
+                "ask for less",
             )
-        if len(request.scope["path"]) > MAX_PATH_BYTES:
-            raise HTTPException(
+        if (length := len(request.scope["path"])) > MAX_PATH_BYTES:
+            raise LimitMetError(
                 414,
-                f"The address is too long: {MAX_PATH_BYTES} bytes may stand before its '?' "
-                "(MAX_PATH_BYTES).",
+                f"the address has {length} bytes before its '?'",
+                "MAX_PATH_BYTES",
+                MAX_PATH_BYTES,
+                "no page of the console has such an address: check it",
             )
         site = request.headers.get("sec-fetch-site", "same-origin")
         if request.method in ("GET", "HEAD"):

@@ -15,7 +15,7 @@ from cometmq.runtime.clock import Clock
 
 # A check costs 50 ms of a processor and 16 MiB.
 CHECKS_AT_ONCE: Final = 2
-WAITING: Final = 32
+MAX_LOGINS_WAITING: Final = 32
 # After so many wrong passwords a name from an address waits, and an address for all names. Many people
 # may be behind one address, so it waits later and less long.
 NAME_FAULTS: Final = 5
@@ -26,6 +26,14 @@ FIRST_WAIT_S: Final = 1.0
 # After so long one wrong password is forgotten.
 FORGET_S: Final = 60.0
 MAX_KEYS: Final = 10_000
+
+
+class _Bound(NamedTuple):
+    """Is a limit on wrong passwords: its name, how many there may be, and the longest wait behind it."""
+
+    limit: str
+    faults: int
+    longest_wait_s: float
 
 
 class _Faults(NamedTuple):
@@ -58,12 +66,18 @@ class Logins:
             return None
         place = network_of(address)
         keys = {
-            f"address {place}": (ADDRESS_FAULTS, LONGEST_ADDRESS_WAIT_S),
-            f"name {name[:100]} of {place}": (NAME_FAULTS, LONGEST_NAME_WAIT_S),
+            f"address {place}": _Bound("ADDRESS_FAULTS", ADDRESS_FAULTS, LONGEST_ADDRESS_WAIT_S),
+            f"name {name[:100]} of {place}": _Bound(
+                "NAME_FAULTS", NAME_FAULTS, LONGEST_NAME_WAIT_S
+            ),
         }
         self._refuse_early(keys, address)
-        if self._waiting >= WAITING:
-            raise TooManyLoginsError(f"{WAITING} logins are being checked: try again in a moment")
+        if self._waiting >= MAX_LOGINS_WAITING:
+            raise TooManyLoginsError(
+                f"{self._waiting} logins are being checked, the limit MAX_LOGINS_WAITING is "
+                f"{MAX_LOGINS_WAITING}; try again in a moment",
+                limit="MAX_LOGINS_WAITING",
+            )
         self._waiting += 1
         try:
             async with self._checking:
@@ -78,29 +92,33 @@ class Logins:
                     self._under_way += Counter()  # forgets those that are 0
         finally:
             self._waiting -= 1
-        for key, (free, longest_s) in keys.items():
+        for key, bound in keys.items():
             if account is None:
-                self._count(key, free, longest_s)
+                self._count(key, bound.faults, bound.longest_wait_s)
         if account is not None:
             # Only of this name: whoever has one password must not get more guesses at others.
             self._faults.pop(f"name {name[:100]} of {place}", None)
         return account
 
-    def _refuse_early(self, keys: Mapping[str, tuple[int, float]], address: str) -> None:
+    def _refuse_early(self, keys: Mapping[str, _Bound], address: str) -> None:
         """Raise TooManyLoginsError while a name or an address waits. A check that is under way counts
         as failed.
         """
         now_s = self._clock.monotonic()
-        wait_s = 0.0
-        for key, (free, _) in keys.items():
+        longest_s, met = 0.0, None
+        for key, bound in keys.items():
             known = self._faults.get(key, _Faults(0.0, now_s))
-            wait_s = max(wait_s, known.until_s - now_s)
+            wait_s = known.until_s - now_s
             under_way = self._under_way[key]
-            if under_way and ceil(self._left(known, now_s)) + under_way >= free:
+            if under_way and ceil(self._left(known, now_s)) + under_way >= bound.faults:
                 wait_s = max(wait_s, FIRST_WAIT_S)
-        if wait_s > 0:
+            if wait_s > longest_s:
+                longest_s, met = wait_s, bound
+        if met is not None:
             raise TooManyLoginsError(
-                f"too many wrong passwords came from {address}: try again in {ceil(wait_s)} s"
+                f"too many wrong passwords came from {address}, the limit {met.limit} is {met.faults}; "
+                f"try again in {ceil(longest_s)} s",
+                limit=met.limit,
             )
 
     @staticmethod

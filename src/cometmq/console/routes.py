@@ -22,6 +22,8 @@ from starlette.routing import Route
 
 from cometmq.console.asking import for_a_page
 from cometmq.console.audit import action_id
+from cometmq.console.fields import Bound, too_long
+from cometmq.console.limits import LimitMetError
 from cometmq.console.rendering import render, told, words
 from cometmq.console.sessions import Note
 from cometmq.errors import CometMQError, ServersFailedError
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 MAX_FORM_BYTES: Final = 1024 * 1024
+FORM_BYTES: Final = Bound("MAX_FORM_BYTES", MAX_FORM_BYTES)
 MAX_FORM_FIELDS: Final = 2000
 MAX_FIELD_NAME: Final = 255
 # Characters of a field. What handlers do with one takes time that grows with it: a MiB of keys took 190 ms.
@@ -166,10 +169,10 @@ class Fields(dict[str, str]):
         raise HTTPException(400, f"the form lacks its field {name!r:.100}")
 
 
-async def read_form(request: Request, max_bytes: int = MAX_FORM_BYTES) -> Fields:
+async def read_form(request: Request, bound: Bound = FORM_BYTES) -> Fields:
     """Return the fields of a posted form; of several with one name all values, joined by newlines.
 
-    Raises HTTPException for a body that is too large or no form.
+    Raises HTTPException for a body that is longer than `bound` (bytes) or no form.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
@@ -178,8 +181,10 @@ async def read_form(request: Request, max_bytes: int = MAX_FORM_BYTES) -> Fields
     try:
         async for piece in request.stream():
             body += piece
-            if len(body) > max_bytes:
-                raise HTTPException(413, f"the form is larger than {max_bytes} bytes")
+            if len(body) > bound.value:
+                raise LimitMetError(
+                    413, "the form is too large, in bytes", *bound, "give less in its fields"
+                )
     except ClientDisconnect as error:
         raise HTTPException(400, "the form was cut off") from error
     values: dict[str, list[str]] = {}
@@ -194,27 +199,35 @@ async def read_form(request: Request, max_bytes: int = MAX_FORM_BYTES) -> Fields
     form = Fields((name, "\n".join(given)) for name, given in values.items())
     for name, text in form.items():
         if len(text) > MAX_FIELD and name not in LONG_FIELDS:
-            raise HTTPException(
-                400, f"the {name:.100} has {len(text)} characters; {MAX_FIELD} are allowed"
-            )
+            raise too_long(f"{name:.100}", len(text), "MAX_FIELD", MAX_FIELD)
     return form
 
 
 def _read_fields(body: bytes, values: dict[str, list[str]]) -> Iterator[None]:
-    """Decode a form into `values`, in steps. Raises ValueError.
+    """Decode a form into `values`, in steps. Raises ValueError, LimitMetError.
 
     Each escape takes Python some time: a MiB of them took 170 ms in one piece.
     """
     if body.count(b"&") >= MAX_FORM_FIELDS:
-        raise ValueError(f"it has more than {MAX_FORM_FIELDS} fields (MAX_FORM_FIELDS)")
+        raise LimitMetError(
+            400,
+            f"the form has {body.count(b'&') + 1} fields",
+            "MAX_FORM_FIELDS",
+            MAX_FORM_FIELDS,
+            "choose less at once",
+        )
     for field_ in body.split(b"&"):
         if field_:
             coded_name, _, coded_value = field_.partition(b"=")
             name = yield from _decoded(coded_name)
             value = yield from _decoded(coded_value)
             if len(name) > MAX_FIELD_NAME:
-                raise ValueError(
-                    f"the name of a field has {len(name)} characters; {MAX_FIELD_NAME} are allowed"
+                raise LimitMetError(
+                    400,
+                    f"the name of a field has {len(name)} characters",
+                    "MAX_FIELD_NAME",
+                    MAX_FIELD_NAME,
+                    "give a shorter one",
                 )
             values.setdefault(name, []).append(value)
 
@@ -254,7 +267,13 @@ async def _act(request: Request, handler: Handler, what: str) -> Response:
     why, confirmed = form.pop("why", "").strip(), form.pop("confirm", None)
     confirmed = confirmed if confirmed is None else confirmed.strip()
     if len(why) > MAX_WHY:
-        raise HTTPException(400, f"the reason has {len(why)} characters; {MAX_WHY} are allowed")
+        raise LimitMetError(
+            400,
+            f"the reason has {len(why)} characters",
+            "MAX_WHY",
+            MAX_WHY,
+            "give a shorter one",
+        )
     action = await handler(request, form)
     if action.preview is not None and confirmed not in (action.target, action.word):
         asked = {
@@ -305,6 +324,7 @@ async def _performed(
         lines = [f"{server}: {told(request, reason)}" for server, reason in error.errors.items()]
         return Note(f"{name}: {told(request, error)}", failed=True, lines=lines)
     except (CometMQError, OSError) as error:
+        console_of(request).limit_hits.note(error)
         # An OSError is of a file that the action writes; one of the audit log comes from `write`.
         await write("failed", str(error))
         return Note(f"{name}: {told(request, error)}", failed=True)

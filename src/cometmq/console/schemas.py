@@ -25,10 +25,10 @@ from cometmq.runtime.durable import PRIVATE_FILE, make_directories, write_atomic
 
 MAX_SCHEMAS: Final = 200
 MAX_SCHEMA: Final = 256 * 1024
-MAX_NAME: Final = 100
+MAX_SCHEMA_NAME: Final = 100
 KINDS: Final = ("avro", "protobuf")
 _DECODED_AT_ONCE: Final = 2
-_MAX_WAITING: Final = 16
+MAX_DECODINGS: Final = 16
 _MAX_DRAFTS: Final = 20
 # The process ends itself earlier, by its limit on processor time.
 _DEADLINE_S: Final = 15.0
@@ -108,18 +108,32 @@ class Schemas:
 
     async def put(self, schema: Schema) -> Schema:
         """Check a schema and keep it under its name. Raises UndecodableError, IllegalArgumentError."""
-        if not schema.name or len(schema.name) > MAX_NAME or schema.name != schema.name.strip():
-            raise IllegalArgumentError(f"give the schema a name of 1 to {MAX_NAME} characters")
+        if not schema.name or schema.name != schema.name.strip():
+            raise IllegalArgumentError(
+                f"give the schema a name of 1 to {MAX_SCHEMA_NAME} characters"
+            )
+        if len(schema.name) > MAX_SCHEMA_NAME:
+            raise IllegalArgumentError(
+                "the name of the schema is too long, in characters, the limit MAX_SCHEMA_NAME is "
+                f"{MAX_SCHEMA_NAME}; give a shorter one",
+                limit="MAX_SCHEMA_NAME",
+            )
         if schema.kind not in KINDS:
             raise IllegalArgumentError(
                 f"{schema.kind!r:.80} is no kind of schema: avro or protobuf"
             )
         if len(schema.text) > MAX_SCHEMA:
             raise IllegalArgumentError(
-                f"the schema has {len(schema.text)} characters; {MAX_SCHEMA} are allowed"
+                f"the schema has {len(schema.text)} characters, the limit MAX_SCHEMA is {MAX_SCHEMA}; "
+                "leave out what its messages do not need",
+                limit="MAX_SCHEMA",
             )
         if schema.name not in self._schemas and len(self._schemas) >= MAX_SCHEMAS:
-            raise IllegalArgumentError(f"{MAX_SCHEMAS} schemas are kept already; delete one first")
+            raise IllegalArgumentError(
+                f"{len(self._schemas)} schemas are kept, the limit MAX_SCHEMAS is {MAX_SCHEMAS}; delete "
+                "one first",
+                limit="MAX_SCHEMAS",
+            )
         answer = await self._run({"do": "check", **asdict(schema)}, b"")
         checked = Schema(
             schema.name,
@@ -146,8 +160,12 @@ class Schemas:
         return str(answer["text"]), str(answer.get("note", ""))
 
     async def _run(self, order: Mapping[str, Any], body: bytes) -> dict[str, Any]:
-        if self._waiting >= _MAX_WAITING:
-            raise UndecodableError("many bodies are being decoded: try again in a moment")
+        if self._waiting >= MAX_DECODINGS:
+            raise UndecodableError(
+                f"{self._waiting} bodies are being decoded, the limit MAX_DECODINGS is {MAX_DECODINGS}; "
+                "try again in a moment",
+                limit="MAX_DECODINGS",
+            )
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()

@@ -14,6 +14,7 @@ from cometmq.console.certificate import Certificate
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.connections import (
     MAX_CONNECTIONS,
+    MAX_HEADER_BYTES,
     Connection,
     Refusal,
     room_for,
@@ -32,7 +33,6 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = get_logger(__name__)
 
-MAX_HEADER_BYTES: Final = 32 * 1024
 _END_S: Final = 3
 # About what a console has open without a browser.
 _OTHER_FILES: Final = 50
@@ -90,11 +90,15 @@ class ConsoleServer:
                 remedy="give --certificate and --certificate-key, and --accounts; or listen on "
                 "127.0.0.1, behind a proxy with TLS that --trusted-proxies names",
             )
-        # Of this console's own, so that it knows the proxies of this console.
+        # Of this console's own, so that it knows this console's proxies, and counts its limits.
         connection = type(
             "Connection",
             (Connection,),
-            {"trusted": config.trusted_proxies, "turns": FairTurns()},
+            {
+                "trusted": config.trusted_proxies,
+                "turns": FairTurns(),
+                "on_limit": staticmethod(console.limit_hits.hit),
+            },
         )
         self._server = _Server(
             uvicorn.Config(
@@ -176,7 +180,11 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         else:
             self._encrypted = Encrypted(
-                self._certificate, self._new_protocol, self._refusal, self._tasks
+                self._certificate,
+                self._new_protocol,
+                self._refusal,
+                self._tasks,
+                on_limit=self._connection.on_limit,
             )
             await self._encrypted.start(sockets or [])
             self.servers = []
@@ -188,16 +196,19 @@ class _Server(uvicorn.Server):
             self._encrypted.close()
         await super().shutdown(sockets)
 
+    @property
+    def _connection(self) -> type[Connection]:
+        found: type[Connection] = self.config.http_protocol_class  # type: ignore[assignment]  # it was given
+        return found
+
     def _new_protocol(self) -> asyncio.Protocol:
-        connection: type[Connection] = self.config.http_protocol_class  # type: ignore[assignment]  # it was given
-        return connection(
+        return self._connection(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
     def _refusal(self, peer_ip: str, waiting: Collection[str], descriptor: int) -> Refusal | None:
         served: set[Connection] = self.server_state.connections  # type: ignore[assignment]  # made above
-        connection: type[Connection] = self.config.http_protocol_class  # type: ignore[assignment]  # it was given
-        return room_for(served, waiting, peer_ip, descriptor, connection.trusted)
+        return room_for(served, waiting, peer_ip, descriptor, self._connection.trusted)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

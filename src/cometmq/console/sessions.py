@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +15,7 @@ from cometmq.runtime.randomness import secret_bytes
 
 MAX_SESSIONS: Final = 1000
 # Or one account could end everybody's sessions by logging in again and again.
-MAX_OF_ACCOUNT: Final = 200
+MAX_SESSIONS_OF_ACCOUNT: Final = 200
 MAX_NOTES: Final = 20
 
 
@@ -62,25 +63,36 @@ class Session:
 class Sessions:
     """Holds the sessions by the hash of their cookie, the one used longest ago first.
 
-    For the loop's thread only. Beyond MAX_OF_ACCOUNT of an account, its session used longest ago
-    ends; beyond MAX_SESSIONS the one of all that was used longest ago.
+    For the loop's thread only. Beyond MAX_SESSIONS_OF_ACCOUNT of an account, its session used longest ago
+    ends; beyond MAX_SESSIONS the one of all that was used longest ago. `on_limit` gets the name of the
+    limit that ended one.
     """
 
-    def __init__(self, clock: Clock, *, idle_s: float, session_s: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        idle_s: float,
+        session_s: float,
+        on_limit: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._clock = clock
         self._idle_s = idle_s
         self._session_s = session_s
+        self._on_limit = on_limit
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
 
     def begin(self, account: Account) -> str:
         """Begin a session and return its cookie."""
         same = [key for key, one in self._sessions.items() if one.account.name == account.name]
-        for key in same[: max(0, len(same) + 1 - MAX_OF_ACCOUNT)]:
+        for key in same[: max(0, len(same) + 1 - MAX_SESSIONS_OF_ACCOUNT)]:
+            self._on_limit("MAX_SESSIONS_OF_ACCOUNT")
             del self._sessions[key]
         cookie = secret_bytes(32).hex()
         now_s = self._clock.monotonic()
         self._sessions[_key(cookie)] = Session(account, secret_bytes(32).hex(), now_s, now_s)
         while len(self._sessions) > MAX_SESSIONS:
+            self._on_limit("MAX_SESSIONS")
             self._sessions.popitem(last=False)
         return cookie
 

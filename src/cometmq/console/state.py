@@ -11,6 +11,7 @@ from cometmq.admin.client import AdminClient
 from cometmq.console.accounts import AccountsFile
 from cometmq.console.audit import AuditLog
 from cometmq.console.config import ConsoleConfig
+from cometmq.console.limit_catalogue import CONSOLE_LIMITS
 from cometmq.console.logins import Logins
 from cometmq.console.recent import Recent
 from cometmq.console.report_files import ReportList
@@ -18,8 +19,11 @@ from cometmq.console.schemas import Schemas
 from cometmq.console.sessions import Sessions
 from cometmq.console.turns import FairTurns
 from cometmq.console.watch import Watch
-from cometmq.runtime.addresses import bare_host
+from cometmq.runtime.addresses import bare_host, join_address
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.exposition import Exposition
+from cometmq.runtime.limit_hits import LimitHits
+from cometmq.runtime.metric_catalogue import LIMIT_HITS, Server
 from cometmq.runtime.tasks import TaskOwner
 
 COOKIE: Final = "cometmq-session"
@@ -35,7 +39,13 @@ class Console:
         self.admin: AdminClient = config.admin
         self.tasks = TaskOwner("console")
         self.recent = Recent(clock, self.tasks)
-        self.sessions = Sessions(clock, idle_s=config.idle_s, session_s=config.session_s)
+        self.limit_hits = LimitHits()
+        self.sessions = Sessions(
+            clock,
+            idle_s=config.idle_s,
+            session_s=config.session_s,
+            on_limit=self.limit_hits.hit,
+        )
         self.logins = Logins(config.accounts, clock)
         self._accounts_file: AccountsFile | None = None
         if config.accounts_file is not None and config.accounts is not None:
@@ -56,6 +66,7 @@ class Console:
         self.hosts = frozenset(name.lower() for name in (bare_host(config.host), *config.hosts))
         # Browsers send a cookie to all ports of a host, so each console has a name of its own.
         self.cookie_name = f"{COOKIE}-{port}"
+        self._node_id = join_address(config.host, port)
 
     async def start(self) -> None:
         """Open the audit log and the schemas, enter the client and begin to watch. Raises OSError."""
@@ -65,6 +76,15 @@ class Console:
         self.watch.start()
         if self._accounts_file is not None:
             self.tasks.every(ACCOUNTS_LOOK_S, self._look_at_accounts, "look-at-accounts")
+
+    def metrics(self) -> bytes:
+        """Return what `/metrics` tells: how often each limit was hit."""
+        base = {"cluster": "", "node_type": Server.CONSOLE.value, "node_id": self._node_id}
+        out = Exposition(base)
+        out.begin(LIMIT_HITS)
+        for name in CONSOLE_LIMITS:
+            out.sample(self.limit_hits.counts.get(name, 0), name)
+        return bytes(out.text())
 
     async def _look_at_accounts(self) -> None:
         assert self._accounts_file is not None, "it is looked at if there is one"

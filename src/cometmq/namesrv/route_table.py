@@ -11,7 +11,7 @@ Longer than 500 lines: every method keeps several of the tables in step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -229,6 +229,9 @@ class RouteTable:
         self._filter_servers: dict[BrokerKey, list[str]] = {}
         # How often queues of topics have changed.
         self.edits = 0
+        # What brokers that are gone have served, and who is told that `release` has something to do.
+        self._gone: list[dict[str, Any]] = []
+        self.on_gone: Callable[[], None] | None = None
 
     # Brokers come
 
@@ -381,12 +384,29 @@ class RouteTable:
             self._remove_address(live.broker_name, key.address)
         return self._remove_address(broker_name, key.address) or live is not None
 
-    def expire(self) -> list[LiveBroker]:
-        """Remove and return the brokers that were silent for longer than their timeout."""
+    def expire(self) -> Iterator[LiveBroker]:
+        """Remove the brokers that were silent for longer than their timeout; yield each once it is gone.
+
+        Between two of them others may use the table.
+        """
         now_ms = self._now_ms()
-        return self._remove(
-            live for live in self._live.values() if live.seen_ms + live.timeout_ms < now_ms
-        )
+        silent = [live for live in self._live.values() if live.seen_ms + live.timeout_ms < now_ms]
+        for live in silent:
+            # Unless it has spoken meanwhile, or another one has its place.
+            if self._live.get(live.key) is live and live.seen_ms + live.timeout_ms < now_ms:
+                yield from self._remove([live])
+
+    def release(self) -> Iterator[None]:
+        """Forget in steps what brokers that are gone have served: a hundred with 10,000 topics each held
+        everybody up for 40 ms.
+        """
+        while self._gone:
+            table = self._gone[-1]
+            for _ in range(min(_TOPICS_AT_ONCE, len(table))):
+                table.popitem()
+            if not table:
+                self._gone.pop()
+            yield
 
     def link_closed(self, link: Link) -> list[LiveBroker]:
         """Remove and return the brokers whose last registration came over `link`."""
@@ -643,6 +663,11 @@ class RouteTable:
             self._route_count -= len(served.queues) + served.weight
             self.edits += len(served.queues)
             self._names = None
+            # Who collects aside what changes in it must not go on.
+            served.edits += 1
+            if self.on_gone is not None and len(served.queues) > _TOPICS_AT_ONCE:
+                self._gone += [served.queues, served.mappings]
+                self.on_gone()
 
     def _served_by(self, name: str) -> _Served:
         served = self._served.get(name)

@@ -37,6 +37,7 @@ from cometmq.runtime.config import Configuration
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.metric_catalogue import Server
 from cometmq.runtime.network import Network
+from cometmq.runtime.slices import run_slices
 from cometmq.runtime.state_writer import StateWriter
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
@@ -121,6 +122,8 @@ class NameServer:
         self._is_monitored = is_monitored
         self._tasks = TaskOwner("namesrv")
         self._closing = False
+        self._is_releasing = False
+        self.table.on_gone = self._begin_release
 
     @property
     def port(self) -> int:
@@ -213,9 +216,13 @@ class NameServer:
         out.one(metric_catalogue.BROKER_SILENT, self.table.longest_silence_ms() / 1000)
         yield
 
-    def scan(self) -> None:
+    async def scan(self) -> None:
         """Drop the brokers that were silent for too long, and close their connections."""
+        await run_slices(self._expire())
+
+    def _expire(self) -> Iterator[None]:
         for live in self.table.expire():
+            live.link.close()
             log.warning(
                 "broker expired",
                 broker=live.broker_name,
@@ -223,7 +230,17 @@ class NameServer:
                 address=live.key.address,
                 timeout_ms=live.timeout_ms,
             )
-            live.link.close()
+            yield
+
+    def _begin_release(self) -> None:
+        """Have what brokers that are gone have served forgotten beside other requests."""
+        if not self._is_releasing and not self._tasks.is_closed:
+            self._is_releasing = True
+            self._tasks.spawn(self._release(), "release")
+
+    async def _release(self) -> None:
+        await run_slices(self.table.release())
+        self._is_releasing = False
 
     def _disconnected(self, connection: Connection) -> None:
         for live in self.table.link_closed(connection):

@@ -21,8 +21,9 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from heapq import merge
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -54,6 +55,7 @@ MAX_DIALECT_REQUEST_LENGTH: Final = 256 * 1024
 _LARGE_BYTES: Final = 256 * 1024
 # So many entries of a table are in one piece of its text.
 _MEMBERS_AT_ONCE: Final = 16
+_SORTED_AT_ONCE: Final = 512
 
 _encoder: Final = msgspec.json.Encoder()
 _encode_json: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -164,7 +166,7 @@ def pretty_pieces(value: Any) -> Iterator[str]:
         members = [(name, getattr(value, field)) for name, field in _sorted_fields(type(value))]
         yield from _object_pieces(members, 1)
     elif isinstance(value, dict):
-        yield from _object_pieces(sorted(value.items()), 1)
+        yield from _table_pieces(value, 1)
     else:
         yield _indented(value, 0)
 
@@ -178,7 +180,22 @@ def _sorted_fields(type_: type[msgspec.Struct]) -> list[tuple[str, str]]:
     return sorted((field.encode_name, field.name) for field in msgspec.structs.fields(type_))
 
 
-def _object_pieces(members: list[tuple[Any, Any]], depth: int) -> Iterator[str]:
+def _table_pieces(table: dict[Any, Any], depth: int) -> Iterator[str]:
+    """Yield the object of a table in the order of its keys.
+
+    It is sorted in parts, with an empty piece after each: nothing else runs while 25,000 keys are
+    sorted at once, for 20 ms, in whichever thread that is.
+    """
+    members = list(table.items())
+    parts: list[list[tuple[Any, Any]]] = []
+    for start in range(0, len(members), _SORTED_AT_ONCE):
+        parts.append(sorted(members[start : start + _SORTED_AT_ONCE]))
+        if len(members) > _SORTED_AT_ONCE:
+            yield ""
+    yield from _object_pieces(parts[0] if len(parts) == 1 else merge(*parts), depth)
+
+
+def _object_pieces(members: Iterable[tuple[Any, Any]], depth: int) -> Iterator[str]:
     """Yield the object of `members`; the tables among them are written member by member."""
     indent = "\n" + "\t" * depth
     opening = "{"
@@ -191,7 +208,7 @@ def _object_pieces(members: list[tuple[Any, Any]], depth: int) -> Iterator[str]:
         if depth == 1 and isinstance(item, dict) and item:
             yield "".join(batch)
             batch = []
-            yield from _object_pieces(sorted(item.items()), depth + 1)
+            yield from _table_pieces(item, depth + 1)
             continue
         batch.append(_indented(item, depth))
         if len(batch) >= 2 * _MEMBERS_AT_ONCE:

@@ -10,7 +10,7 @@ from cometmq.errors import ProtocolError
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
 from cometmq.protocol.header import HeaderT
 from cometmq.protocol.request_type import AnyRequestType, RequestType, ResourceKind
-from cometmq.remoting.limit_hits import LimitHits
+from cometmq.runtime.limit_hits import LimitHits
 
 if TYPE_CHECKING:
     from cometmq.remoting.access import Access

@@ -42,6 +42,7 @@ STRANGER_S: Final = 30.0
 
 # The names of the limits, which are those of their keys.
 TIMEOUT: Final = "tlsHandshakeTimeoutSeconds"
+SILENT: Final = "SILENT_TIMEOUT_S"
 AT_ONCE: Final = "maxTlsHandshakes"
 PER_SECOND: Final = "maxTlsHandshakesPerSecond"
 
@@ -296,7 +297,7 @@ class _Guest:
     # -- inside --
 
     def _silent_too_long(self, limit_s: float) -> None:
-        self.meets(TIMEOUT if self._door.is_enforcing else "SILENT_TIMEOUT_S")
+        self.meets(TIMEOUT if self._door.is_enforcing else SILENT)
         self.drop(TIMED_OUT, f"it has sent nothing for {limit_s:g} s")
 
     def _leave(self) -> None:

@@ -26,6 +26,7 @@ class Server(Enum):
 
     BROKER = "broker"
     NAMESRV = "namesrv"
+    CONSOLE = "console"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +168,7 @@ LIMIT_HITS: Final = _declare(
     "cometmq_limit_hits_total", _C, "hits",
     "How often a limit refused, closed or put off something, by the name of the limit; 0 for a "
     "limit that was never reached. [Limits](limits.md) explains each.",
-    "limit", servers=_BOTH,
+    "limit", servers=(*_BOTH, Server.CONSOLE),
 )  # fmt: skip
 SCRAPE_DURATION: Final = _declare(
     "cometmq_scrape_duration_seconds", _G, "seconds",

@@ -31,7 +31,8 @@ _LONGEST_PAUSE_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.0005
 
 # Called on the loop when the file's turn has come. Returns the whole text, or an iterable of pieces
-# that the writer's thread makes, from values that nobody changes any more.
+# that the writer's thread makes, from values that nobody changes any more or that it copies itself. A
+# piece may be empty: others run for a moment after it, too.
 Capture = Callable[[], str | Iterable[str]]
 
 

@@ -20,7 +20,12 @@ import (
 // messages came, until `timeout-ms` passed, or, with `until-stdin=true`, until standard input
 // closes. Of `fail-times`, which take turns by a message's index, each says how often the message
 // fails.
+//
+// With `tell-commits=true` an event tells of each offset that was sent.
 func consume(args arguments) error {
+	if args.text("tell-commits", "false") == "true" {
+		tellCommits()
+	}
 	run := &consumption{
 		expected:  int64(args.number("expected", 1<<31)),
 		delay:     time.Duration(args.number("delay-ms", 0)) * time.Millisecond,

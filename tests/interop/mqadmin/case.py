@@ -36,12 +36,13 @@ COMMON: Final[Masks] = (
     (r"CommitLog Offset: +\d+", "CommitLog Offset: PLACE"),
     # Names that Java gives objects and functions.
     (r"@[0-9a-f]{5,8}\b|/0x[0-9a-f]+", ""),
-    # The table of who subscribes of a Java broker 5.3 holds topics in place of groups.
+    # The table of who subscribes of a Java broker 5.3 holds topics in place of groups. A mask before these
+    # may have made the number of the line an N.
     (
-        r"MessageTrack \[consumerGroup=(mqadmin-orders|mqadmin-messages-5), .*|^See https://rocket.*",
+        r"MessageTrack \[consumerGroup=(mqadmin-orders-[45N]|mqadmin-messages-5), .*|^See https://rocket.*",
         "",
     ),
-    (r"^(DefaultCluster +)?(mqadmin-orders) +\2\b.*", ""),
+    (r"^(DefaultCluster +)?(mqadmin-orders-[45N]) +\2\b.*", ""),
     (r"/tmp/\S+/", "DIR/"),
 )
 
@@ -52,7 +53,7 @@ COMMON_4: Final[Masks] = (
     (r"\b(TRACE_ON=true|MSG_REGION=DefaultRegion|WAIT=true)(, )?", ""),
     (r", }", "}"),
     (r"(storeSize|physicSize)=\d+", r"\1=N"),
-    (r"^%RETRY%mqadmin-billing .*", ""),
+    (r"^%RETRY%mqadmin-billing-4 .*", ""),
     (r"\bV\d_\d_\d\b", "VERSION"),
 )
 

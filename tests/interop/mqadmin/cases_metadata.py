@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.interop.mqadmin.case import NOTHING, Case, Scenario
-from tests.interop.mqadmin.place import GROUP
 
 if TYPE_CHECKING:
     from tests.interop.mqadmin.place import Place
@@ -35,7 +34,7 @@ def _prepare_topics(at: Place) -> None:
     _write_lists(at)
     used = f"{at.words['new']}-used"
     at.fill(used)
-    at.commit(GROUP, used, 1)
+    at.commit(at.words["group"], used, 1)
 
 
 def _prepare_groups(at: Place) -> None:
@@ -60,7 +59,7 @@ TOPICS: Final = Scenario(
             "updateTopic", "-b {broker} -t {new} -r 2 -w 3 -u true -s true", "success", changes=True
         ),
         Case("topicList", says="mqadmin-topics", only="^mqadmin-topics-LINE"),
-        Case("topicList", "-c", "mqadmin-topics", only=r"\bmqadmin-(topics-LINE|orders)"),
+        Case("topicList", "-c", "mqadmin-topics", only=r"\bmqadmin-(topics-LINE|orders-LINE)"),
         Case("topicRoute", "-t {new}", '"readQueueNums":2'),
         Case("topicRoute", "-t {new} -l", "Total:", (5,)),
         Case("topicStatus", "-t {new}", r"broker-a +2 +0 +0"),

@@ -24,7 +24,7 @@ _NAMES: Final = (
 )
 _END: Final = ((r"(#MasterCommitLogMaxOffset)\s+\d+", r"\1 END"),)
 _DONE: Final = "export .* success"
-_OURS: Final = "mqadmin-(orders|billing)|^export"
+_OURS: Final = "mqadmin-(orders|billing)-LINE|^export"
 _OWN: Final = (
     # Clients of other tests may be at one of both.
     (r".*/clientInfo\[\] = (?!JAVA%V5_3_3).*", ""),
@@ -35,7 +35,7 @@ _OWN: Final = (
 CLIENTS: Final = Scenario(
     "clients",
     (
-        Case("consumerProgress", says="mqadmin-billing", only="mqadmin-billing"),
+        Case("consumerProgress", says="mqadmin-billing", only="mqadmin-billing-LINE"),
         Case("consumerProgress", "-g {group}", "Diff Total: 0"),
         Case("consumerProgress", "-g {group} -s true", "Client IP", masks=((r"@m1", "@m1"),)),
         Case("consumerStatus", "-g {group}", "Rebalance OK"),
@@ -67,9 +67,12 @@ CLIENTS: Final = Scenario(
         Case("queryMsgById", "-i {id} -t {topic}", "trackType=CONSUMED", (5,)),
         Case("queryMsgByUniqueKey", "-i {unique} -t {topic} -g {group} -d {client}", "CR_SUCCESS"),
         Case(
-            "brokerConsumeStats", "-b {broker} -o false", "mqadmin-billing", only="mqadmin-billing"
+            "brokerConsumeStats",
+            "-b {broker} -o false",
+            "mqadmin-billing",
+            only="mqadmin-billing-LINE",
         ),
-        Case("brokerConsumeStats", "-b {broker} -o true", "#Topic", only="mqadmin-billing"),
+        Case("brokerConsumeStats", "-b {broker} -o true", "#Topic", only="mqadmin-billing-LINE"),
         # Members are told to go on where they are.
         Case("resetOffsetByTime", "-g {group} -t {topic} -s -1", r"broker-a +3 +2"),
         Case("resetOffsetByTime", "-g {group} -t {topic} -s -1 -c", r"broker-a +3 +2", (4,)),
@@ -114,7 +117,7 @@ SERVERS: Final = Scenario(
             note="there is no RocksDB here to check",
         ),
         Case("statsAll", "-t {topic}", "mqadmin-billing", masks=_FIGURES),
-        Case("statsAll", "", "mqadmin-billing", only="mqadmin-billing", masks=_FIGURES),
+        Case("statsAll", "", "mqadmin-billing", only="mqadmin-billing-LINE", masks=_FIGURES),
         # A topic counts as active by samples of minutes and hours, which each broker takes at times
         # of its own.
         Case("statsAll", "-a -t {topic}", "#Topic", only="^#", masks=_FIGURES),

@@ -32,7 +32,7 @@ SEND, PULL, COMMIT, MAKE_TOPIC, TOPICS, MAKE_GROUP, GROUPS, OFFSETS = (
 )
 KV, CLUSTERS = 101, 106
 CLUSTER, BROKER, QUEUES = "DefaultCluster", "broker-a", 4
-TOPIC, GROUP, COUNT = "mqadmin-orders", "mqadmin-billing", 8
+COUNT = 8
 BORN: Final = 1_700_000_000_000
 _FOUND: Final = 0
 # The same messages everywhere, so that their ids need no mask.
@@ -112,8 +112,8 @@ def place(namesrv: str, line: int, scenario: str, directory: Path) -> Place:
         "name": BROKER,
         "broker": address.group(),
         "namesrv": namesrv,
-        "topic": TOPIC,
-        "group": GROUP,
+        "topic": f"mqadmin-orders-{line}",
+        "group": f"mqadmin-billing-{line}",
         "new": f"mqadmin-{scenario}-{line}",
         "dir": str(directory),
         "unique": UNIQUE_IDS[3],

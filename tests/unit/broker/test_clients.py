@@ -9,7 +9,8 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from cometmq.broker.groups.clients import ClientManager, Member, _bytes_of
+from cometmq.broker.groups.clients import ClientManager, Member
+from cometmq.broker.groups.staged import bytes_of
 from cometmq.errors import CometMQError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.remoting.connection import Connection
@@ -329,7 +330,7 @@ def test_bytes_of_subscriptions_are_counted_for_who_brought_them(
                 topics = random.sample("abcd", random.randrange(1, 4))
                 clients.beat(clients.member(name, connection), group, *topics, version=step)
         groups = [each for each in map(manager.consumer_group, "gh") if each is not None]
-        held = [sum(map(_bytes_of, each.subscriptions.values())) for each in groups]
+        held = [sum(map(bytes_of, each.subscriptions.values())) for each in groups]
         assert [each.subscription_bytes for each in groups] == held
         assert manager._subscription_bytes == sum(held)
         for each in connections:
@@ -446,7 +447,7 @@ def test_two_heartbeats_of_a_group_do_not_mix(clients: Clients, after: int) -> N
     group = clients.manager.consumer_group("g")
     assert group is not None
     assert sorted(group.members) == ["a", "b"]
-    assert group.subscription_bytes == sum(map(_bytes_of, group.subscriptions.values()))
+    assert group.subscription_bytes == sum(map(bytes_of, group.subscriptions.values()))
     # The topics of both have the newer version, whichever was exchanged last.
     versions = {group.subscriptions[topic].sub_version for topic in subscribed(clients)}
     assert versions <= {2, 3}

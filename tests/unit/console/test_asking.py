@@ -114,11 +114,11 @@ def test_what_a_form_lacks_is_named() -> None:
     for form in ({}, {"group_name": " "}):
         with pytest.raises(HTTPException, match="lacks the group name"):
             text_field(form, "group_name")
-    with pytest.raises(HTTPException, match="300 characters; 255 are allowed"):
+    with pytest.raises(HTTPException, match="300 characters, the limit MAX_NAME is 255; give"):
         text_field({"name": "x" * 300}, "name")
     with pytest.raises(HTTPException, match="give one of 'a', 'b'"):
         choice_field({"kind": "c"}, "kind", ("a", "b"))
-    with pytest.raises(HTTPException, match="201 lines; 200 are allowed"):
+    with pytest.raises(HTTPException, match="201 lines, the limit MAX_LINES is 200; give"):
         lines_field({"many": "x\n" * 201}, "many")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cometmq.console.accounts import Account, Role
 from cometmq.console.logins import Logins, TooManyLoginsError
-from cometmq.console.sessions import MAX_OF_ACCOUNT, MAX_SESSIONS, Sessions
+from cometmq.console.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_ACCOUNT, Sessions
 
 
 class _Clock:
@@ -25,7 +25,7 @@ def test_one_account_cannot_end_the_sessions_of_others() -> None:
     operator = sessions.begin(Account("operator", Role.OPERATOR))
     readers = [sessions.begin(Account("reader", Role.READER)) for _ in range(2 * MAX_SESSIONS)]
     assert sessions.find(operator) is not None
-    assert sum(sessions.find(cookie) is not None for cookie in readers) == MAX_OF_ACCOUNT
+    assert sum(sessions.find(cookie) is not None for cookie in readers) == MAX_SESSIONS_OF_ACCOUNT
     assert sessions.find(readers[-1]) is not None
 
 

@@ -238,7 +238,7 @@ def test_a_broker_restarted_in_another_cluster_outlives_its_former_entry() -> No
     table.register(registration(cluster="D"), FakeLink())
     assert table.cluster_info().cluster_addr_table == {"D": ["broker-a"]}
     clock.now_s += 61
-    assert table.expire() == []
+    assert list(table.expire()) == []
     assert table.topics() == ["t1", "t2"]
 
 
@@ -251,10 +251,49 @@ def test_a_silent_broker_expires_after_120_seconds() -> None:
     link = FakeLink()
     table.register(registration(), link)
     clock.now_s += DEFAULT_LIVE_TIMEOUT_MS / 1000
-    assert table.expire() == []
+    assert list(table.expire()) == []
     clock.now_s += 0.001
     assert [(live.key, live.link) for live in table.expire()] == [(KEY, link)]
     assert is_empty(table)
+
+
+def test_a_broker_that_speaks_while_others_expire_stays() -> None:
+    """Between two brokers that go, requests are served."""
+    clock = FakeClock()
+    table = new_table(clock)
+    names = ("broker-a", "broker-b", "broker-c")
+    for number, name in enumerate(names):
+        table.register(registration(name=name, address=f"10.0.0.{number}:1"), FakeLink())
+    clock.now_s += DEFAULT_LIVE_TIMEOUT_MS / 1000 + 1
+    going = table.expire()
+    assert next(going).broker_name == "broker-a"
+    assert [live.broker_name for live in table.live()] == ["broker-b", "broker-c"]
+    table.register(registration(name="broker-b", address="10.0.0.1:1"), FakeLink())
+    table.touch(BrokerKey("C", "10.0.0.2:1"))
+    assert list(going) == []
+    assert [live.broker_name for live in table.live()] == ["broker-b", "broker-c"]
+
+
+def test_what_a_broker_that_is_gone_has_served_is_forgotten_in_steps() -> None:
+    table = new_table()
+    told: list[str] = []
+    table.on_gone = lambda: told.append("gone")
+    topics = [f"t-{number:05}" for number in range(3_000)]
+    link = FakeLink()
+    table.register(registration(topics), link)
+    changed = {name: TopicConfig(name, read_queue_nums=3) for name in topics}
+    # The comparison of a later registration is under way.
+    later = registration(changed, counter=2)
+    staged = table.staged(later)
+    merging = staged.merge()
+    next(merging)
+    table.link_closed(link)
+    assert (table.topics(), told) == ([], ["gone"])
+    steps = sum(1 for _ in table.release())
+    assert steps >= 3_000 // 256
+    assert list(merging) == []
+    assert not table.is_current(staged, later)
+    assert list(table.release()) == []
 
 
 def test_a_broker_may_choose_its_timeout() -> None:
@@ -262,7 +301,7 @@ def test_a_broker_may_choose_its_timeout() -> None:
     table = new_table(clock)
     table.register(registration(timeout_ms=500), FakeLink())
     clock.now_s += 0.501
-    assert len(table.expire()) == 1
+    assert len(list(table.expire())) == 1
 
 
 def test_signs_of_life_postpone_the_expiry() -> None:
@@ -274,7 +313,7 @@ def test_signs_of_life_postpone_the_expiry() -> None:
     clock.now_s += 100
     table.register(registration(), FakeLink())
     clock.now_s += 100
-    assert table.expire() == []
+    assert list(table.expire()) == []
     table.touch(BrokerKey("C", "nobody:1"))
 
 

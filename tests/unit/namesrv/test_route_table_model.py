@@ -199,7 +199,7 @@ def test_routes_are_those_of_the_model_and_end_empty(
         else:
             clock.now_s += step.seconds
             model.now_s += step.seconds
-            table.expire()
+            list(table.expire())
             model.drop({live for live in model.live if live.deadline_s < model.now_s})
         assert routes(table) == model.routes()
         info = table.cluster_info()
@@ -208,6 +208,6 @@ def test_routes_are_those_of_the_model_and_end_empty(
             m[0] for m in model.members
         }
     clock.now_s += TIMEOUT_S + 1
-    table.expire()
+    list(table.expire())
     info = table.cluster_info()
     assert (table.topics(), info.broker_addr_table, info.cluster_addr_table) == ([], {}, {})

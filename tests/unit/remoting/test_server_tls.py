@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import socket
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.certificates import PASSWORD, Authority, Pair
+from tests.certificates import PASSWORD, Authority, Pair, client_hello
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, echo
 from tests.unit.remoting.test_client import call
 from tests.waits import WAIT_S, until
@@ -115,16 +114,6 @@ async def answer_of(address: str, tls: Tls | None) -> int:
 def shows(files: Files, pair: Pair) -> Tls:
     """Return the settings of a client with a certificate."""
     return Tls(ca_file=files.trusted, cert_file=str(pair.certificate), key_file=str(pair.key))
-
-
-def hello() -> bytes:
-    """What a client sends first."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    sent, received = ssl.MemoryBIO(), ssl.MemoryBIO()
-    with contextlib.suppress(ssl.SSLWantReadError):
-        context.wrap_bio(received, sent).do_handshake()
-    return sent.read()
 
 
 @asynccontextmanager
@@ -321,7 +310,7 @@ async def test_a_slow_handshake_is_ended_and_harms_nobody(files: Files) -> None:
     config = config_of(files.server)
     async with serving(config) as served:
         served.tls.handshakes.timeout_s = 0.3
-        begun = hello()
+        begun = client_hello()
         async with peers(served.address, 50, begun[:1]) as slow:
             for sock in slow:
                 sock.send(begun[1:2])
@@ -342,7 +331,7 @@ async def test_so_many_handshakes_begin_in_a_second(files: Files) -> None:
     config = config_of(files.server, max_tls_handshakes_per_second=5)
     async with serving(config) as served:
         served.tls.handshakes.timeout_s = 1.0
-        async with peers(served.address, 100, hello()):
+        async with peers(served.address, 100, client_hello()):
             await until(lambda: served.hits.get("tlsHandshakeTimeoutSeconds", 0) > 80)
             # A burst of two, five more in the second; nobody of them has answered.
             assert len(served.tls.handshakes._running) <= 10
@@ -352,7 +341,7 @@ async def test_so_many_handshakes_begin_in_a_second(files: Files) -> None:
 async def test_who_does_not_go_on_makes_room_for_others(files: Files) -> None:
     config = config_of(files.server, max_tls_handshakes=2)
     async with serving(config) as served:
-        async with peers(served.address, 2, hello()):
+        async with peers(served.address, 2, client_hello()):
             await until(lambda: len(served.tls.handshakes._running) == 2)
             assert await answer_of(served.address, Tls(ca_file=files.trusted)) == 0
             assert served.outcomes["crowded_out"] >= 1
@@ -362,7 +351,7 @@ async def test_who_does_not_go_on_makes_room_for_others(files: Files) -> None:
 async def test_connections_in_handshake_have_places(files: Files) -> None:
     places = Places(max_per_address=3)
     async with serving(config_of(files.server), places=places) as served:
-        async with peers(served.address, 5, hello()[:50]):
+        async with peers(served.address, 5, client_hello()[:50]):
             await until(lambda: served.hits.get("maxConnectionsPerAddress", 0) == 2)
             assert places.taken == 3
         await until(lambda: places.taken == 0)
@@ -387,7 +376,7 @@ async def test_what_comes_before_tls_is_set_up_is_handed_to_it(files: Files) -> 
     """Also more than a hello: a handshake that fails tells so much, and nothing waits for a limit."""
     async with (
         serving(config_of(files.server)) as served,
-        peers(served.address, 1, hello() + bytes(100_000)),
+        peers(served.address, 1, client_hello() + bytes(100_000)),
     ):
         await until(lambda: served.outcomes["failed"] == 1)
         assert await answer_of(served.address, Tls(ca_file=files.trusted)) == 0

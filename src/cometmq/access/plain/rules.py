@@ -109,7 +109,7 @@ class PlainRules:
     # Judging
 
     def check(self, asked: Asked) -> None:
-        account = self._verified(asked)
+        account = self._signed_by(asked)
         if account is None:
             return
         row = asked.row
@@ -122,7 +122,7 @@ class PlainRules:
             _check_permission(account, row, needed, kind, name)
 
     def check_sender(self, asked: Asked) -> None:
-        self._verified(asked)
+        self._signed_by(asked)
 
     def judge(self, asked: Asked) -> Judge | None:
         account = self._known(asked)
@@ -130,8 +130,11 @@ class PlainRules:
             return None
         return _AccountJudge(account, asked, self.identity)
 
-    def _verified(self, asked: Asked) -> Account | None:
-        """Return the account that has signed a request; None where white lists let it pass."""
+    def _signed_by(self, asked: Asked) -> Account | None:
+        """Return the account that has signed a request, freshly; None where white lists let it pass.
+
+        `_known` believes what the request says.
+        """
         account = self._known(asked)
         if account is None:
             return None

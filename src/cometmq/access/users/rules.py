@@ -175,7 +175,7 @@ class UserRules:
     def check(self, asked: Asked) -> None:
         if self._is_for_all(asked.row):
             return
-        name, account = self._sender(asked)
+        name, account = self._signed_by(asked)
         if self._may_name_all(name, account, asked):
             return
         row, ip = asked.row, asked.peer_ip
@@ -190,7 +190,7 @@ class UserRules:
 
     def check_sender(self, asked: Asked) -> None:
         if not self._is_for_all(asked.row):
-            self._sender(asked)
+            self._signed_by(asked)
 
     def judge(self, asked: Asked) -> Judge | None:
         if self._is_for_all(asked.row):
@@ -237,7 +237,7 @@ class UserRules:
         code = asked.row.code
         if code in self._open_codes or (code in self._unsigned_codes and not asked.row.actions):
             try:
-                return self._sender(asked)[0]
+                return self._signed_by(asked)[0]
             except AccessRefusedError:
                 return ""  # whoever it says to be
         return asked.ext.get(ACCESS_KEY, "")
@@ -258,8 +258,11 @@ class UserRules:
             return False
         return True
 
-    def _sender(self, asked: Asked) -> tuple[str, _Account]:
-        """Return who has signed the request (Java: DefaultAuthenticationHandler)."""
+    def _signed_by(self, asked: Asked) -> tuple[str, _Account]:
+        """Return the user who has signed a request, freshly (Java: DefaultAuthenticationHandler).
+
+        `_named` believes what the request says.
+        """
         name, account = self._named(asked)
         wrong = account.key.fault(asked.row.code, asked.ext, asked.body)
         if wrong is not None:

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.broker.groups.staged import AT_ONCE, Staged, emptied
 from cometmq.errors import CometMQError, LimitError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
@@ -34,10 +35,6 @@ MAX_MEMBERSHIPS: Final = 1_000_000
 # all. One heartbeat brings 4 MiB at most, but each may name other groups.
 MAX_SUBSCRIPTION_BYTES_OF_CONNECTION: Final = 32 * 1024 * 1024
 MAX_SUBSCRIPTION_BYTES: Final = 512 * 1024 * 1024
-_SUBSCRIPTION_BYTES: Final = 400
-_TAG_BYTES: Final = 100
-# So many subscriptions are looked at, or freed, in a step.
-_AT_ONCE: Final = 512
 # So often a heartbeat is compared anew with a group whose subscriptions others change, before that is
 # done at once.
 _TRIES: Final = 3
@@ -83,69 +80,6 @@ class ConsumerGroup:
     @property
     def broadcasting(self) -> bool:
         return self.message_model == "BROADCASTING"
-
-
-class Staged:
-    """Collects aside what a heartbeat makes of the subscriptions of a group, in steps.
-
-    A newer version of a known subscription replaces it; topics that the heartbeat does not name are
-    dropped. `subscriptions` are those after the heartbeat, `news` how many bytes those take that it
-    brings. All holds as long as `is_current` says so.
-    """
-
-    def __init__(self, group: ConsumerGroup | None, data: ConsumerData) -> None:
-        self._group = group
-        self._data = data
-        self._known = {} if group is None else group.subscriptions
-        self.subscriptions: dict[str, SubscriptionData] = {}
-        self.subscription_bytes = self.news = 0
-        # Topics that are not in the group, or no more, and topics whose expression has changed.
-        self.added: list[str] = []
-        self.dropped: list[str] = []
-        self.reselected: list[str] = []
-        self._has_new = False
-
-    def collect(self) -> Iterator[None]:
-        for number, data in enumerate(self._data.subscription_data_set, 1):
-            if number % _AT_ONCE == 0:
-                yield
-            known = self._known.get(data.topic)
-            if known is None or data.sub_version > known.sub_version:
-                self._has_new = True
-                self.news += _bytes_of(data)
-                self.subscriptions[data.topic] = data
-            else:
-                self.subscriptions[data.topic] = known
-        for number, (topic, data) in enumerate(self.subscriptions.items(), 1):
-            if number % _AT_ONCE == 0:
-                yield
-            self.subscription_bytes += _bytes_of(data)
-            known = self._known.get(topic)
-            if known is None:
-                self.added.append(topic)
-            elif known.sub_string != data.sub_string:
-                self.reselected.append(topic)
-        # A list, because a former table is emptied in steps.
-        for number, topic in enumerate(list(self._known), 1):
-            if number % _AT_ONCE == 0:
-                yield
-            if topic not in self.subscriptions:
-                self.dropped.append(topic)
-
-    def is_current(self, group: ConsumerGroup | None) -> bool:
-        """Whether the group has the subscriptions that it had when this began."""
-        now = {} if group is None else group.subscriptions
-        return now is self._known or not (now or self._known)
-
-    @property
-    def changes(self) -> bool:
-        """Whether a topic is added or dropped."""
-        return bool(self.added or self.dropped)
-
-    @property
-    def has_new(self) -> bool:
-        """Whether the heartbeat brings anything that is not known."""
-        return self._has_new
 
 
 class ClientManager:
@@ -346,13 +280,13 @@ class ClientManager:
             self._members_changed(group)
         yield from self._leave_topics(group.name, staged.dropped)
         yield from self._tell_reselected(staged.reselected)
-        yield from _emptied(former)
+        yield from emptied(former)
 
     def _tell_reselected(self, topics: list[str]) -> Iterator[None]:
         for number, topic in enumerate(topics, 1):
             for tell in self.on_reselected:
                 tell(topic)
-            if number % _AT_ONCE == 0:
+            if number % AT_ONCE == 0:
                 yield
 
     def register_producer(self, member: Member, group: str) -> None:
@@ -594,14 +528,14 @@ class ClientManager:
             del self._consumers[group.name]
             former, group.subscriptions = group.subscriptions, {}
             self._charge(group, None, 0)
-            self._take(self._forget(group.name, former), at_once=len(former) <= _AT_ONCE)
+            self._take(self._forget(group.name, former), at_once=len(former) <= AT_ONCE)
         for callback in self.on_members_changed:
             callback(group.name, list(group.members.values()))
 
     def _forget(self, group: str, former: dict[str, SubscriptionData]) -> Iterator[None]:
         """Free in steps what a group that has ended had."""
         yield from self._leave_topics(group, list(self._subscribed.get(group, ())))
-        yield from _emptied(former)
+        yield from emptied(former)
 
     def _note_topics(self, group: str, topics: list[str]) -> Iterator[None]:
         """Note in steps that a group that is online is about to subscribe to topics."""
@@ -610,7 +544,7 @@ class ClientManager:
                 return
             self._subscribers.setdefault(topic, set()).add(group)
             self._subscribed.setdefault(group, set()).add(topic)
-            if number % _AT_ONCE == 0:
+            if number % AT_ONCE == 0:
                 yield
 
     def _leave_topics(self, group: str, topics: list[str]) -> Iterator[None]:
@@ -627,28 +561,8 @@ class ClientManager:
                     del self._subscribers[topic]
                 if not noted:
                     del self._subscribed[group]
-            if number % _AT_ONCE == 0:
+            if number % AT_ONCE == 0:
                 yield
-
-
-def _emptied(table: dict[str, SubscriptionData]) -> Iterator[None]:
-    """Free a table in steps: thousands of subscriptions take milliseconds."""
-    while len(table) > _AT_ONCE:
-        for _ in range(_AT_ONCE):
-            table.popitem()
-        yield
-
-
-def _bytes_of(subscription: SubscriptionData) -> int:
-    """Return about how many bytes of memory a subscription takes."""
-    tags = subscription.tags_set
-    return (
-        _SUBSCRIPTION_BYTES
-        + len(subscription.topic)
-        + len(subscription.sub_string)
-        + sum(map(len, tags))
-        + _TAG_BYTES * (len(tags) + len(subscription.code_set))
-    )
 
 
 def _check(what: str, value: int, limit: str, most: int, remedy: str) -> None:

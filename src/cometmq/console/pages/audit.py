@@ -8,11 +8,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from cometmq.console.audit import SHOWN, Entry, ended
+from cometmq.console.limits import LimitMetError
 from cometmq.console.paging import page_of
 from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
@@ -22,9 +22,9 @@ routes: Final = Routes()
 OUTCOMES: Final = ("done", "failed", "refused", "begun")
 _MAX_FILTER: Final = 200
 # Each reads all files, and has them open for as long as its browser takes.
-MAX_EXPORTS: Final = 4
+MAX_AUDIT_EXPORTS: Final = 4
 # A browser that takes a little now and then would keep its place among them.
-MAX_EXPORT_S: Final = 30 * 60.0
+MAX_AUDIT_EXPORT_S: Final = 30 * 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +102,26 @@ async def export(request: Request) -> Response:
     """Send what the files hold of the filtered actions, as JSON lines, beginnings and all."""
     console = console_of(request)
     log = console.audit
-    if log.exports >= MAX_EXPORTS:
-        raise HTTPException(429, f"{MAX_EXPORTS} exports are under way: try again in a moment")
+    if log.exports >= MAX_AUDIT_EXPORTS:
+        raise LimitMetError(
+            429,
+            f"{log.exports} exports are under way",
+            "MAX_AUDIT_EXPORTS",
+            MAX_AUDIT_EXPORTS,
+            "try again in a moment",
+        )
     found = log.lines(_Filter.of(request).takes(console.clock.now_ms()))
     first = await anext(found, b"")
-    end_s = console.clock.monotonic() + MAX_EXPORT_S
+    end_s = console.clock.monotonic() + MAX_AUDIT_EXPORT_S
 
     async def lines() -> AsyncIterator[bytes]:
         async with aclosing(found):
             yield first
             async for some in found:
                 if console.clock.monotonic() >= end_s:
+                    console.limit_hits.hit("MAX_AUDIT_EXPORT_S")
                     told = (
-                        f"the time of {MAX_EXPORT_S / 60:g} minutes ended the export (MAX_EXPORT_S); "
+                        f"the export took too long, the limit MAX_AUDIT_EXPORT_S is {MAX_AUDIT_EXPORT_S:g}; "
                         "take the others by a time range (since, until)"
                     )
                     yield json.dumps({"incomplete": told}).encode() + b"\n"

@@ -18,6 +18,7 @@ from cometmq.admin.redriving import LetterOutcome
 from cometmq.admin.topic_records import TopicStats
 from cometmq.console.asking import ask_each
 from cometmq.console.bodies import snippet
+from cometmq.console.limits import LimitMetError
 from cometmq.console.names import topic_names
 from cometmq.console.pages.topics import stats_now
 from cometmq.console.paging import page_of
@@ -40,8 +41,8 @@ MAX_SORTED: Final = 200
 MAX_EACH: Final = 500
 _MAX_EACH_BYTES: Final = 32 * 1024 * 1024
 # A search by key looks at all letters of its time. Of more than these it shows no dry run.
-MAX_LOOKED_AT: Final = 20_000
-MAX_LOOKED_AT_BYTES: Final = 256 * 1024 * 1024
+MAX_DRY_RUN_LETTERS: Final = 20_000
+MAX_DRY_RUN_BYTES: Final = 256 * 1024 * 1024
 PAGE_LETTERS: Final = 50
 _LISTED_BODY_BYTES: Final = 200
 _STATS_AGE_S: Final = 10.0
@@ -327,8 +328,12 @@ async def _chosen(
     topic = dlq_topic(choice.group)
     if choice.ids:
         if len(choice.ids) > MAX_EACH:
-            raise HTTPException(
-                400, f"{len(choice.ids)} letters are chosen; {MAX_EACH} are allowed at once"
+            raise LimitMetError(
+                400,
+                f"{len(choice.ids)} letters are chosen",
+                "MAX_EACH",
+                MAX_EACH,
+                "take the others afterwards",
             )
         # Of an id only `find` asks no address but those of the topic's brokers.
         found = await ask_each(
@@ -341,12 +346,17 @@ async def _chosen(
     size = looked_at = looked_at_bytes = 0
     async for letter in stored(console, choice):
         looked_at, looked_at_bytes = looked_at + 1, looked_at_bytes + len(letter.body)
-        if looked_at > MAX_LOOKED_AT or looked_at_bytes > MAX_LOOKED_AT_BYTES:
-            raise HTTPException(
+        if looked_at > MAX_DRY_RUN_LETTERS or looked_at_bytes > MAX_DRY_RUN_BYTES:
+            met = (
+                ("MAX_DRY_RUN_LETTERS", MAX_DRY_RUN_LETTERS)
+                if looked_at > MAX_DRY_RUN_LETTERS
+                else ("MAX_DRY_RUN_BYTES", MAX_DRY_RUN_BYTES)
+            )
+            raise LimitMetError(
                 422,
-                f"{looked_at - 1} letters were looked at, {len(some)} of them fit, and there are more; "
-                f"a dry run looks at {MAX_LOOKED_AT} letters and {MAX_LOOKED_AT_BYTES >> 20} MiB. Give a "
-                "shorter time (From, To), or tick the letters in the list",
+                f"{looked_at - 1} letters were looked at, {len(some)} of them fit, and there are more",
+                *met,
+                "give a shorter time (From, To), or tick the letters in the list",
             )
         if not choice.matches(letter):
             continue

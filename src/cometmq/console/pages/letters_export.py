@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from cometmq.console.limits import LimitMetError
 from cometmq.console.pages.letters import Choice, choice_of, stored
 from cometmq.console.routes import Routes, console_of
 from cometmq.model import properties as p
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 routes: Final = Routes()
 # Each has a broker read its files, and takes the console some time for every letter.
-MAX_EXPORTS: Final = 4
+MAX_LETTER_EXPORTS: Final = 4
 MAX_EXPORTED: Final = 100_000
 # A search by key finds few letters among many that it looks at.
 MAX_LOOKED_AT: Final = 1_000_000
 MAX_EXPORTED_BYTES: Final = 4 * 1024 * 1024 * 1024
-# A browser that takes a little now and then would keep its place among MAX_EXPORTS.
+# A browser that takes a little now and then would keep its place among MAX_LETTER_EXPORTS.
 MAX_EXPORT_S: Final = 30 * 60.0
 
 
@@ -40,8 +40,14 @@ async def export(request: Request) -> Response:
     """
     console, query = console_of(request), request.query_params
     choice = choice_of(request, query.get("group", ""), query)
-    if console.exports >= MAX_EXPORTS:
-        raise HTTPException(429, f"{MAX_EXPORTS} exports are under way: try again in a moment")
+    if console.exports >= MAX_LETTER_EXPORTS:
+        raise LimitMetError(
+            429,
+            f"{console.exports} exports are under way",
+            "MAX_LETTER_EXPORTS",
+            MAX_LETTER_EXPORTS,
+            "try again in a moment",
+        )
     letters = stored(console, choice)
     console.exports += 1
     try:
@@ -52,7 +58,9 @@ async def export(request: Request) -> Response:
         raise
 
     end_s = console.clock.monotonic() + MAX_EXPORT_S
-    lines = _lines(choice, first, letters, lambda: console.clock.monotonic() >= end_s)
+    lines = _lines(
+        choice, first, letters, lambda: console.clock.monotonic() >= end_s, console.limit_hits.hit
+    )
     return _Export(console, lines, f"dead-letters-{choice.group}.jsonl")
 
 
@@ -82,14 +90,17 @@ async def _lines(
     first: MessageExt | None,
     rest: AsyncIterator[MessageExt],
     is_late: Callable[[], bool],
+    on_limit: Callable[[str], None],
 ) -> AsyncGenerator[bytes]:
     looked_at = size = count = 0
     async for letter in _joined(first, rest):
         looked_at, size = looked_at + 1, size + len(letter.body)
-        if limit := _limit(looked_at, size, count, is_late=is_late()):
+        if met := _limit(looked_at, size, count, is_late=is_late()):
+            limit, most = met
+            on_limit(limit)
             told = (
-                f"{count} letters were exported, of {looked_at - 1} that were looked at; {limit} ended "
-                "the export. Take the others by a time range (From, To)"
+                f"{count} letters were exported, of {looked_at - 1} that were looked at, the limit "
+                f"{limit} is {most}; take the others by a time range (From, To)"
             )
             yield json.dumps({"incomplete": told}).encode() + b"\n"
             return
@@ -107,15 +118,15 @@ async def _joined(
             yield letter
 
 
-def _limit(looked_at: int, size: int, count: int, *, is_late: bool) -> str:
-    """Return the limit that ends an export before this letter, "" if none does."""
+def _limit(looked_at: int, size: int, count: int, *, is_late: bool) -> tuple[str, int] | None:
+    """Return the limit that ends an export before this letter and its value, None if none does."""
     if count >= MAX_EXPORTED:
-        return f"the limit of {MAX_EXPORTED} letters"
+        return "MAX_EXPORTED", MAX_EXPORTED
     if looked_at > MAX_LOOKED_AT:
-        return f"the limit of {MAX_LOOKED_AT} letters looked at"
+        return "MAX_LOOKED_AT", MAX_LOOKED_AT
     if size > MAX_EXPORTED_BYTES:
-        return f"the limit of {MAX_EXPORTED_BYTES >> 20} MiB"
-    return f"the time of {MAX_EXPORT_S / 60:g} minutes" if is_late else ""
+        return "MAX_EXPORTED_BYTES", MAX_EXPORTED_BYTES
+    return ("MAX_EXPORT_S", int(MAX_EXPORT_S)) if is_late else None
 
 
 def _line(letter: MessageExt) -> bytes:

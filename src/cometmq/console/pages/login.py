@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from cometmq.console.cookies import cookies_of
+from cometmq.console.fields import Bound
 from cometmq.console.logins import TooManyLoginsError
 from cometmq.console.rendering import (
     LANGUAGE_COOKIE,
@@ -23,6 +25,8 @@ from cometmq.console.rendering import (
     translated,
 )
 from cometmq.console.routes import Routes, checked_form, console_of, read_form
+from cometmq.runtime.address_list import is_own_machine
+from cometmq.runtime.exposition import CONTENT_TYPE
 from cometmq.runtime.loggers import get_logger
 
 log = get_logger(__name__)
@@ -37,6 +41,28 @@ async def healthz(request: Request) -> Response:
     """Say that the console serves."""
     del request  # everybody gets the same answer
     return PlainTextResponse("ok\n")
+
+
+@routes.page("/metrics")
+async def metrics(request: Request) -> Response:
+    """Tell scrapers how often each limit of the console was hit.
+
+    A scraper does not log in: as at brokers, the own machine may ask, and whom `metrics_from` names.
+    """
+    peer = request.client.host if request.client else ""
+    local = (request.scope.get("server") or ("",))[0]
+    metrics_from = console_of(request).config.metrics_from
+    if (
+        request.state.session is None
+        and not is_own_machine(peer, local)
+        and peer not in metrics_from
+    ):
+        raise HTTPException(
+            403,
+            f"{peer} may not ask for figures without a login: log in, ask from the console's own "
+            "machine, or name the address with --metrics-from",
+        )
+    return Response(console_of(request).metrics(), headers={"content-type": CONTENT_TYPE})
 
 
 @routes.page("/login")
@@ -63,11 +89,12 @@ def _form(
 
 async def _login(request: Request) -> Response:
     console = console_of(request)
-    form = await read_form(request, MAX_LOGIN_BYTES)
+    form = await read_form(request, Bound("MAX_LOGIN_BYTES", MAX_LOGIN_BYTES))
     name, address = form.get("name", ""), request.client.host if request.client else ""
     try:
         account = await console.logins.check(name, form.get("password", ""), address)
     except TooManyLoginsError as error:
+        console.limit_hits.note(error)
         return _form(request, str(error), name, status=429)
     if account is None:
         # What is no name may be a password that was typed in the wrong place.

@@ -263,6 +263,8 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
             (text, hint), size = decoded.value, len(message.body)
             shown_text = await asyncio.to_thread(bodies.visible, text)
             return Shown(schema.name, shown_text, 0, size, size, hint)
+        if decoded.error is not None:
+            console_of(request).limit_hits.note(decoded.error)
         hint = f"{schema.name}: {told(request, decoded.error)}"
     shown = await asyncio.to_thread(
         bodies.show,

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
@@ -15,6 +14,7 @@ from cometmq.admin.message_pages import ListedMessage, MessagePage, Order
 from cometmq.console.asking import in_time
 from cometmq.console.bodies import snippet
 from cometmq.console.cookies import cookies_of
+from cometmq.console.limits import LimitMetError, note
 from cometmq.console.names import topic_names
 from cometmq.console.pages.topics import kind_of, system_names
 from cometmq.console.paging import MAX_QUERY, whole
@@ -123,14 +123,15 @@ def _proposed(names: list[str]) -> list[str]:
 async def tail(request: Request) -> Response:
     """Send the rows of new messages, as server-sent events, until the session ends."""
     console = console_of(request)
-    too_many = f"{MAX_TAILS} pages follow topics already; try again later"
-    if console.tails >= MAX_TAILS:
-        raise HTTPException(503, too_many)
+    _check_tails(console)
     following = _Tail(request, *_selection(request))
 
     async def stream() -> AsyncIterator[str]:
-        if console.tails >= MAX_TAILS:  # others have begun meanwhile
-            yield _event("failed", too_many)
+        try:
+            _check_tails(console)  # others may have begun meanwhile
+        except LimitMetError as error:
+            note(console.limit_hits, error)
+            yield _event("failed", told(request, error.detail))
             return
         console.tails += 1
         try:
@@ -150,6 +151,17 @@ async def tail(request: Request) -> Response:
             console.tails -= 1
 
     return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+def _check_tails(console: Console) -> None:
+    if console.tails >= MAX_TAILS:
+        raise LimitMetError(
+            503,
+            f"{console.tails} pages follow topics",
+            "MAX_TAILS",
+            MAX_TAILS,
+            "close some, or try again later",
+        )
 
 
 class _Tail:

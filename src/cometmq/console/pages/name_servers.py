@@ -17,7 +17,7 @@ from starlette.responses import Response
 from cometmq.admin.name_servers import CHANGEABLE_SETTINGS
 from cometmq.admin.topics import ORDER_NAMESPACE
 from cometmq.console.asking import in_time
-from cometmq.console.fields import check_unchanged, name_field, same_lines, text_field
+from cometmq.console.fields import Bound, check_unchanged, name_field, same_lines, text_field
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known
 from cometmq.console.rendering import render, url, words
@@ -28,9 +28,10 @@ from cometmq.runtime.config import hide_secrets
 
 routes: Final = Routes()
 # As in name servers: MAX_KV_NAME_LENGTH, MAX_KV_VALUE_LENGTH.
-MAX_NAME: Final = 512
-MAX_VALUE: Final = 65_536
+MAX_ENTRY_NAME: Final = 512
+MAX_ENTRY_VALUE: Final = 65_536
 MAX_SETTING: Final = 1000
+_ENTRY_NAME: Final = Bound("MAX_ENTRY_NAME", MAX_ENTRY_NAME)
 # Letters of a value that are told of a change; the preview and the audit log have all.
 _TOLD_LETTERS: Final = 500
 _ENTRIES_AGE_S: Final = 2.0
@@ -78,7 +79,7 @@ async def settings(request: Request) -> Response:
 async def change_setting(request: Request, form: Form) -> Action:
     """Change a setting of every name server, running and in its file."""
     console, address, key = console_of(request), form["address"], form["key"]
-    value = text_field(form, "value", MAX_SETTING)
+    value = text_field(form, "value", Bound("MAX_SETTING", MAX_SETTING))
     if key not in CHANGEABLE_SETTINGS:
         raise IllegalArgumentError(
             f"{key!r:.80} is no setting that takes effect while name servers run"
@@ -113,7 +114,7 @@ async def change_setting(request: Request, form: Form) -> Action:
 async def entries(request: Request) -> Response:
     """Show the key-value entries of a namespace, and what name servers do not agree on."""
     console, query = console_of(request), request.query_params
-    namespace = query.get("namespace", "")[:MAX_NAME]
+    namespace = query.get("namespace", "")[:MAX_ENTRY_NAME]
     if not namespace.strip():
         namespace = ORDER_NAMESPACE
 
@@ -130,7 +131,7 @@ async def entries(request: Request) -> Response:
         text=lambda row: " ".join([row[0], *row[1]]),
         key=lambda row: row[0],
     )
-    wanted = query.get("edit", "")[:MAX_NAME]
+    wanted = query.get("edit", "")[:MAX_ENTRY_NAME]
     values = {
         "namespace": namespace,
         "is_order": namespace == ORDER_NAMESPACE,
@@ -148,11 +149,11 @@ async def entries(request: Request) -> Response:
 async def put(request: Request, form: Form) -> Action:
     """Make or change an entry at every name server."""
     console, _ = console_of(request), words(request)
-    namespace = name_field(form, "namespace", MAX_NAME)
+    namespace = name_field(form, "namespace", _ENTRY_NAME)
     # What was there may have white space around its name; what somebody types has it by mistake.
     name_of = name_field if form["was"] else text_field
-    key = name_of(form, "key", MAX_NAME)
-    value = text_field(form, "value", MAX_VALUE)
+    key = name_of(form, "key", _ENTRY_NAME)
+    value = text_field(form, "value", Bound("MAX_ENTRY_VALUE", MAX_ENTRY_VALUE))
     if namespace == ORDER_NAMESPACE and not _ORDER.fullmatch(value):
         raise IllegalArgumentError(
             f"{value!r:.200} is no order configuration: write each broker with its number of queues, "
@@ -188,7 +189,10 @@ async def put(request: Request, form: Form) -> Action:
 async def delete(request: Request, form: Form) -> Action:
     """Delete an entry at every name server."""
     console, _ = console_of(request), words(request)
-    namespace, key = name_field(form, "namespace", MAX_NAME), name_field(form, "key", MAX_NAME)
+    namespace, key = (
+        name_field(form, "namespace", _ENTRY_NAME),
+        name_field(form, "key", _ENTRY_NAME),
+    )
     before, missed = await _now(console, namespace, key)
     if not before:
         why = f"; {missed}" if missed else ""

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cometmq.console.limits import LimitMetError
 from cometmq.console.paging import page_of
 from cometmq.console.rendering import render
 from cometmq.console.report_files import (
@@ -84,7 +85,13 @@ async def reports(request: Request) -> Response:
 async def _reading(console: Console) -> AsyncIterator[None]:
     """Count a file that is read and sent. Raises HTTPException if there are too many."""
     if console.report_reads >= MAX_READS:
-        raise HTTPException(429, f"{MAX_READS} reports are being read: try again in a moment")
+        raise LimitMetError(
+            429,
+            f"{console.report_reads} reports are being read",
+            "MAX_READS",
+            MAX_READS,
+            "try again in a moment",
+        )
     console.report_reads += 1
     try:
         yield

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.console.schemas import KINDS, MAX_NAME, Schema
+from cometmq.console.schemas import KINDS, MAX_SCHEMA_NAME, Schema
 from cometmq.errors import CometMQError
 
 routes: Final = Routes()
@@ -34,7 +34,7 @@ async def give(request: Request, form: Form) -> Action:
     """Keep a schema, or replace the one of its name."""
     console = console_of(request)
     schema = Schema(
-        form.get("name", "").strip()[: MAX_NAME + 1],
+        form.get("name", "").strip()[: MAX_SCHEMA_NAME + 1],
         form.get("kind", ""),
         form.get("text", ""),
         form.get("topic", "").strip(),

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.console.asking import in_time
-from cometmq.console.fields import asked, given_by, number_field, pairs_field, text_field
+from cometmq.console.fields import asked, given_by, number_field, pairs_field, text_field, too_long
 from cometmq.console.pages.topics import route_now
 from cometmq.console.paging import whole
 from cometmq.console.rendering import Say, render, url, words
@@ -36,7 +36,7 @@ _MOST_KEPT: Final = 1000
 _KEPT: Final = ("tag", "keys", "broker", "queue", "count", "delay_level", "delay_seconds")
 _MOST_QUEUE: Final = 2**31 - 1
 # A message's properties, of which these are two, have 32,767 bytes together.
-_MOST_NAMED: Final = 32 * 1024
+MAX_TAG_OR_KEYS: Final = 32 * 1024
 _MOST_LEVEL: Final = 1000
 _MOST_DELAY_S: Final = 366 * 24 * 3600
 
@@ -82,10 +82,8 @@ async def send(request: Request, form: Form) -> Action:
         raise HTTPException(400, "the message has no body; write at least one character")
     properties = pairs_field(form, "properties")
     for field in ("tag", "keys"):
-        if len(form.get(field, "")) > _MOST_NAMED:
-            raise HTTPException(
-                400, f"the {field} has {len(form[field])} characters; {_MOST_NAMED} are allowed"
-            )
+        if len(form.get(field, "")) > MAX_TAG_OR_KEYS:
+            raise too_long(field, len(form[field]), "MAX_TAG_OR_KEYS", MAX_TAG_OR_KEYS)
     tag, keys = form.get("tag", "").strip(), form.get("keys", "").split()
     level = number_field(form, "delay_level", 0, _MOST_LEVEL) or 0
     delay_s = number_field(form, "delay_seconds", 0, _MOST_DELAY_S)

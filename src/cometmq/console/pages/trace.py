@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.messages import TraceEvent
+from cometmq.console.limits import LimitMetError
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
@@ -23,7 +24,7 @@ from cometmq.model.names import TRACE_TOPIC, topic_fault
 routes: Final = Routes()
 # Of a key that many messages share, the first ones.
 MAX_MESSAGES: Final = 20
-_MAX_ID: Final = 255
+MAX_ID: Final = 255
 
 
 @routes.page("/trace")
@@ -32,8 +33,14 @@ async def trace(request: Request) -> Response:
     console, query = console_of(request), request.query_params
     wanted = query.get("id", "").strip()
     trace_topic = query.get("trace_topic", "").strip() or TRACE_TOPIC
-    if len(wanted) > _MAX_ID:
-        raise HTTPException(400, f"the id has {len(wanted)} characters; {_MAX_ID} are allowed")
+    if len(wanted) > MAX_ID:
+        raise LimitMetError(
+            400,
+            f"the id has {len(wanted)} characters",
+            "MAX_ID",
+            MAX_ID,
+            "give a shorter one",
+        )
     if fault := topic_fault(trace_topic):
         raise HTTPException(400, fault)
     values: dict[str, Any] = {
