@@ -202,9 +202,9 @@ class WindowPulls:
             return
         following = fields.next_begin_offset
         self._learn(following - offset, wanted)
-        if following < offset + wanted:
-            if not self._ask(following, offset + wanted - following):
-                return
+        rest = offset + wanted - following
+        if rest and not self._ask(following, rest):
+            return
         if offset != self._position:
             self._ahead[offset] = (window, start, end, following)
             return

@@ -41,13 +41,14 @@ class FakeBroker:
         self._at_once = 0
         self.routes = self.brokers = self
         self.addresses = ["127.0.0.1:10911"]
+        self.has_master = True
         # Messages behind this offset are not at the slaves, which are all but the first address.
         self.slaves_end = high
         self.down: set[str] = set()
         self.clock = SYSTEM_CLOCK
 
-    def master_address(self, _broker: str) -> str:
-        return self.addresses[0]
+    def master_address(self, _broker: str) -> str | None:
+        return self.addresses[0] if self.has_master else None
 
     def read_addresses(self, _broker: str) -> list[str]:
         return self.addresses

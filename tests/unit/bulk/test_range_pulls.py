@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.bulk.fake_broker import QUEUE, FakeBroker, offsets_in
 
 from cometmq.bulk.range_pulls import Chunk, Missing, RangePulls
 from cometmq.errors import (
@@ -17,7 +18,6 @@ from cometmq.errors import (
     RouteNotFoundError,
 )
 from cometmq.filtering.tags import build_subscription
-from tests.unit.bulk.fake_broker import QUEUE, FakeBroker, offsets_in
 
 
 async def read(broker: Any, start: int, end: int, patience_s: float = 0.0) -> list[Chunk]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.bulk.fake_broker import CODES, QUEUE, RECORD_BYTES, FakeBroker, offsets_in
 
 from cometmq.bulk import window_connection, window_pulls
 from cometmq.bulk.range_pulls import Chunk
@@ -30,7 +32,6 @@ from cometmq.protocol.command import (
 from cometmq.protocol.frame import FrameDecoder, SerializeType, encode_frame
 from cometmq.protocol.header import header_from_ext
 from cometmq.protocol.headers import PullMessageRequestHeader
-from tests.unit.bulk.fake_broker import CODES, QUEUE, RECORD_BYTES, FakeBroker, offsets_in
 
 
 class Wire(asyncio.Transport):
@@ -198,14 +199,14 @@ async def test_whatever_the_answers_are_each_message_comes_once_and_in_order(
     chunks = await read(broker, start, start + span)
     wanted = [at for at in range(max(start, low), min(start + span, high)) if at not in holes]
     assert [at for at in offsets_in(chunks) if at < start + span] == wanted
-    for one, following in zip(chunks, chunks[1:], strict=False):
+    for one, following in pairwise(chunks):
         assert one.end == following.start
     if chunks:
         assert (chunks[0].start, chunks[-1].end) == (start, start + span)
     for chunk in chunks:
         window, runs = chunk.located()
         assert b"".join(window[begin:end] for begin, end in runs) == chunk.records
-        assert all(one[1] <= two[0] for one, two in zip(runs, runs[1:], strict=False))
+        assert all(one[1] <= two[0] for one, two in pairwise(runs))
 
 
 @pytest.mark.parametrize("good", [0, 1, 20])
@@ -240,7 +241,7 @@ async def test_a_connection_is_used_again_unless_answers_are_under_way() -> None
     subscription = build_subscription("orders", "*")
     pulls = WindowPulls(broker, connections, "group", QUEUE, 0, 300, subscription, 0.0)  # type: ignore[arg-type]  # a fake
     assert await pulls.next_chunk() is not None
-    pulls._asked[99] = (0, 1)  # noqa: SLF001 - whatever the chunk's end left under way
+    pulls._asked[99] = (0, 1)
     await pulls.close()
     assert broker.wires[0].aborted
     assert offsets_in(await read(broker, 0, 300, connections)) == list(range(300))
@@ -254,7 +255,7 @@ async def test_nobody_waits_for_a_connection_that_closed_while_it_was_idle() -> 
     connections = WindowConnections()
     await read(broker, 0, 100, connections)
     (wire,) = broker.wires
-    wire._connection.connection_lost(None)  # noqa: SLF001 - what a network does
+    wire._connection.connection_lost(None)
     assert offsets_in(await read(broker, 0, 100, connections)) == list(range(100))
     assert len(broker.wires) == 2
 
@@ -277,7 +278,7 @@ async def test_an_answer_with_a_header_of_the_other_form_is_left_to_the_usual_ca
 async def test_a_slave_is_left_to_the_usual_calls() -> None:
     broker = PullBroker(0, 200, set(), random.Random(1), 10_000, "")
     broker.addresses = ["slave:1"]
-    broker.master_address = lambda _name: None  # type: ignore[assignment,method-assign]  # there is none
+    broker.has_master = False
     broker.slaves_end = 200
     assert offsets_in(await read(broker, 0, 200)) == list(range(200))
     assert not broker.wires
