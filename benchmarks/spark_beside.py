@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ _DEFAULT_COLUMNS = (
     "topic string, broker string, queue_id int, queue_offset bigint, store_time timestamp, born_time timestamp, "
     "keys array<string>, tags string, body binary, properties map<string, string>, msg_id string"
 )
-# Name, schema for the older code, option `columns` for today's.
+# Name, schema for code without the option `columns`, that option for other code.
 KINDS = (
     ("default columns", _DEFAULT_COLUMNS, "default"),
     ("all columns", None, "all"),
@@ -64,7 +65,9 @@ def work(cores: int) -> None:
     spark = spark_session(f"local[{cores}]", config=config)
     spark.sparkContext.setLogLevel("ERROR")
     jvm = spark.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no other way to it
-    answer({"cometmq": str(Path(cometmq.__file__).parent), "spark": spark.version})
+    names_columns = find_spec("cometmq.spark.columns") is not None
+    about = {"cometmq": str(Path(cometmq.__file__).parent), "spark": spark.version}
+    answer({**about, "names_columns": names_columns})
     for line in sys.stdin:
         task = json.loads(line)
         run = (
@@ -128,6 +131,8 @@ class Tree:
         about = self._answer()
         if Path(about["cometmq"]) != source / "cometmq":
             raise RuntimeError(f"{name} ran {about['cometmq']}, and not {source}")
+        # Whether the sources of this tree have the option `columns`, and do not give all by themselves.
+        self.names_columns: bool = about["names_columns"]
         print(f"{name}: {source}, Spark {about['spark']}", flush=True)
 
     def run(self, task: dict[str, Any]) -> dict[str, Any]:
@@ -247,8 +252,8 @@ def sources(directory: Path, older: Tree, today: Tree, count: int, rounds: int) 
 
 
 def asked(read: dict[str, Any], tree: Tree, schema: str | None, columns: str) -> dict[str, Any]:
-    """Ask for the same columns: of the older code, which gives all by itself, by a schema."""
-    if tree.name == OLDER:
+    """Ask for the same columns: of code that gives all by itself, by a schema."""
+    if not tree.names_columns:
         return read if schema is None else {**read, "schema": schema}
     return {**read, "options": {**read["options"], "columns": columns}}
 

@@ -103,6 +103,7 @@ class RowByRowReader(DataSourceReader):
                     message.commit_log_offset,
                     message.msg_id,
                     message.offset_msg_id,
+                    message.batch_msg_id,
                     list(message.keys),
                     message.tags,
                     message.body,

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cometmq import Message, MessageQueue, Producer
+from cometmq import Credentials, Message, MessageQueue, Producer
 from cometmq.bulk.range_pulls import Missing
 from cometmq.bulk.range_reader import BlockingRangeReader, RangeReader
 from cometmq.errors import (
+    CometMQError,
     ConnectError,
     FilterExpressionError,
     IllegalArgumentError,
@@ -192,3 +193,31 @@ async def test_the_asyncio_face(namesrv: str) -> None:
             async for _ in chunks:
                 break
     assert not [task for task in asyncio.all_tasks() if "range-" in task.get_name()]
+
+
+def test_windows_are_read_over_tls_and_with_signed_pulls() -> None:
+    owner = Credentials("admin", "admin-secret")
+    guarded = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": '{"username":"admin","password":"admin-secret"}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"inner-secret"}',
+    }
+    with Cluster(tls=True, properties=guarded, namesrv_properties=guarded) as cluster:
+        known: dict[str, Any] = {"namesrv": cluster.namesrv, "tls": cluster.tls}
+        with Producer("filler", credentials=owner, **known) as producer:
+            producer.send(Message("orders", b"makes the topic"), queue=QUEUE._replace(queue_id=1))
+            for start in range(0, 1000, 100):
+                sent = [Message("orders", b"%d" % at) for at in range(start, start + 100)]
+                producer.send_batch(sent, queue=QUEUE)
+        with BlockingRangeReader(credentials=owner, **known) as reader:
+            chunks = list(reader.read(QUEUE, 0, 1000))
+        assert all(chunk.window is not None for chunk in chunks)
+        records = [one for chunk in chunks for one in decode_records(chunk.records)]
+        assert [one.body for one in records] == [b"%d" % at for at in range(1000)]
+        stranger = Credentials("stranger", "secret")
+        with (
+            BlockingRangeReader(credentials=stranger, patience_ms=0, **known) as reader,
+            pytest.raises(CometMQError),
+        ):
+            list(reader.read(QUEUE, 0, 1000))

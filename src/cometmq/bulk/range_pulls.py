@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import structlog
@@ -59,17 +60,40 @@ class Chunk:
 
     `records` has records one after the other, in queue order; `missing` has the ranges of which the
     broker has no messages. The last records may lie behind the end of the range that is read.
+    Each of `parts` is an answer. If all of them lie in `window`, in their order, `bounds` are their
+    starts and ends there.
     """
 
     start: int
     end: int
-    parts: list[bytes] = field(default_factory=list)
+    parts: list[bytes | memoryview] = field(default_factory=list)
     missing: list[MissingRange] = field(default_factory=list)
     size_bytes: int = 0
+    window: memoryview | None = None
+    bounds: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def records(self) -> bytes:
-        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+        return bytes(self.parts[0]) if len(self.parts) == 1 else b"".join(self.parts)
+
+    def add(self, window: memoryview, start: int, end: int) -> None:
+        """Add an answer that lies in a window; the first one decides which window it is."""
+        if not self.parts:
+            self.window = window
+        if self.bounds and start < self.bounds[-1][1]:
+            self.window = None  # it has come out of turn
+        self.parts.append(window[start:end])
+        self.bounds.append((start, end))
+        self.size_bytes += end - start
+
+    def located(self) -> tuple[bytes | memoryview, list[tuple[int, int]]]:
+        """Return bytes that hold the answers one behind the other, perhaps with others between them,
+        and where each answer begins and ends there.
+        """
+        if self.window is not None:
+            return self.window, self.bounds
+        ends = list(accumulate(len(part) for part in self.parts if part))
+        return self.records, list(zip([0, *ends], ends, strict=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final, TypeVar
 
 from cometmq.bulk.range_pulls import Chunk, RangePulls, address_of
+from cometmq.bulk.window_pulls import WindowConnections, WindowPulls
 from cometmq.client.blocking_client import BlockingClient
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient, ClientOptions
@@ -25,9 +26,9 @@ from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.namespaces import Namespace
 from cometmq.client.options import takes
 from cometmq.errors import CometMQError, RouteNotFoundError
-from cometmq.filtering.tags import build_subscription
+from cometmq.filtering.tags import build_subscription, selects_all
 from cometmq.model.queue import MessageQueue
-from cometmq.model.subscription import SUB_ALL
+from cometmq.model.subscription import SUB_ALL, SubscriptionData
 from cometmq.runtime.back_off import BackOff
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class RangeReader(AsyncClient):
     def __init__(self, options: RangeReaderOptions) -> None:
         super().__init__(options)
         self._patience_s = options.patience_ms / 1000
+        self._windows = WindowConnections()
 
     @property
     def namespace(self) -> Namespace:
@@ -224,13 +226,36 @@ class RangeReader(AsyncClient):
         sql: str | None = None,
     ) -> RangePulls:
         """Return the RangePulls behind `read`, which the caller asks for each chunk and closes."""
+        asked = self._asked(queue, start, end, tags, sql)
+        return RangePulls(self._running(), *asked, self._patience_s)
+
+    def fast_pulls(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        tags: str = SUB_ALL,
+        *,
+        sql: str | None = None,
+    ) -> RangePulls | WindowPulls:
+        """Return what reads a large range with the least processor time: WindowPulls, over a
+        connection beside the client's own, or RangePulls where messages are selected.
+        """
+        asked = self._asked(queue, start, end, tags, sql)
+        instance = self._running()
+        if not selects_all(asked[-1]):
+            return RangePulls(instance, *asked, self._patience_s)
+        return WindowPulls(instance, self._windows, *asked, self._patience_s)
+
+    def _asked(
+        self, queue: MessageQueue, start: int, end: int, tags: str, sql: str | None
+    ) -> tuple[str, MessageQueue, int, int, SubscriptionData]:
         check_range("start", start, 0, 2**63 - 1)
         check_range("end", end, 0, 2**63 - 1)
         selector = message_selector(queue.topic, tags, sql)
         wire = self._namespace.wrap_queue(queue)
         subscription = build_subscription(wire.topic, *selector)
-        instance = self._running()
-        return RangePulls(instance, self._group, wire, start, end, subscription, self._patience_s)
+        return self._group, wire, start, end, subscription
 
     async def _bounds(self, address: str, queue: MessageQueue) -> tuple[int, int]:
         brokers = self._running().brokers
@@ -282,7 +307,8 @@ class RangeReader(AsyncClient):
         """Do nothing: a reader needs only the instance."""
 
     async def _shut(self, _instance: ClientInstance) -> None:
-        """Do nothing: callers close the pulls that they began."""
+        """Close what no caller has: callers close the pulls that they began."""
+        self._windows.close()
 
 
 class BlockingRangeReader(BlockingClient, of=RangeReader):
@@ -340,7 +366,7 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
         sql: str | None = None,
     ) -> Generator[Chunk, None, None]:
         """Yield chunks. Reads the next chunk while the caller works on the one before."""
-        pulls = self._apply(self._async.pulls, queue, start, end, tags, sql=sql)
+        pulls = self._apply(self._async.fast_pulls, queue, start, end, tags, sql=sql)
         coming = self._submit(pulls.next_chunk())
         try:
             while (chunk := coming.result()) is not None:

@@ -6,6 +6,7 @@ a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +30,10 @@ Bools = npt.NDArray[np.bool_]
 Window = bytes | bytearray | memoryview
 
 _SIZE: Final = record_struct("size")
+_SIZES: Final = FIELDS["size"].kind
+# With so many runs it takes less time to find the first records of all of them, then the second ones
+# and so on, than to go from record to record in Python.
+_FEW_RUNS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,25 @@ def read_columns(window: Window, start: int, limit: int, base: int | None) -> Re
     answer to a pull. Stop at the first record whose size, magic or own offset is wrong.
     """
     return columns_at(window, *_walk(window, start, limit), base)
+
+
+def read_runs(window: Window, runs: Sequence[tuple[int, int]]) -> RecordColumns | None:
+    """Return the records of runs, each of which is records one after the other from a place in `window`
+    to below another, as the answer to a pull is. The runs stand in the order of their places.
+
+    Return None if there is anything else in a run.
+    """
+    places = np.array(runs, np.int64).reshape(-1, 2)
+    if not len(places):
+        return _columns(window, *_walk(window, 0, 0), np.zeros(0, bool))
+    found = _walk_together(window, places[:, 0], places[:, 1])
+    if found is None:
+        return None
+    starts = np.sort(np.concatenate(found))
+    ends = np.append(starts[1:], 0)
+    ends[np.searchsorted(starts, places[:, 1]) - 1] = places[:, 1]
+    columns = columns_at(window, starts, ends, None)
+    return columns if len(columns) == len(starts) and columns.fit.all() else None
 
 
 def columns_at(window: Window, starts: Ints, ends: Ints, base: int | None) -> RecordColumns:
@@ -139,6 +163,32 @@ def _walk(window: Window, start: int, limit: int) -> tuple[Ints, Ints]:
     return bounds[:-1], bounds[1:]
 
 
+def _walk_together(window: Window, starts: Ints, ends: Ints) -> list[Ints] | None:
+    """Return where the records of several runs begin, None if one does not end with its run."""
+    found: list[Ints] = []
+    if len(starts) < _FEW_RUNS:
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            of_one, ends_of_one = _walk(window, start, end)
+            if not len(of_one) or ends_of_one[-1] != end:
+                return None
+            found.append(of_one)
+        return found
+    sizes_at = _at_any_place(window, _SIZES)
+    lasts = np.minimum(ends, len(window)) - MIN_RECORD_SIZE
+    while len(starts):
+        if (starts > lasts).any():
+            return None
+        found.append(starts)
+        sizes = sizes_at[starts].astype(np.int64)
+        if sizes.min() < MIN_RECORD_SIZE:
+            return None
+        starts = starts + sizes
+        more = starts != ends
+        if not more.all():
+            starts, ends, lasts = starts[more], ends[more], lasts[more]
+    return found
+
+
 def field(window: Window | Bytes, name: str, starts: Ints) -> Ints:
     """Gather a number of each record that begins at `starts`, as int64: a field of FIELDS, which
     nothing wider than an IPv4 host may stand in front of.
@@ -159,5 +209,10 @@ def gather(window: Window | Bytes, kind: str, places: Ints) -> Ints:
         return np.zeros(len(places), np.int64)
     if places.min() < 0 or places.max() > last:
         places = np.clip(places, 0, last)
-    values: npt.NDArray[Any] = np.ndarray((last + 1,), dtype, window, strides=(1,))
-    return values[places].astype(np.int64)
+    return _at_any_place(window, kind)[places].astype(np.int64)
+
+
+def _at_any_place(window: Window | Bytes, kind: str) -> npt.NDArray[Any]:
+    """Return the numbers that begin at each place of the window: they overlap."""
+    dtype = np.dtype(kind)
+    return np.ndarray((len(window) - dtype.itemsize + 1,), dtype, window, strides=(1,))

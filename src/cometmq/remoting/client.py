@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Container
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypeVar
 
 from cometmq.errors import ClientStateError, ConnectError
 from cometmq.protocol.codes import ResponseCode
@@ -23,6 +23,7 @@ from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
 ASK_TIMEOUT_S: Final = 3.0
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 
 class Answer(Generic[AnswerT, AnswerBodyT]):
@@ -223,12 +224,15 @@ class RemotingClient:
             ) from error
         return connection, deadline - loop.time()
 
-    async def _connect(self, address: str) -> Connection:
+    async def open(self, address: str, new_protocol: Callable[[], ProtocolT]) -> ProtocolT:
+        """Connect to `address` for a protocol object of the caller's, who closes it and has `rpc_hooks`
+        see its requests. Raises ConnectError.
+        """
         host, port = split_address(address)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                connection = await self._network.connect(
-                    self._new_connection, host, port, tls=None if self._tls is None else self._tls()
+                return await self._network.connect(
+                    new_protocol, host, port, tls=None if self._tls is None else self._tls()
                 )
         except TimeoutError as error:
             raise ConnectError(
@@ -237,6 +241,9 @@ class RemotingClient:
         except OSError as error:
             fault = str(error) if self._tls is None else handshake_fault(error)
             raise ConnectError(f"no connection to {address}: {fault}", address=address) from error
+
+    async def _connect(self, address: str) -> Connection:
+        connection = await self.open(address, self._new_connection)
         self._connections[address] = connection
         connection.on_close.append(lambda lost: self._lost(address, lost))
         if self._on_connect is not None:

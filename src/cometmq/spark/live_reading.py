@@ -16,7 +16,7 @@ from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
-from cometmq.protocol.record_columns import Ints, RecordColumns, field, read_columns
+from cometmq.protocol.record_columns import Ints, RecordColumns, Window, field, read_runs
 from cometmq.spark.gaps import NOT_STORED, Gap
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import LiveRange, lost
@@ -70,30 +70,29 @@ class LiveReading:
             closing(reader.read(part.queue, part.start, part.end, tags, sql=options.sql)) as chunks,
         ):
             for chunk in chunks:
-                records = chunk.records
-                columns = self._columns(records, part, chunk)
+                window, columns = self._columns(part, chunk)
                 if len(columns):
-                    yield batches.batch(records, columns)
+                    yield batches.batch(window, columns)
         spare_collections()
 
-    def _columns(self, records: bytes, part: LiveRange, chunk: Chunk) -> RecordColumns:
-        columns = read_columns(records, 0, len(records), None)
-        end = int(columns.ends[-1]) if len(columns) else 0
-        if end != len(records) or not columns.fit.all():
+    def _columns(self, part: LiveRange, chunk: Chunk) -> tuple[Window, RecordColumns]:
+        window, runs = chunk.located()
+        columns = read_runs(window, runs)
+        if columns is None:
             raise ProtocolError(
                 f"an answer of broker {part.queue.broker_name} for {part.queue} holds what is no "
                 f"record, among offsets {chunk.start} to {chunk.end}"
             )
-        offsets = field(records, "queue_offset", columns.starts)
+        offsets = field(window, "queue_offset", columns.starts)
         inside = (offsets >= chunk.start) & (offsets < part.end)
         if not inside.all():
             columns, offsets = columns.select(inside), offsets[inside]
         self._report(part, chunk, offsets)
         columns = self._within_times(part.queue, columns)
         if self._exact_tags is not None and len(columns):
-            found = TextColumns(records, columns).values(TAGS)
+            found = TextColumns(window, columns).values(TAGS)
             columns = columns.select(np.asarray(pc.is_in(found, self._exact_tags)))
-        return columns
+        return window, columns
 
     def _within_times(self, queue: MessageQueue, columns: RecordColumns) -> RecordColumns:
         """Drop rows outside the times, since offsets by time are not exact."""

@@ -24,7 +24,11 @@ class TextColumns:
     """The texts of records: at least one record, and all `fit`."""
 
     def __init__(self, window: Window, columns: RecordColumns) -> None:
-        self._texts = RecordTexts(window, columns)
+        pieces = slices(pa.py_buffer(window), columns.topic_starts - 1, columns.ends)
+        size = int((columns.ends - columns.topic_starts + 1).sum())
+        self._texts = RecordTexts(
+            window, columns, np.frombuffer(pieces.buffers()[2], np.uint8, count=size)
+        )
         self._buffer = pa.py_buffer(self._texts.joined)
         self._is_ascii = self._texts.is_ascii()
         self._take_entries(self._texts.entries())

@@ -43,17 +43,27 @@ class RecordTexts:
 
     The texts stand side by side in one array, as `topic 02 02 properties 02`, so that every
     property has an 02 on both sides. Starts, ends and places are indexes into this array.
+
+    `pieces` are the bytes of all records from one in front of the topic on to their ends, side by
+    side, where a caller has a quicker way to them.
     """
 
-    def __init__(self, window: Window, columns: RecordColumns) -> None:
-        places = zip(columns.topic_starts.tolist(), columns.ends.tolist(), strict=True)
-        pieces = [window[start:end] for start, end in places]
-        # Zeros come first, because a row of `_rows` reaches so far back, and then an 02.
-        joined = bytearray((_ENTRY_END,)).join([bytes(LONGEST - 1), *pieces, b""])
-        self.joined = joined
-        self._text: Bytes = np.frombuffer(joined, np.uint8)
+    def __init__(self, window: Window, columns: RecordColumns, pieces: Bytes | None = None) -> None:
         lengths = columns.ends - columns.topic_starts + 1
         self.starts = np.cumsum(lengths) - lengths + LONGEST
+        # Zeros come first, because a row of `_rows` reaches so far back, and then an 02.
+        if pieces is None:
+            places = zip(columns.topic_starts.tolist(), columns.ends.tolist(), strict=True)
+            texts = [window[start:end] for start, end in places]
+            joined = bytearray((_ENTRY_END,)).join([bytes(LONGEST - 1), *texts, b""])
+            self._text: Bytes = np.frombuffer(joined, np.uint8)
+        else:
+            joined = bytearray(LONGEST + len(pieces))
+            self._text = np.frombuffer(joined, np.uint8)
+            self._text[LONGEST - 1 : -1] = pieces
+            self._text[self.starts - 1] = _ENTRY_END
+            self._text[-1] = _ENTRY_END
+        self.joined = joined
         self.topic_ends = self.starts + (columns.topic_ends - columns.topic_starts)
         # These two bytes held the length of the properties.
         self._text[self.topic_ends] = _ENTRY_END
