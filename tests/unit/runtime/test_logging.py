@@ -196,6 +196,7 @@ def test_levels_that_do_not_fit_are_refused_and_change_nothing(text: str, told: 
 
 
 def test_a_log_that_the_application_set_up_keeps_its_level() -> None:
+    structlog.reset_defaults()  # what tests of other directories set up in this process
     with pytest.raises(ConfigError, match="change the level there"):
         change_log_level("debug")
     assert not structlog.is_configured()
