@@ -546,10 +546,11 @@ class JavaBroker(JavaServer):
             "maxHashSlotNum": "10000",
             "maxIndexNum": "50000",
             "timerWheelEnable": "false",
-            # The peers share a small machine: a broker that finds the disk fuller than this
-            # refuses to write, which would say nothing about interoperation.
+            # The peers share a small machine: a broker that finds the disk fuller than this refuses to
+            # write or deletes what is not old, which would say nothing about interoperation.
             "diskSpaceWarningLevelRatio": "98",
             "diskMaxUsedSpaceRatio": "95",
+            "cleanFileForciblyEnable": "false",
             # Nor would one that refuses a request because it had to wait for 200 ms.
             "brokerFastFailureEnable": "false",
             "osPageCacheBusyTimeOutMills": "60000",
