@@ -128,6 +128,7 @@ class Arrival:
         early, entry = _Early(), _Entry()
         raw = await self._loop.connect_accepted_socket(lambda: early, self._take())
         under: asyncio.Transport = raw[0]
+        names = {name: under.get_extra_info(name) for name in ("peername", "sockname")}
         try:
             under.pause_reading()
             shaking_hands = self._loop.create_task(
@@ -155,8 +156,8 @@ class Arrival:
             under.abort()
             raise
         assert transport is not None, "start_tls returns a transport or raises"
-        reader = cast("RecordReader", under.get_protocol())
-        entry.hand_over(TlsTransport(transport, under, reader), new_protocol)
+        assert early.reader is not None, "no handshake is done without it"
+        entry.hand_over(TlsTransport(transport, under, early.reader, names), new_protocol)
 
     # -- inside --
 
@@ -202,17 +203,28 @@ class Arrival:
 
 
 class TlsTransport(asyncio.Transport):
-    """A TLS transport that counts the bytes of the transport beneath, too, as unsent."""
+    """A TLS transport that counts the bytes of the transport beneath, too, as unsent.
+
+    `names` are what it was asked for by then: one that is lost tells of no peer any more.
+    """
 
     def __init__(
-        self, over: asyncio.Transport, under: asyncio.Transport, reader: RecordReader
+        self,
+        over: asyncio.Transport,
+        under: asyncio.Transport,
+        reader: RecordReader,
+        names: dict[str, Any],
     ) -> None:
         self._over = over
         self._under = under
         self._reader = reader
-        self.get_extra_info = over.get_extra_info  # type: ignore[method-assign]  # saves a call
-        self.write = over.write  # type: ignore[method-assign]  # the same
+        self._names = names
+        self.write = over.write  # type: ignore[method-assign]  # saves a call
         self.is_reading = over.is_reading  # type: ignore[method-assign]  # the same
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        found = self._names.get(name)
+        return self._over.get_extra_info(name, default) if found is None else found
 
     def get_write_buffer_size(self) -> int:
         return self._over.get_write_buffer_size() + self._under.get_write_buffer_size()
@@ -261,6 +273,7 @@ class _Early(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.is_lost = False
+        self.reader: RecordReader | None = None
         self._received: list[bytes] = []
 
     def data_received(self, data: bytes) -> None:
@@ -271,9 +284,9 @@ class _Early(asyncio.Protocol):
 
     def hand_over(self, transport: asyncio.Transport, turns: RecordTurns) -> None:
         """Let the protocol that the transport has got have what was read, and what comes."""
-        reader = RecordReader(turns, transport)
+        self.reader = RecordReader(turns, transport)
         received, self._received = b"".join(self._received), []
-        reader.data_received(received)
+        self.reader.data_received(received)
 
 
 class _Entry(asyncio.Protocol):
@@ -282,6 +295,8 @@ class _Entry(asyncio.Protocol):
     The first requests may come with the last bytes of the handshake, before `start_tls` returns, and
     those of a peer that asks for no answer may be followed by the end of the stream at once.
     """
+
+    _protocol: asyncio.Protocol | None = None
 
     def __init__(self) -> None:
         self._received: list[bytes] = []
@@ -297,16 +312,19 @@ class _Entry(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._failure = exc
+        if self._protocol is not None:
+            # The loop had this call on its way when the protocol object took over.
+            self._protocol.connection_lost(exc)
 
     def hand_over(
         self, transport: TlsTransport, new_protocol: Callable[[], asyncio.Protocol]
     ) -> None:
         """Let a protocol object have the connection, and what came for it. Raises OSError."""
-        if self._lost and not self._received:
+        if (self._lost or transport.is_closing()) and not self._received:
             raise ConnectionResetError("the peer closed when the handshake was done") from (
                 self._failure
             )
-        protocol = new_protocol()
+        self._protocol = protocol = new_protocol()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         for data in self._received:

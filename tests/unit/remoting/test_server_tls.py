@@ -8,7 +8,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -526,6 +526,49 @@ async def test_one_way_requests_are_served_before_the_farewell_of_tls(files: Fil
         writer.close()
         await until(lambda: served.outcomes["completed"] == 1 and not served.server.open_count)
         assert count == 2_000
+
+
+@pytest.mark.parametrize("farewell", [True, False])
+@pytest.mark.parametrize("asks", [True, False])
+async def test_who_leaves_right_behind_the_handshake_is_forgotten(
+    files: Files, *, asks: bool, farewell: bool
+) -> None:
+    """All that ends the connection comes with the last bytes of the handshake, in one read."""
+    served_count = 0
+
+    def serve(_connection: Connection, _: Request[EchoHeader]) -> None:
+        nonlocal served_count
+        served_count += 1
+
+    context = ssl.create_default_context(cafile=files.trusted)
+    loop = asyncio.get_running_loop()
+    async with serving(config_of(files.server), echo=serve) as served:
+        # So many that the last ones come up in a later turn, when their end has been read as well.
+        async with peers(served.address, 24, b"") as socks:
+            last: list[bytes] = []
+            for sock in socks:
+                incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+                tls = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+                while True:
+                    try:
+                        tls.do_handshake()
+                        break
+                    except ssl.SSLWantReadError:
+                        await loop.sock_sendall(sock, outgoing.read())
+                        incoming.write(await loop.sock_recv(sock, 65536))
+                if asks:
+                    tls.write(echo(flag=FLAG_ONEWAY))
+                if farewell:
+                    with suppress(ssl.SSLWantReadError):
+                        tls.unwrap()
+                last.append(outgoing.read())
+            for sock, data in zip(socks, last, strict=True):
+                sock.send(data)
+        await until(lambda: not served.server.open_count and not served.server.connections)
+        await until(lambda: not served.tls.handshakes.open_count)
+        # Some are reset while they wait for the turn of their handshake.
+        assert served_count == (served.outcomes["completed"] if asks else 0)
+        assert served.outcomes["completed"] + served.outcomes["failed"] == len(last)
 
 
 def asked_bytes(command: RemotingCommand) -> bytes:
