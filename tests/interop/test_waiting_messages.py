@@ -235,9 +235,15 @@ def test_what_was_given_up_is_redriven(
         client.produce(**base, count=1, first=9)
         consumer.wait_messages(4)
         received = by_index(messages(consumer.finish()))
-    assert {index: len(found) for index, found in received.items()} == {1: 1, 2: 1, 3: 1, 9: 1}
+    # A redrive sends each once. What is stored once may be delivered twice: in the Go client two
+    # rebalances at once may both begin to pull a queue that neither had found in its table.
+    places = {
+        index: len({message["offsetMsgId"] for message in found})
+        for index, found in received.items()
+    }
+    assert places == {1: 1, 2: 1, 3: 1, 9: 1}, received
     for index in (1, 2, 3):
-        (message,) = received[index]
+        message = received[index][0]
         check_content(message, sent[index])
         assert (message["topic"], message["reconsumeTimes"]) == (topic, 0)
 
