@@ -66,6 +66,7 @@ from cometmq.remoting.turns import (
     SLICE_S,
     TASK_COST,
     ServingTurns,
+    Standing,
 )
 from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
@@ -229,7 +230,7 @@ class Connection(asyncio.Protocol):
         self._is_lost = self._in_rotation = False
         # Whether it reads no more of a large frame until it is its turn.
         self._rests = False
-        self.credit_s = 0.0
+        self.standing = Standing()
         # What one of its requests is expected to take and how long it is, from those before it.
         self._request_s = self._last_request_s = FIRST_REQUEST_S
         self._request_bytes = _FIRST_REQUEST_BYTES

@@ -2,8 +2,8 @@
 
 One read may bring thousands of requests, and a loop that served them all would keep everybody else
 waiting for as long. So a connection serves the requests of a read for one slice. What is left waits,
-and the connection reads no more meanwhile. Those that wait for little go first, the shortest one
-before all. The others are served in rotation: a slice each, or as much time later for a request that
+and the connection reads no more meanwhile. Those with little work go first, and of them those which
+seldom have any waiting, the shortest one before all. The others are served in rotation: a slice each, or as much time later for a request that
 took longer. After one turn the loop sees to all that has come in the meantime. Who brings few
 requests is so served at once, whatever others bring.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -28,6 +29,10 @@ TASK_COST: Final = 32
 # What waits is short if serving it is expected to take no longer. A client that sends a few hundred
 # messages a second stays below it even if the loop was late by some 50 ms; a message of 4 MiB does not.
 SHORT_S: Final = 0.004
+# Over how long it is averaged for how much of the time requests of a connection have waited, and from
+# which part of the time on it counts as always. A client that is served in time is at a fiftieth.
+WAITED_S: Final = 0.5
+WAITED_ALWAYS: Final = 0.2
 # What is read is served at once if it is expected to take no longer, else when all that is ready has
 # been read: each read served at once keeps others waiting that may be shorter.
 AT_ONCE_S: Final = SLICE_S / 4
@@ -51,11 +56,46 @@ TURN_COST: Final = 512
 _MOST_TAKEN: Final = 64
 
 
+class Standing:
+    """What the turns remember of a connection."""
+
+    __slots__ = ("_looked_s", "_waited", "_waits_since_s", "credit_s")
+
+    def __init__(self) -> None:
+        # Seconds that it may still be served in its round; less than none if its last request took
+        # longer.
+        self.credit_s = 0.0
+        # For how much of the time up to `_looked_s` requests of it waited: from 0.0 to 1.0.
+        self._waited = 0.0
+        self._looked_s = 0.0
+        self._waits_since_s: float | None = None
+
+    def begin(self, now_s: float) -> None:
+        """Note that requests wait from now on, if none did."""
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+
+    def end(self, now_s: float) -> None:
+        """Note that no more requests wait."""
+        self._waited = self.waited(now_s)
+        self._looked_s = now_s
+        self._waits_since_s = None
+
+    def waited(self, now_s: float) -> float:
+        """Return for how much of the last time requests waited, from 0.0 to 1.0.
+
+        It is an average whose weights fall by the factor e for each WAITED_S that lies back.
+        """
+        before = self._waited * math.exp((self._looked_s - now_s) / WAITED_S)
+        if self._waits_since_s is None:
+            return before
+        return before + 1.0 - math.exp((self._waits_since_s - now_s) / WAITED_S)
+
+
 class Waiting(Protocol):
     """The part of a connection that this module needs."""
 
-    # Seconds that it may still be served in its round; less than none if its last request took longer.
-    credit_s: float
+    standing: Standing
 
     def serve_slice(self) -> int:
         """Serve what waits for one slice; return its cost."""
@@ -106,10 +146,11 @@ class _Short:
 class ServingTurns:
     """The order in which the connections of one server are served. For the loop's thread only.
 
-    In each turn those with short work go first, the shortest one before all. Even if the turn is over then,
-    one more is served, so that nobody starves: by turns one of the others, and of the short ones that
-    which has waited longest, because others whose work is shorter, and never ends, keep it waiting. The
-    others are in a rotation, each round of which gives them a slice's time. Who has used more, because
+    In each turn those with short work go first, the shortest one before all; but who has had requests
+    waiting for much of the last time comes behind who has not. Even if the turn is over then, one more
+    is served, so that nobody starves: by turns one of the others, and of the short ones that which has
+    waited longest, because others that go before, and never end, keep it waiting. The others are in a
+    rotation, each round of which gives them a slice's time. Who has used more, because
     a request took long, is passed over until it has been given as much.
 
     Slices and turns end by the clock `monotonic`. What a connection is charged for is the processor
@@ -152,8 +193,12 @@ class ServingTurns:
 
     def _put(self, connection: Waiting) -> None:
         expected_s = connection.expected_s
+        now_s = self.monotonic()
+        connection.standing.begin(now_s)
         if expected_s <= SHORT_S:
-            self._short.put(connection, expected_s)
+            # What a slice will do is equal, so that who is served for a slice is not the next again.
+            waited = min(connection.standing.waited(now_s) / WAITED_ALWAYS, 1.0)
+            self._short.put(connection, max(expected_s, SLICE_S) + waited * SHORT_S)
         else:
             self._rotation.append(connection)
 
@@ -189,15 +234,15 @@ class ServingTurns:
         passed_over = 0
         while self._rotation and left > 0 and now_s < until_s and passed_over < TURN_COST:
             connection = self._rotation.popleft()
-            connection.credit_s = min(connection.credit_s + SLICE_S, SLICE_S)
-            if connection.credit_s <= 0:
+            connection.standing.credit_s = min(connection.standing.credit_s + SLICE_S, SLICE_S)
+            if connection.standing.credit_s <= 0:
                 self._rotation.append(connection)
                 passed_over += 1
                 continue
             began_s = self.work_s()
             left -= self._serve_one(connection)
             spent_s = self.work_s() - began_s
-            connection.credit_s = max(connection.credit_s - spent_s, -MOST_DEBT_S)
+            connection.standing.credit_s = max(connection.standing.credit_s - spent_s, -MOST_DEBT_S)
             now_s = self.monotonic()
 
     def _serve_one(self, connection: Waiting) -> int:
@@ -205,4 +250,6 @@ class ServingTurns:
         cost = connection.serve_slice()
         if connection.has_work:
             self._put(connection)
+        else:
+            connection.standing.end(self.monotonic())
         return cost
