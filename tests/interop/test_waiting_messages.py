@@ -14,6 +14,7 @@ from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import CLOCKS_APART_MS
 
 from cometmq.admin import AdminClient
+from cometmq.protocol.redrive import REDRIVE_ID
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -225,25 +226,26 @@ def test_what_was_given_up_is_redriven(
         consumer.finish()
     assert redriven(namesrv, f"{group}-1", group, keys=["m-1", "m-2"]) == 2
     assert redriven(namesrv, f"{group}-2", group, ids=[sent[3]["msgId"]], only_group=True) == 1
+
+    def copies(events: Iterable[Event]) -> list[Event]:
+        """What was redriven. The group's offsets are its client's affair: Go's may have forgotten one
+        at its end (see test_a_group_resumes_where_it_stopped), and gets that message itself again.
+        """
+        return [each for each in messages(events) if REDRIVE_ID in each["properties"]]
+
     with client.start("consume", **base, group=group, until_stdin=True) as consumer:
-        consumer.wait_messages(3)
+        consumer.wait_for(lambda events: len(copies(events)) >= 3)
         for redrive_id, which in (
             (f"{group}-1", {"keys": ["m-1", "m-2"]}),
             (f"{group}-2", {"ids": [sent[3]["msgId"]], "only_group": True}),
         ):
             redriven(namesrv, redrive_id, group, **which)
         client.produce(**base, count=1, first=9)
-        consumer.wait_messages(4)
-        received = by_index(messages(consumer.finish()))
-    # A redrive sends each once. What is stored once may be delivered twice: in the Go client two
-    # rebalances at once may both begin to pull a queue that neither had found in its table.
-    places = {
-        index: len({message["offsetMsgId"] for message in found})
-        for index, found in received.items()
-    }
-    assert places == {1: 1, 2: 1, 3: 1, 9: 1}, received
+        consumer.wait_for(lambda events: any(index_of(each) == 9 for each in messages(events)))
+        received = by_index(copies(consumer.finish()))
+    assert {index: len(found) for index, found in received.items()} == {1: 1, 2: 1, 3: 1}
     for index in (1, 2, 3):
-        message = received[index][0]
+        (message,) = received[index]
         check_content(message, sent[index])
         assert (message["topic"], message["reconsumeTimes"]) == (topic, 0)
 
