@@ -9,9 +9,10 @@ the newest PySpark, so `.venv-spark-kafka` has an older one, put in front of the
 Our broker is filled, a copy of its store is kept, and Spark writes the same messages into the same
 partitions of Kafka. Then every row of the table has its turn in each round, of every second round in
 the opposite order. What is read is thrown away (format `noop`); a core's rate is rows by the processor
-time of the JVM and its Python processes, planning included, without the brokers', which has a column of its own. The first rounds only warm
-up. Before them and after the last one all readings are checked, by counts and sums of checksums of what
-was sent, and the topics that were written to are checked at the end. The exit status is 1 where something was missing.
+time of the JVM and its Python processes, planning included, without the brokers', which has a column of
+its own. The first rounds only warm up. Before them and after the last one all readings are checked, by
+counts and sums of checksums of what was sent, and the topics that were written to are checked at the end.
+The exit status is 1 where something was missing.
 """
 
 from __future__ import annotations
