@@ -1,4 +1,4 @@
-"""Spark's sources and sink beside Spark's Kafka connector: the same messages, the same session, by turns.
+"""Measure Spark's sources and sink beside its Kafka connector: one session, the same messages, by turns.
 
     make bench-spark-kafka                                  # the whole run; rewrites its table in README.md
     make bench-spark-kafka ARGS="--rows 50000 --rounds 1 --no-write"

@@ -1,4 +1,4 @@
-"""Gets jars from a Maven repository into a folder."""
+"""Get jars from a Maven repository into a folder."""
 
 from __future__ import annotations
 
