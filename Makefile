@@ -15,7 +15,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console fuzz floods audit sbom crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-spark-kafka fuzz floods audit sbom crash sim docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -37,7 +37,9 @@ SPARK_VERSIONS := 4.0 4.1 connect
 SPARK_VERSIONS_READY := $(SPARK_VERSIONS:%=$(VENV)-spark-%/.ready)
 # A server of S3, and other engines that read archives: behind the path of $(VENV)-spark.
 SPARK_TABLES_READY := $(VENV)-spark-tables/.ready
-$(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY): $(VENV)-spark-%/.ready: locks/spark-%.txt $(SPARK_READY)
+# The PySpark that Spark's Kafka connector is made for, in front of the path: benchmarks/kafka.py.
+SPARK_KAFKA_READY := $(VENV)-spark-kafka/.ready
+$(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) $(SPARK_KAFKA_READY): $(VENV)-spark-%/.ready: locks/spark-%.txt $(SPARK_READY)
 	@echo "Setting up $(@D) …"
 	@rm -rf $(@D) && $(VENV)-spark/bin/uv pip install --quiet --no-deps --require-hashes \
 		--python $(VENV)-spark/bin/python --target $(@D) -r $<
@@ -116,6 +118,10 @@ bench-access: compiled ## Access control and TLS beside Java's; rewrites its par
 bench-console: compiled ## The console's pages at 5,000 topics and 5,000 groups; rewrites their part of benchmarks/README.md (about 3 minutes)
 	@$(BIN)/python -m benchmarks.console $(ARGS)
 
+bench-spark-kafka: compiled $(SPARK_KAFKA_READY) ## Spark's sources and sink beside its Kafka connector; rewrites its part of benchmarks/README.md (about 15 minutes)
+	@$(VENV)-spark/bin/python scripts/store-jar --optional
+	@PYTHONPATH=$(abspath $(VENV)-spark-kafka) $(VENV)-spark/bin/python -m benchmarks.spark_kafka $(ARGS)
+
 bench-delays: compiled ## 100,000 messages due in one second: how late they come
 	@$(BIN)/python -m benchmarks.delays $(ARGS)
 
@@ -160,4 +166,4 @@ release: $(READY) ## Check, build and tag the version of CHANGELOG; pushes and u
 	@scripts/release
 
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-spark-kafka $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

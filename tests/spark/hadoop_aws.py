@@ -7,24 +7,18 @@ of the 600 MB of the whole SDK in one jar, which Hadoop asks for.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
+
+from tests.maven_jars import Artifact, MavenError, get_jars
 
 ROOT: Final = Path(__file__).parents[2]
 _FOLDER: Final = ROOT / ".cache" / "hadoop-aws"
 _SDK: Final = "2.57.8"
 _ACCELERATOR: Final = "1.3.1"
-_DEPENDENCY: Final = """
-  <dependency>
-    <groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{without}
-  </dependency>"""
-_ALONE: Final = """
-    <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
+_ALONE: Final = ("*:*",)
 
 
 def hadoop_version() -> str | None:
@@ -45,54 +39,30 @@ def jars() -> list[str]:
     return sorted(map(str, directory.glob("*.jar")))
 
 
-def get_jars() -> None:
+def fetch() -> None:
     """Get the jars by Maven, unless they are there. Say so if that does not work."""
     version = hadoop_version()
-    if version is None or jars():
-        return
-    if shutil.which("mvn") is None:
-        sys.stderr.write("no Apache Maven (`mvn`): tests of object stores are skipped\n")
+    if version is None:
         return
     sdk = "software.amazon.awssdk"
     wanted = [
-        ("org.apache.hadoop", "hadoop-aws", version, _ALONE),
-        (
+        Artifact("org.apache.hadoop", "hadoop-aws", version, _ALONE),
+        Artifact(
             "software.amazon.s3.analyticsaccelerator",
             "analyticsaccelerator-s3",
             _ACCELERATOR,
             _ALONE,
         ),
-        *((sdk, name, _SDK, "") for name in ("s3", "s3-transfer-manager", "sts", "apache-client")),
+        *(
+            Artifact(sdk, name, _SDK)
+            for name in ("s3", "s3-transfer-manager", "sts", "apache-client")
+        ),
     ]
-    listed = "".join(
-        _DEPENDENCY.format(group=group, name=name, version=one, without=without)
-        for group, name, one, without in wanted
-    )
-    _FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_FOLDER) as work:
-        Path(work, "pom.xml").write_text(
-            '<project xmlns="http://maven.apache.org/POM/4.0.0">\n'
-            "  <modelVersion>4.0.0</modelVersion><groupId>cometmq</groupId>"
-            "<artifactId>hadoop-aws</artifactId><version>1</version><packaging>pom</packaging>\n"
-            f"  <dependencies>{listed}\n  </dependencies>\n</project>\n"
-        )
-        command = ["mvn", "-B", "-q", "-ntp", "-Dmaven.wagon.http.readTimeout=60000"]
-        command += ["-Daether.connector.requestTimeout=60000", "dependency:copy-dependencies"]
-        try:
-            subprocess.run(
-                [*command, f"-DoutputDirectory={work}/jars"],
-                check=True,
-                cwd=work,
-                capture_output=True,
-                text=True,
-            )
-        except subprocess.CalledProcessError as error:
-            sys.stderr.write(
-                f"no jars of hadoop-aws: {error.stdout[-2000:]}{error.stderr[-2000:]}\n"
-            )
-            return
-        Path(work, "jars").rename(_FOLDER / version)
+    try:
+        get_jars(wanted, _FOLDER / version)
+    except MavenError as error:
+        sys.stderr.write(f"no jars of hadoop-aws, tests of object stores are skipped: {error}\n")
 
 
 if __name__ == "__main__":
-    get_jars()
+    fetch()

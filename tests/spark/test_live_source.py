@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 from tests.spark.rows import by_place, pulled_rows, rows_of
 from tests.waits import SEND_WAIT_MS
 
-from cometmq import Message, MessageQueue, Producer
+from cometmq import AdminClient, Message, MessageQueue, Producer
 from cometmq.spark.columns import DEFAULT_COLUMNS
 from cometmq.testing.cluster import Cluster
 
@@ -167,6 +168,25 @@ def test_filters_are_pushed_down_and_change_nothing(
         and 5 <= row["queue_offset"] <= 60
         and row["tags"] in ("paid", "open")
     ]
+
+
+def test_a_filter_on_the_topic_keeps_rows_of_a_light_queue(spark: Any, tmp_path: Path) -> None:
+    """A Java broker's `%LMQ%` queue refers to records, which name the topic they were sent to."""
+    light = "%LMQ%mine"
+    with Cluster(directory=tmp_path) as cluster:
+        with AdminClient(namesrv=cluster.namesrv) as admin:
+            admin.topics.create("orders", read_queues=1, write_queues=1)
+        with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
+            for at in range(5):
+                producer.send(Message("orders", b"%d" % at))
+    (queues,) = tmp_path.rglob("consumequeue")
+    shutil.copytree(queues / "orders", queues / light)
+    with Cluster(directory=tmp_path) as cluster:
+        with AdminClient(namesrv=cluster.namesrv) as admin:
+            admin.topics.create(light, read_queues=1, write_queues=1)
+        found = frame(spark, cluster.namesrv, subscribe=light)
+        for condition in ("topic = 'orders'", "queue_id = 0", "queue_offset >= 0"):
+            assert found.where(condition).count() == 5, condition
 
 
 def test_without_push_down_the_source_works_too(

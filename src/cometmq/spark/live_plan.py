@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundError
-from cometmq.model.names import is_system_topic
+from cometmq.model.names import LMQ_PREFIX, is_system_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.record_columns import read_columns
 from cometmq.spark.by_queue import EARLIEST, ByQueue
@@ -208,11 +208,13 @@ def narrowed(
     reader: BlockingRangeReader, ranges: Mapping[MessageQueue, Range], bounds: Bounds
 ) -> dict[MessageQueue, Range]:
     """Return the ranges without what Spark's filters would drop anyway."""
+    # Their rows tell the topic, queue and offset of another queue.
+    light = {queue: found for queue, found in ranges.items() if queue.topic.startswith(LMQ_PREFIX)}
     kept = {
         queue: (max(start, bounds.min_offset), min(end, bounds.end_offset))
         for queue, (start, end) in ranges.items()
-        if bounds.takes(queue.topic, queue.broker_name, queue.queue_id)
-    }
+        if queue not in light and bounds.takes(queue.topic, queue.broker_name, queue.queue_id)
+    } | light
     low = not_before(reader, kept, bounds.earliest_ms)
     high = not_behind(reader, kept, bounds.latest_ms)
     return {

@@ -1,0 +1,74 @@
+"""Get jars from a Maven repository into a folder."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# A download that stalls is given up after a minute, by the transports of Maven 3.8 and 3.9.
+_MAVEN = (
+    *("mvn", "-B", "-q", "-ntp"),
+    *("-Dmaven.wagon.http.readTimeout=60000", "-Daether.connector.requestTimeout=60000"),
+)
+
+
+class MavenError(RuntimeError):
+    """There is no Maven, or it failed; the text holds the last that it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Names a jar, which comes with all that it depends on but what `without` names (`group:artifact`,
+    either of them may be `*`).
+    """
+
+    group: str
+    name: str
+    version: str
+    without: tuple[str, ...] = ()
+
+    def xml(self) -> str:
+        left_out = "".join(
+            "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>".format(
+                *one.split(":")
+            )
+            for one in self.without
+        )
+        return (
+            f"<dependency><groupId>{self.group}</groupId><artifactId>{self.name}</artifactId>"
+            f"<version>{self.version}</version><exclusions>{left_out}</exclusions></dependency>\n"
+        )
+
+
+def get_jars(artifacts: Sequence[Artifact], folder: Path) -> list[str]:
+    """Return the jars of a folder, which Maven fills unless it is there. Raise MavenError."""
+    if not folder.is_dir():
+        if shutil.which("mvn") is None:
+            raise MavenError("no Apache Maven (`mvn`)")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+            _copy(artifacts, Path(work))
+            # Complete, or not there.
+            Path(work, "jars").rename(folder)
+    return sorted(map(str, folder.glob("*.jar")))
+
+
+def _copy(artifacts: Sequence[Artifact], work: Path) -> None:
+    (work / "pom.xml").write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0">\n'
+        "<modelVersion>4.0.0</modelVersion><groupId>cometmq</groupId>"
+        "<artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>\n"
+        f"<dependencies>\n{''.join(one.xml() for one in artifacts)}</dependencies>\n</project>\n"
+    )
+    command = [*_MAVEN, "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    done = subprocess.run(
+        [*command, f"-DoutputDirectory={work}/jars"],
+        cwd=work, check=False, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    if done.returncode:
+        raise MavenError(done.stdout[-4000:])
