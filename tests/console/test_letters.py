@@ -1,5 +1,7 @@
 """Dead letters: found, chosen, tried dry, sent again, exported."""
 
+# ruff: noqa: RUF001 - Chinese has a punctuation of its own
+
 from __future__ import annotations
 
 import base64
@@ -9,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.console.actors import Actors
-from tests.console.running import Answer, Visitor
+from tests.console.running import Answer, Served, Visitor
 from tests.waits import eventually
 
 from cometmq import AdminClient, Message
@@ -270,6 +272,21 @@ def test_an_export_ends_at_its_limits_and_says_so(
     assert len(lines) == exported
     assert says in last["incomplete"]
     assert "take the others by a time range" in last["incomplete"]
+
+
+def test_an_export_says_in_chinese_what_ended_it(
+    actors: Actors, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line was in English whatever the page was in."""
+    actors.bury("letters-ended", "letters-ended-topic", [b"1", b"2", b"3"])
+    monkeypatch.setattr(letters_export, "MAX_EXPORTED", 2)
+    visitor = Visitor(served, "reader")
+    visitor.cookies["cometmq-language"] = "zh"
+    last = visitor.get("/letters/export", group="letters-ended").body.splitlines()[-1]
+    assert json.loads(last) == {
+        "incomplete": "已导出 2 条死信，共查看 2 条，上限 MAX_EXPORTED 为 2；"
+        "其余请按时间范围（从、到）导出"
+    }
 
 
 def test_a_dry_run_looks_at_so_many_letters(

@@ -274,9 +274,8 @@ def test_a_limit_is_named_with_its_value_and_counted(
         return
     english = f"the limit {name} is {value}; "
     chinese = f"上限 {name} 为 {value}；"  # noqa: RUF001 - Chinese has a punctuation of its own
-    is_file = name.startswith(("MAX_EXPORT", "MAX_LOOKED_AT", "MAX_AUDIT_EXPORT_S"))
-    assert (english if language == "en" or is_file else chinese) in said
-    if language == "zh" and not is_file:
+    assert (english if language == "en" else chinese) in said
+    if language == "zh":
         remedy = said.partition(chinese)[2]
         assert re.match(r"[^ a-z]", remedy), "the remedy is told, too"
 

@@ -27,7 +27,7 @@ from cometmq.bulk.range_pulls import (
 from cometmq.bulk.window_connection import WindowConnection
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, lite_header
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, ConnectError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.ranges import Int32
 from cometmq.model.subscription import SubscriptionData
@@ -70,6 +70,9 @@ class WindowConnections:
             # To networks that know asyncio.Protocol only, it is one.
             new_connection: Callable[[], Any] = WindowConnection
             connection = await instance.remoting.open(address, new_connection)
+            if connection.closed:
+                # No receiver was told that its peer left: one would wait for an answer.
+                raise ConnectError(f"{address} closed the connection at once", address=address)
         assert isinstance(connection, WindowConnection), "it is what was made"
         return connection
 

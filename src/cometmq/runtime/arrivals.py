@@ -18,7 +18,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.bulk.fake_broker import CODES, QUEUE, RECORD_BYTES, FakeBroker, offsets_in
+from tests.waits import WAIT_S
 
 from cometmq.bulk import window_connection, window_pulls
 from cometmq.bulk.range_pulls import Chunk
@@ -144,6 +145,8 @@ class PullBroker(FakeBroker):
             raise ConnectError("down", address=address)
         connection = new()
         self.wires.append(Wire(self, connection, self.good, self.instead))
+        if self.instead == "left":
+            connection.connection_lost(None)
         return connection
 
 
@@ -171,6 +174,17 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_pulls, "PULL_TIMEOUT_S", 0.05)
 
 
+async def test_a_peer_that_leaves_at_once_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end came before there was a receiver to be told, and the first chunk 30 s late."""
+    monkeypatch.setattr(window_pulls, "PULL_TIMEOUT_S", 3600.0)
+    broker = PullBroker(0, 100, set(), random.Random(1), 0, "left")
+    async with asyncio.timeout(WAIT_S):
+        chunks = await read(broker, 0, 100)
+    assert offsets_in(chunks) == list(range(100))
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     low=st.integers(0, 100),
@@ -180,7 +194,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     holes=st.sets(st.integers(0, 2700), max_size=3) | st.just(set(range(50, 400))),
     good=st.integers(0, 30),
     instead=st.sampled_from(
-        ("", "", "refusal", "no header", "no frame", "lost", "silent", "unreachable")
+        ("", "", "refusal", "no header", "no frame", "lost", "silent", "unreachable", "left")
     ),
     seed=st.integers(0, 2**32),
 )

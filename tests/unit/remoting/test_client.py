@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
@@ -23,6 +25,7 @@ from cometmq.remoting.client import RemotingClient, split_address
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
+from cometmq.runtime.network import TcpNetwork
 from cometmq.testing.ports import HeldPort
 
 # A process that stands still for a second takes its peer for a silent one.
@@ -105,6 +108,31 @@ async def test_a_connection_that_was_lost_is_made_again() -> None:
         await far.start()
         await client.call(far.address, call(), WAIT_S)
         assert len(far.accepted) == 2
+
+
+class _Late(TcpNetwork):
+    """Gives a connection only once its peer has left."""
+
+    async def connect(
+        self, new_protocol: Callable[[], Any], host: str, port: int, *, tls: ssl.SSLContext | None
+    ) -> Any:
+        connection = await super().connect(new_protocol, host, port, tls=tls)
+        await connection.lost
+        return connection
+
+
+async def test_a_connection_whose_peer_leaves_at_once_is_not_kept() -> None:
+    """It had told of its end before anybody asked to be told, and stayed in the table for ever."""
+    met: list[str] = []
+    peer = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with peer:
+        address = f"127.0.0.1:{peer.sockets[0].getsockname()[1]}"
+        client = RemotingClient(network=_Late(), on_connect=lambda name, _: met.append(name))
+        with pytest.raises(ConnectionLostError, match="closed before the request was sent"):
+            await client.call(address, call(), WAIT_S)
+        assert client.addresses() == frozenset()
+        assert met == []
+        await client.close()
 
 
 async def test_calls_under_way_fail_when_the_connection_is_lost() -> None:

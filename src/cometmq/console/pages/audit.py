@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from cometmq.console.audit import SHOWN, Entry, ended
 from cometmq.console.limits import LimitMetError
+from cometmq.console.pages.exports import last_line
 from cometmq.console.paging import page_of
 from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
@@ -119,12 +119,16 @@ async def export(request: Request) -> Response:
             yield first
             async for some in found:
                 if console.clock.monotonic() >= end_s:
-                    console.limit_hits.hit("MAX_AUDIT_EXPORT_S")
-                    told = (
-                        f"the export took too long, the limit MAX_AUDIT_EXPORT_S is {MAX_AUDIT_EXPORT_S:g}; "
-                        "take the others by a time range (since, until)"
+                    yield last_line(
+                        request,
+                        LimitMetError(
+                            429,
+                            "the export took too long",
+                            "MAX_AUDIT_EXPORT_S",
+                            int(MAX_AUDIT_EXPORT_S),
+                            "take the others by a time range (From, To)",
+                        ),
                     )
-                    yield json.dumps({"incomplete": told}).encode() + b"\n"
                     return
                 yield some
 

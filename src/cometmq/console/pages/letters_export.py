@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from cometmq.console.limits import LimitMetError
+from cometmq.console.pages.exports import last_line
 from cometmq.console.pages.letters import Choice, choice_of, stored
 from cometmq.console.routes import Routes, console_of
 from cometmq.model import properties as p
@@ -59,7 +60,11 @@ async def export(request: Request) -> Response:
 
     end_s = console.clock.monotonic() + MAX_EXPORT_S
     lines = _lines(
-        choice, first, letters, lambda: console.clock.monotonic() >= end_s, console.limit_hits.hit
+        choice,
+        first,
+        letters,
+        lambda: console.clock.monotonic() >= end_s,
+        lambda met: last_line(request, met),
     )
     return _Export(console, lines, f"dead-letters-{choice.group}.jsonl")
 
@@ -90,19 +95,20 @@ async def _lines(
     first: MessageExt | None,
     rest: AsyncIterator[MessageExt],
     is_late: Callable[[], bool],
-    on_limit: Callable[[str], None],
+    last_line: Callable[[LimitMetError], bytes],
 ) -> AsyncGenerator[bytes]:
     looked_at = size = count = 0
     async for letter in _joined(first, rest):
         looked_at, size = looked_at + 1, size + len(letter.body)
         if met := _limit(looked_at, size, count, is_late=is_late()):
-            limit, most = met
-            on_limit(limit)
-            told = (
-                f"{count} letters were exported, of {looked_at - 1} that were looked at, the limit "
-                f"{limit} is {most}; take the others by a time range (From, To)"
+            yield last_line(
+                LimitMetError(
+                    429,
+                    f"{count} letters were exported, of {looked_at - 1} that were looked at",
+                    *met,
+                    "take the others by a time range (From, To)",
+                )
             )
-            yield json.dumps({"incomplete": told}).encode() + b"\n"
             return
         if choice.matches(letter):
             yield _line(letter)
