@@ -115,8 +115,7 @@ async def test_who_waits_for_least_is_served_first_and_one_of_the_others_in_each
     served.order.clear()
     few.feed(echoes(7))
     fewer.feed(echoes(5))
-    while served.order.count("10.0.0.2") < 7:
-        await asyncio.sleep(0)
+    await until(lambda: served.order.count("10.0.0.2") == 7)
     by_age = [ip for ip in served.order if ip.startswith("10.0.0")]
     assert by_age.index("10.0.0.3") < by_age.index("10.0.0.2")
     assert served.order.count("10.0.0.3") == 5, "all of it was served before the longer work"
