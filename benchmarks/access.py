@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from tests.certificates import Authority
 from tests.interop.guarded import OWNER, Acl1Broker, Acl2Broker, plain_acl
 from tests.interop.peers import JavaBroker
@@ -150,11 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"[red]benchmark failed:[/red] {error}")
         return 1
     tables = [_cells(found, cases), [["setting", "value"], *map(list, settings.items())]]
-    for lines in tables:
-        table = Table(*lines[0])
-        for line in lines[1:]:
-            table.add_row(*line)
-        console.print(table)
+    report.show_tables(tables, console)
     if not (options.quick or options.no_write):
         report.write_rounds("access", (BEGIN, END), found, settings, tables)
     measurements = [each for row in found.values() for case in row.values() for each in case]

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import report
 from benchmarks.frames import BenchmarkError, ControlConnection
@@ -136,11 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"[red]benchmark failed:[/red] {error}")
         return 1
     tables = [cells(rounds), [["setting", "value"], *map(list, settings.items())]]
-    for lines in tables:
-        table = Table(*lines[0])
-        for line in lines[1:]:
-            table.add_row(*line)
-        console.print(table)
+    report.show_tables(tables, console)
     if not (options.quick or options.no_write):
         report.write_rounds("processes", (BEGIN, END), rounds, settings, tables)
     faults = [each.faults for row in rounds.values() for peer in row.values() for each in peer]

@@ -179,6 +179,15 @@ def show(result: Report, console: Console) -> None:
         console.print("[red]Some rounds are not to be trusted, see above.[/red]")
 
 
+def show_tables(tables: Iterable[Cells], console: Console) -> None:
+    """Print tables, the first line of each being its head."""
+    for head, *lines in tables:
+        table = Table(*head)
+        for line in lines:
+            table.add_row(*line)
+        console.print(table)
+
+
 def write(result: Report, directory: Path) -> list[Path]:
     """Write `results/send-path-<time>.json` and the table of README.md; return their paths."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")

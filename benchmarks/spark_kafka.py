@@ -34,7 +34,6 @@ from typing import Any, Final
 import pyspark
 from pyspark.sql import functions as F
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import report
 from benchmarks.counted_python import counted_python, processor_seconds
@@ -316,11 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"[red]benchmark failed:[/red] {error}")
         return 1
     tables = [cells(rounds), [["setting", "value"], *map(list, settings.items())]]
-    for lines in tables:
-        table = Table(*lines[0])
-        for line in lines[1:]:
-            table.add_row(*line)
-        console.print(table)
+    report.show_tables(tables, console)
     for one in missing:
         console.print(f"[red]{one}[/red]")
     if not (options.no_write or missing):

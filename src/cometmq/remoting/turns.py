@@ -3,9 +3,9 @@
 One read may bring thousands of requests, and a loop that served them all would keep everybody else
 waiting for as long. So a connection serves the requests of a read for one slice. What is left waits,
 and the connection reads no more meanwhile. Those with little work go first, and of them those which
-seldom have any waiting, the shortest one before all. The others are served in rotation: a slice each, or as much time later for a request that
-took longer. After one turn the loop sees to all that has come in the meantime. Who brings few
-requests is so served at once, whatever others bring.
+seldom have any waiting, the shortest one before all. The others are served in rotation: a slice each,
+or as much time later for a request that took longer. After one turn the loop sees to all that has come
+in the meantime. Who brings few requests is so served at once, whatever others bring.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ class ServingTurns:
     waiting for much of the last time comes behind who has not. Even if the turn is over then, one more
     is served, so that nobody starves: by turns one of the others, and of the short ones that which has
     waited longest, because others that go before, and never end, keep it waiting. The others are in a
-    rotation, each round of which gives them a slice's time. Who has used more, because
-    a request took long, is passed over until it has been given as much.
+    rotation, each round of which gives them a slice's time. Who has used more, because a request took
+    long, is passed over until it has been given as much.
 
     Slices and turns end by the clock `monotonic`. What a connection is charged for is the processor
     time of the loop's thread, so that it does not pay for a disk, another thread or another process

@@ -296,10 +296,10 @@ class _Entry(asyncio.Protocol):
     those of a peer that asks for no answer may be followed by the end of the stream at once.
     """
 
-    _protocol: asyncio.Protocol | None = None
-
     def __init__(self) -> None:
         self._received: list[bytes] = []
+        # What took over, if something has.
+        self._protocol: asyncio.Protocol | None = None
         self._ended = self._lost = False
         self._failure: Exception | None = None
 
