@@ -143,7 +143,7 @@ crash: compiled ## Kills, power losses, lost nodes, cut links, a storm of member
 	@export COMETMQ_LOSSES=$${COMETMQ_LOSSES:-108}; COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} \
 		$(BIN)/python -m pytest -q tests/crash $(PARALLEL) $(ARGS)
 	@if [ "$${COMETMQ_SPARK_KILLS:-500}" = 0 ]; then :; elif scripts/java-for-spark; then \
-		$(MAKE) -s $(SPARK_READY) && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \
+		$(MAKE) -s $(SPARK_READY) && $(VENV)-spark/bin/python scripts/store-jar --optional && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \
 	else echo "Not run: kills under Spark, which needs Java 17 or newer."; fi
 
 # SEEDS=1000 runs as many fresh seeds, two at a time, SEED=4711 that one, and cuts it short if it fails.

@@ -330,6 +330,8 @@ def test_a_trace_is_followed_from_the_producer_to_the_group(page: Page, actors: 
     page.goto("/trace")
     page.get_by_label("Message id or key").fill(sent.msg_id)
     page.get_by_role("button", name="Search").click()
+    # A click returns before the browser has gone anywhere, and it refuses to reload a page that it leaves.
+    page.wait_for_url("**/trace?*")
     # Traces are sent and indexed a moment after the messages that they tell of.
     eventually(lambda: page.reload() and page.locator(".timeline tbody tr").count() == 3)
     expect(row(page, "journey-traced-group-sender")).to_contain_text("sent")

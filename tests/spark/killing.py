@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from cometmq import LitePullConsumer, Message, MessageQueue, Producer, PullStatu
 from cometmq.errors import CometMQError
 from cometmq.testing.ports import HeldPort
 
+BROKER = "broker-a"
 SENDS_PER_S = 100
 SLOWLY_S = 0.3
 # What Spark's driver asks in Python: about offsets all the time, and in passing about the reading of a
@@ -52,13 +53,14 @@ Place = tuple[str, int, int]
 class BrokerProcess:
     """A broker that is killed and comes back, on its port and store."""
 
-    def __init__(self, directory: Path, namesrv: str, name: str = "broker-a") -> None:
+    def __init__(self, directory: Path, namesrv: str, name: str = BROKER) -> None:
+        self.store = directory / name
         self._conf = directory / f"{name}.conf"
         self._log = directory / f"{name}.log"
         self._port = HeldPort()
         self._conf.write_text(
             f"brokerName={name}\nbrokerIP1={HOST}\nbindAddress={HOST}\nlistenPort={self._port.port}\n"
-            f"namesrvAddr={namesrv}\nstorePathRootDir={directory / name}\nvipChannelEnable=false\n"
+            f"namesrvAddr={namesrv}\nstorePathRootDir={self.store}\nvipChannelEnable=false\n"
             "mappedFileSizeCommitLog=16777216\nmappedFileSizeConsumeQueue=200000\n"
             "maxHashSlotNum=5000\nmaxIndexNum=20000\ndefaultTopicQueueNums=4\n"
             # A busy disk blocks flushes for seconds; that is not what is tested here.
@@ -203,6 +205,8 @@ class Victims:
         self._driver = driver
         self._broker = broker
         self._rng = rng
+        # What is done with the store of a killed broker before it comes back.
+        self.with_store: Callable[[Path], None] | None = None
 
     def kill(self, kind: str) -> bool:
         killed: bool = getattr(self, f"_kill_{kind}")()
@@ -226,6 +230,8 @@ class Victims:
     def _kill_broker(self) -> bool:
         self._broker.kill()
         time.sleep(self._rng.uniform(0, 1))  # a while without one
+        if self.with_store is not None:
+            self.with_store(self._broker.store)
         self._broker.start()
         return True
 
@@ -261,6 +267,13 @@ def _of_queue(consumer: LitePullConsumer, queue: MessageQueue) -> Iterator[Store
             place = (queue.broker_name, queue.queue_id, message.queue_offset)
             yield Stored(place, message.body, dict(message.properties))
         offset = answer.next_begin_offset
+
+
+def read_from_stores(output: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The number of the store and the rows of each read that came to its end, in their order."""
+    ended = [path.parent for path in output.glob("*/_SUCCESS")]
+    for directory in sorted(ended, key=lambda path: int(path.name.split("-")[0])):
+        yield int(directory.name.split("-")[-1]), pq.read_table(directory).to_pylist()
 
 
 def written(output: Path) -> list[dict[str, Any]]:

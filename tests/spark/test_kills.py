@@ -2,7 +2,8 @@
 exactly-once is promised nothing comes twice.
 
 One driver has three queries that read the same topic, one after the other: into Parquet, and into topics
-with each delivery of the sink. COMETMQ_SPARK_KILLS says how many kills there are (default 50), COMETMQ_SPARK_SEED what is drawn.
+with each delivery of the sink. Behind them it reads copies of the store of a killed broker by the JVM's
+reader. COMETMQ_SPARK_KILLS says how many kills there are (default 50), COMETMQ_SPARK_SEED what is drawn.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from typing import Any
 
 import pytest
 from tests.spark.killing import (
+    BROKER,
     CONFIG,
     BrokerProcess,
     Driver,
@@ -26,6 +29,7 @@ from tests.spark.killing import (
     Place,
     Stored,
     Victims,
+    read_from_stores,
     stored,
     written,
 )
@@ -41,6 +45,7 @@ KILLS = int(os.environ.get("COMETMQ_SPARK_KILLS", "50"))
 SEED = int(os.environ.get("COMETMQ_SPARK_SEED", str(random.SystemRandom().randrange(10**6))))
 TOLD = f"COMETMQ_SPARK_SEED={SEED} COMETMQ_SPARK_KILLS={KILLS}"
 TOPIC, ONCE, LEAST = "orders", "orders-once", "orders-at-least-once"
+STORE = "store"
 # Without delays, which exactly-once refuses.
 COLUMNS = [
     *("topic", "broker", "queue_id", "queue_offset", "msg_id", "born_time", "store_time"),
@@ -49,9 +54,11 @@ COLUMNS = [
 # Made together with the topics; of no interest.
 MADE = b"made"
 # Whose turn it is to be killed at, for a tenth of the kills each.
-TURNS = ("parquet",) * 2 + (ONCE,) * 5 + (LEAST,) * 3
+TURNS = ("parquet",) * 2 + (ONCE,) * 4 + (LEAST,) * 2 + (STORE,) * 2
 # Of fifty; drivers take longest to come back.
 SHARES = {"worker": 20, "planner": 10, "executor": 8, "broker": 6, "driver": 6}
+# The JVM reads stores without any Python in its tasks.
+NOT_OF_STORES = ("worker", "planner")
 # In front of these a batch is waited for.
 SLOW = ("planner", "executor", "driver")
 
@@ -66,22 +73,29 @@ def drawn(rng: random.Random, count: int) -> Iterator[str]:
 
 
 class Progress:
-    """Whether a query has got on, by its checkpoint."""
+    """Whether the reads of stores have got on, by the directory that they write to."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        self._commits = checkpoint / "commits"
-        self._seen = self._finished()
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._seen = self._finished(directory)
 
-    def _finished(self) -> int:
-        """The number of its last batch."""
-        return max((int(path.name) for path in self._commits.glob("[0-9]*")), default=-1)
+    def _finished(self, directory: Path) -> int:
+        return len(list(directory.glob("*/_SUCCESS")))
 
     def made(self) -> bool:
-        """Whether it has finished a batch since the mark."""
-        return self._finished() > self._seen
+        """Whether a read, or a batch, has ended since the mark."""
+        return self._finished(self._directory) > self._seen
 
     def mark(self) -> None:
-        self._seen = self._finished()
+        self._seen = self._finished(self._directory)
+
+
+class BatchProgress(Progress):
+    """Whether a query has got on, by its checkpoint."""
+
+    def _finished(self, directory: Path) -> int:
+        """The number of its last batch."""
+        return max((int(path.name) for path in directory.glob("commits/[0-9]*")), default=-1)
 
 
 class Plan:
@@ -90,6 +104,11 @@ class Plan:
     def __init__(self, directory: Path, master: str, namesrv: str) -> None:
         self.finish = directory / "finish"
         self.parquet = directory / "parquet"
+        self.reads = directory / "reads"
+        # By the number of a copy, what was acknowledged before it was made.
+        self.copies: list[dict[Place, bytes]] = []
+        self._stores = directory / "stores"
+        self._stores.mkdir()
         self._turn = directory / "turn"
         self._directory = directory
         self._namesrv = namesrv
@@ -105,6 +124,13 @@ class Plan:
             "finish": str(self.finish),
             "turn": str(self._turn),
             "pipelines": self.pipelines,
+            "reads": {
+                "name": STORE,
+                "stores": str(self._stores),
+                "output": str(self.reads),
+                "slow_rows": f"queue_offset % {max(1, KILLS // 50)} = 0",
+                "source": {"subscribe": TOPIC, "brokerName": BROKER, "reader": "jvm"},
+            },
         }
         self.path.write_text(json.dumps(plan))
         self.choose("parquet")
@@ -114,7 +140,14 @@ class Plan:
         aside = self._turn.with_suffix(".new")
         aside.write_text(name)
         aside.replace(self._turn)
-        return Progress(self._checkpoint(name))
+        return Progress(self.reads) if name == STORE else BatchProgress(self._checkpoint(name))
+
+    def copy_store(self, store: Path, acknowledged: dict[Place, bytes]) -> None:
+        """Have the driver read a copy of this store from now on."""
+        aside = self._stores / "new"
+        shutil.copytree(store, aside)
+        aside.rename(self._stores / str(len(self.copies)))
+        self.copies.append(acknowledged)
 
     def _checkpoint(self, name: str) -> Path:
         return self._directory / f"checkpoint-{name}"
@@ -172,10 +205,31 @@ def check_order(namesrv: str) -> None:
         last[source] = (queue, offset)
 
 
+def check_reads(plan: Plan, wanted: dict[Place, bytes]) -> int:
+    """Each read of a store has all that was acknowledged before, and nothing twice or left out.
+
+    Return how many there were.
+    """
+    number = -1
+    for count, (number, rows) in enumerate(read_from_stores(plan.reads), start=1):
+        note = f"read {count}, of store {number} ({TOLD})"
+        found = {(row["broker"], row["queue_id"], row["queue_offset"]): row["body"] for row in rows}
+        assert len(rows) == len(found), f"{len(rows) - len(found)} rows twice: {note}"
+        assert found.items() <= wanted.items(), f"bodies of others: {note}"
+        assert plan.copies[number].items() <= found.items(), f"rows missing: {note}"
+        ends: dict[int, int] = {}
+        for _, queue_id, offset in found:
+            ends[queue_id] = max(ends.get(queue_id, 0), offset + 1)
+        assert sum(ends.values()) == len(found), f"gaps: {note}"
+    assert number == len(plan.copies) - 1, f"the last store was not read ({TOLD})"
+    return count
+
+
 def verify(plan: Plan, namesrv: str, acknowledged: dict[Place, bytes]) -> dict[str, int]:
     """Returns what there is to be told."""
     wanted = {message.place: message.body for message in stored(namesrv, TOPIC)}
     assert acknowledged.items() <= wanted.items(), TOLD
+    reads = check_reads(plan, wanted)
     wanted = {place: body for place, body in wanted.items() if body != MADE}
     rows = [row for row in written(plan.parquet) if row["body"] != MADE]
     found = {(row["broker"], row["queue_id"], row["queue_offset"]): row["body"] for row in rows}
@@ -187,16 +241,25 @@ def verify(plan: Plan, namesrv: str, acknowledged: dict[Place, bytes]) -> dict[s
     check_order(namesrv)
     least = resent(namesrv, LEAST, wanted)
     assert least.keys() == wanted.keys(), f"{len(wanted) - len(least)} not sent at all ({TOLD})"
-    return {"messages": len(wanted), "sent again at least once": least.total() - len(wanted)}
+    return {
+        "messages": len(wanted),
+        "sent again at least once": least.total() - len(wanted),
+        "stores": len(plan.copies),
+        "reads of them": reads,
+    }
 
 
-def run_kills(plan: Plan, driver: Driver, victims: Victims, rng: random.Random) -> Counter[str]:
+def run_kills(plan: Plan, load: Load, victims: Victims, rng: random.Random) -> Counter[str]:
     counts: Counter[str] = Counter()
     turn = ""
-    for at, kind in enumerate(drawn(rng, KILLS)):
+    for at, any_kind in enumerate(drawn(rng, KILLS)):
         if TURNS[at * len(TURNS) // KILLS] != turn:
             turn = TURNS[at * len(TURNS) // KILLS]
+            if turn == STORE:
+                victims.with_store = lambda store: plan.copy_store(store, dict(load.acknowledged))
+                victims.kill("broker")
             progress = plan.choose(turn)
+        kind = "executor" if turn == STORE and any_kind in NOT_OF_STORES else any_kind
         if kind in SLOW:
             eventually(
                 progress.made,
@@ -229,7 +292,7 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
             try:
                 with Load(namesrv, TOPIC, SEED, most=100 * KILLS) as load:
                     victims = Victims(cluster, driver, broker, rng)
-                    counts = run_kills(plan, driver, victims, rng)
+                    counts = run_kills(plan, load, victims, rng)
                 eventually(
                     lambda: driver.ended is not None, note=f"the end ({TOLD})", wait_s=JVM_WAIT_S
                 )
