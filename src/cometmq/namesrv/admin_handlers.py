@@ -24,7 +24,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.config import Configuration, format_properties, from_properties, to_properties
+from cometmq.runtime.config import Configuration, from_properties, to_properties
 from cometmq.runtime.config_check import check_changeable, check_update, decode_update, prepare
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.logging import change_log_level, check_log_is_ours
@@ -273,7 +273,7 @@ class AdminHandlers:
         return None
 
     def _get_config(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
-        return success(format_properties(self._configuration.shown()).encode())
+        return success(self._configuration.shown_text())
 
 
 def _not_saved(path: object, error: OSError) -> CometMQError:

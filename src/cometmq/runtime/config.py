@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import re
 import types
 import typing
@@ -242,6 +243,9 @@ class Configuration:
         self._source = source
         unknown = unknown_keys(given or {}, *map(type, self._configs))
         self._extra = {key: (given or {})[key] for key in unknown}
+        self._values_of = [_values_getter(type(config)) for config in self._configs]
+        self._shown_text = b""
+        self._shown_values: list[Any] = []
 
     def properties(self, *, secrets: bool = False) -> dict[str, str]:
         """Return every key in force, the known ones with their current values.
@@ -256,6 +260,18 @@ class Configuration:
     def shown(self) -> dict[str, str]:
         """Return what requests may see of it: every key in force, with the secrets hidden."""
         return hide_secrets(self.properties())
+
+    def shown_text(self, more: Mapping[str, str] | None = None) -> bytes:
+        """Return the lines of all that requests may see, and of `more`, as an answer's body.
+
+        The text is kept until a value changes: making it takes a millisecond, and many may ask.
+        """
+        pairs = zip(self._values_of, self._configs, strict=True)
+        values = [*(values_of(config) for values_of, config in pairs), dict(self._extra), more]
+        if values != self._shown_values:
+            self._shown_text = format_properties({**(more or {}), **self.shown()}).encode()
+            self._shown_values = values
+        return self._shown_text
 
     def text_to_save(self) -> str:
         """Return all that the configuration file has to hold, secrets included."""
@@ -315,6 +331,11 @@ def _settings(cls: type) -> dict[str, _Setting]:
             bool(field.metadata.get("secret")),
         )
     return settings
+
+
+def _values_getter(cls: type) -> Callable[[object], Any]:
+    """Return a function that returns the values of all fields of an object of the class."""
+    return operator.attrgetter(*(setting.name for setting in _settings(cls).values()))
 
 
 def _values(cls: type, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[Mistake]]:

@@ -127,6 +127,25 @@ def test_an_update_that_does_not_fit_changes_nothing() -> None:
     assert config == Sample()
 
 
+def test_the_text_for_answers_is_kept_until_a_value_changes() -> None:
+    config = Sample()
+    configuration = Configuration([config], {"other": "1"})
+    first = configuration.shown_text({"more": "m"})
+    assert parse_properties(first.decode(), "text") == {**configuration.shown(), "more": "m"}
+    assert configuration.shown_text({"more": "m"}) is first
+    assert b"more" not in configuration.shown_text()
+    # By an update, of a key that no class knows, and by whoever has the object.
+    for change in (
+        lambda: configuration.update({"brokerId": "4"}),
+        lambda: configuration.update({"other": "2"}),
+        lambda: setattr(config, "broker_id", 5),
+    ):
+        before = configuration.shown_text()
+        change()
+        assert configuration.shown_text() != before
+        assert parse_properties(configuration.shown_text().decode(), "text") == configuration.shown()
+
+
 def test_lines_are_sorted() -> None:
     lines = Configuration([Sample()]).text().splitlines()
     assert lines == sorted(lines)

@@ -30,7 +30,6 @@ from cometmq.replication import config as replication_config
 from cometmq.runtime.config import (
     Configuration,
     change_properties,
-    format_properties,
     from_properties,
     to_properties,
 )
@@ -160,11 +159,10 @@ class ConfigHandlers:
 
     def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
         """Return every key in force, as properties text, with the secrets hidden."""
-        shown = {**self._fixed, **self._configuration.shown()}
         return response(
             ResponseCode.SUCCESS,
             ext={"version": encode_body(self._version).decode()},
-            body=format_properties(shown).encode(),
+            body=self._configuration.shown_text(self._fixed),
         )
 
     async def update(self, connection: Connection, request: Request[NoHeader]) -> RemotingCommand:
