@@ -58,7 +58,10 @@ class Latencies:
 
 @dataclass
 class Measured:
-    """Holds what the client noticed. `own` says how late its own timer was: that is the machine's."""
+    """Holds what the client noticed. `own` says how late its own timer was: that is the machine's.
+
+    `joined_s` is how long it took to connect and to have a first answer.
+    """
 
     sent: Latencies = field(default_factory=Latencies)
     delivered: Latencies = field(default_factory=Latencies)
@@ -66,6 +69,7 @@ class Measured:
     own: Latencies = field(default_factory=Latencies)
     missing: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    joined_s: float = 0.0
 
 
 class Line:
@@ -128,6 +132,7 @@ class Line:
 
 class Honest:
     def __init__(self, address: str, namesrv: str | None) -> None:
+        self._made_s = time.monotonic()
         self._epoll = select.epoll()
         self._producer = Line(address, self._epoll)
         self._consumer = Line(address, self._epoll)
@@ -148,6 +153,7 @@ class Honest:
         while self._offset < 0:
             self._serve(1.0)
         began = time.monotonic()
+        joined_s = began - self._made_s
         period = 1 / RATE
         for number in range(int(seconds * RATE)):
             due = began + number * period
@@ -174,6 +180,7 @@ class Honest:
             Latencies.of(self._own),
             missing,
             dict(self._refused),
+            round(joined_s, 3),
         )
 
     def _ask(self, number: int, due: float) -> None:

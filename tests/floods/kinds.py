@@ -462,6 +462,22 @@ def admin_requests(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     yield
 
 
+@flood(
+    "1,000 connections ask for figures, statistics and the configuration, a request at a time each"
+)
+def single_requests(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
+    yield
+    frames = [
+        json_request(28),
+        json_request(26),
+        json_request(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "told-1"}),
+    ]
+    closed_loop(
+        attack, swarms, lambda: itertools.cycle(frames), connections=attack.of(1_000), in_flight=1
+    )
+    yield
+
+
 @flood("8 connections fetch /metrics in a loop", settings={"metricsExporterType": "PROM"})
 def scrapes(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     count = attack.of(2_000)

@@ -14,6 +14,9 @@ _MEMORY_UNIT: Final = "MiB"
 # What a swarm counts besides answers and refusals.
 _PLAIN: Final = ("connections", "bytes sent", "bytes read", "requests of the server")
 
+# A client that connects meanwhile and has its first answer later than this is told of.
+_JOINED_LATE_S: Final = 0.2
+
 Outcome = dict[str, Any]
 
 
@@ -31,7 +34,10 @@ def lines(outcome: Outcome) -> str:
             )
             parts.append(f"  {what} p50/p99/max ms: {before} -> {during}")
     parts += [
-        f"  the client's own timer p99/max ms: {flooded['own']['p99']:g}/{flooded['own']['max']:g}",
+        (
+            f"  the client's own timer p99/max ms: {flooded['own']['p99']:g}/{flooded['own']['max']:g}; "
+            f"its first answer came after {flooded['joined_s']:g} s"
+        ),
         (
             f"  loop late p99/max ms: {loop['late_p99']:g}/{loop['late_max']:g}, work p99/max ms: "
             f"{loop['work_p99']:g}/{loop['work_max']:g}, share of a core {loop['cpu_share']:g}"
@@ -108,6 +114,8 @@ def _met(outcome: Outcome) -> str:
     met += [f"log: {event}" for event in outcome["log"] if "closed" in event or "refused" in event]
     if outcome["flooded"]["missing"]:
         met.append(f"of the client's own: {outcome['flooded']['missing']} not answered in 5 s")
+    if (joined_s := outcome["flooded"].get("joined_s", 0.0)) > _JOINED_LATE_S:
+        met.append(f"the client's first answer, since it connected: {joined_s:.1f} s")
     return "; ".join(met) or "nothing"
 
 

@@ -27,8 +27,10 @@ from cometmq.runtime.tls_records import RecordReader, RecordTurns
 
 log = get_logger(__name__)
 
-# So many are accepted before others get their turn.
+# So many are accepted before others get their turn; in a loop whose turns are long, one for each ms since
+# the last ones, up to the second number, or a newcomer would wait for seconds behind hundreds of others.
 _ACCEPTED_AT_ONCE: Final = 8
+_ACCEPTED_AT_MOST: Final = 64
 # How long no socket is accepted after one could not be for want of descriptors.
 _ACCEPT_PAUSE_S: Final = 1.0
 # Where the low-water mark has no effect, an incomplete beginning is looked at again after this time.
@@ -348,6 +350,7 @@ class ArrivalListener:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[socket.socket, asyncio.TimerHandle] = {}
         self._started = False
+        self._accepted_s = 0.0
 
     async def start(self) -> None:
         """Begin to accept."""
@@ -370,7 +373,10 @@ class ArrivalListener:
         """Return at once: the port is free when `close` returns."""
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
+        now_s = self._loop.time()
+        count = int((now_s - self._accepted_s) * 1000)
+        self._accepted_s = now_s
+        for _ in range(min(max(count, _ACCEPTED_AT_ONCE), _ACCEPTED_AT_MOST)):
             try:
                 sock, peer = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

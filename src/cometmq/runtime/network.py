@@ -11,6 +11,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -77,21 +78,6 @@ class Network(Protocol):
         """Return the IP address from which `host:port` would be reached, loopback if it cannot be."""
 
 
-class _TcpListener:
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-        self.port = int(server.sockets[0].getsockname()[1])
-
-    async def start(self) -> None:
-        await self._server.start_serving()
-
-    def close(self) -> None:
-        self._server.close()
-
-    async def wait_closed(self) -> None:
-        await self._server.wait_closed()
-
-
 class TcpNetwork:
     """The network of the operating system."""
 
@@ -126,25 +112,28 @@ class TcpNetwork:
         *,
         backlog: int,
     ) -> Listener:
-        create = partial(
-            asyncio.get_running_loop().create_server,
-            new_protocol,
-            backlog=backlog,
-            start_serving=False,
-        )
-        host = bare_host(host)
-        if host == "::":  # for which the loop would serve IPv6 only
-            (both_families,) = await bound_sockets(host, port)
-            server = await create(sock=both_families)
-        else:
-            server = await create(host=host, port=port)
-        return _TcpListener(server)
+        # The loop does not accept by itself: uvloop takes one connection in each of its turns, so that
+        # a newcomer would wait for as many turns as others have come before.
+        loop = asyncio.get_running_loop()
+        connecting: set[asyncio.Task[None]] = set()
+
+        def connect(arrival: Arrival) -> None:
+            task = loop.create_task(_connect(arrival, new_protocol))
+            connecting.add(task)
+            task.add_done_callback(connecting.discard)
+
+        return await self.accept(connect, host, port, backlog=backlog)
 
     async def accept(
         self, on_arrival: Callable[[Arrival], None], host: str, port: int, *, backlog: int
     ) -> Listener:
         sockets = await bound_sockets(bare_host(host), port)
         return ArrivalListener(sockets, on_arrival, backlog)
+
+
+async def _connect(arrival: Arrival, new_protocol: Callable[[], asyncio.Protocol]) -> None:
+    with suppress(OSError):  # the peer has left
+        await arrival.connect(new_protocol())
 
 
 async def _look_up(host: str) -> list[Any]:

@@ -143,7 +143,9 @@ def test_the_text_for_answers_is_kept_until_a_value_changes() -> None:
         before = configuration.shown_text()
         change()
         assert configuration.shown_text() != before
-        assert parse_properties(configuration.shown_text().decode(), "text") == configuration.shown()
+        assert (
+            parse_properties(configuration.shown_text().decode(), "text") == configuration.shown()
+        )
 
 
 def test_lines_are_sorted() -> None:
