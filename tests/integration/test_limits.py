@@ -922,6 +922,13 @@ async def many_filter_servers(stage: Stage) -> Answers:
     return [await register(await stage.at_name_server(), body)]
 
 
+@patched(limits, "MAX_REGISTERED_ENTRY_LENGTH", 5_000, at_name_server=True)
+async def a_topic_with_many_attributes(stage: Stage) -> Answers:
+    topics = topics_of(2)
+    topics["many"] = {"topicName": "many", "attributes": {f"+k{n}": "v" for n in range(30_000)}}
+    return [await register(await stage.at_name_server(), registration(topics))]
+
+
 @patched(limits, "MAX_ROUTE_QUEUES", 1, at_name_server=True)
 async def many_brokers_of_a_topic(stage: Stage) -> Answers:
     peer = await stage.at_name_server()

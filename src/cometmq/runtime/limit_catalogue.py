@@ -488,6 +488,12 @@ _declare(
     "RocketMQ 5 has none", at="protocol.limits", servers=_NAMESRV,
 )  # fmt: skip
 _declare(
+    "MAX_REGISTERED_ENTRY_LENGTH", "bytes",
+    "One topic or mapping in a registration, and all that it has besides these.", _ERROR,
+    "a topic has five attributes, and a mapping of 10,000 queues 120 KB", at="protocol.limits",
+    servers=_NAMESRV,
+)  # fmt: skip
+_declare(
     "MAX_ROUTE_QUEUES", "brokers", "Brokers of a topic whose route is set by a request.", _ERROR,
     "the largest clusters have some hundred", at="protocol.limits", servers=_NAMESRV,
 )  # fmt: skip
