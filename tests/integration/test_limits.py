@@ -455,6 +455,14 @@ async def many_configs(stage: Stage) -> Answers:
     return [await peer.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)]
 
 
+@patched(limits, "MAX_CONFIG_ENTRY_LENGTH", 40_000)
+async def a_long_topic_in_a_list(stage: Stage) -> Answers:
+    attributes = {f"+k{n}": "v" for n in range(4_000)}
+    body = as_json({"topicConfigList": [{"topicName": "many", "attributes": attributes}]})
+    peer = await stage.at_broker()
+    return [await peer.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)]
+
+
 @patched(limits, "MAX_LISTED_NAMES", 2)
 async def many_listed_topics(stage: Stage) -> Answers:
     peer = await stage.at_broker()

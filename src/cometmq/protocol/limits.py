@@ -63,6 +63,9 @@ MAX_ROUTE_QUEUES: Final = 1_024
 MAX_QUEUES_OF_TOPIC: Final = 262_144
 MAX_KV_LENGTH: Final = 64 * 1024
 MAX_CONFIGS: Final = 10_000
+# One topic or group in such a list, and all that the body has besides the list: each is decoded in one
+# piece.
+MAX_CONFIG_ENTRY_LENGTH: Final = 128 * 1024
 MAX_ATTRIBUTES_LENGTH: Final = 4_096
 MAX_LISTED_NAMES: Final = 2_048
 # So many names are looked at in a step.
@@ -316,6 +319,17 @@ def check_configs(what: str, count: int) -> None:
     """Raise ProtocolError for a list of too many topics or groups to make."""
     check_limit(
         f"{what} in a list", count, "MAX_CONFIGS", MAX_CONFIGS, "make them in several requests"
+    )
+
+
+def check_config_length(length: int) -> None:
+    """Raise ProtocolError for a piece of such a list that takes too long to be decoded."""
+    check_limit(
+        "bytes in a topic or group of a list",
+        length,
+        "MAX_CONFIG_ENTRY_LENGTH",
+        MAX_CONFIG_ENTRY_LENGTH,
+        "give it fewer attributes or subscriptions",
     )
 
 

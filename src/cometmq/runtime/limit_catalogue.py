@@ -263,6 +263,11 @@ _declare(
     "mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
+    "MAX_CONFIG_ENTRY_LENGTH", "bytes",
+    "One topic or group in such a list, and all that its body has besides the list.", _ERROR,
+    "attributes have 4,096 characters at most", at="protocol.limits",
+)  # fmt: skip
+_declare(
     "MAX_LISTED_NAMES", "names", "Topics or groups in a list of a request's header.", _ERROR,
     "tools list some dozen", at="protocol.limits",
 )  # fmt: skip
