@@ -455,6 +455,14 @@ async def many_configs(stage: Stage) -> Answers:
     return [await peer.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)]
 
 
+@patched(limits, "MAX_CONFIG_ENTRY_LENGTH", 40_000)
+async def a_long_topic_in_a_list(stage: Stage) -> Answers:
+    attributes = {f"+k{n}": "v" for n in range(4_000)}
+    body = as_json({"topicConfigList": [{"topicName": "many", "attributes": attributes}]})
+    peer = await stage.at_broker()
+    return [await peer.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)]
+
+
 @patched(limits, "MAX_LISTED_NAMES", 2)
 async def many_listed_topics(stage: Stage) -> Answers:
     peer = await stage.at_broker()
@@ -920,6 +928,13 @@ async def many_registered_topics(stage: Stage) -> Answers:
 async def many_filter_servers(stage: Stage) -> Answers:
     body = registration(topics_of(2), ["a:1", "b:1"])
     return [await register(await stage.at_name_server(), body)]
+
+
+@patched(limits, "MAX_REGISTERED_ENTRY_LENGTH", 5_000, at_name_server=True)
+async def a_topic_with_many_attributes(stage: Stage) -> Answers:
+    topics = topics_of(2)
+    topics["many"] = {"topicName": "many", "attributes": {f"+k{n}": "v" for n in range(30_000)}}
+    return [await register(await stage.at_name_server(), registration(topics))]
 
 
 @patched(limits, "MAX_ROUTE_QUEUES", 1, at_name_server=True)

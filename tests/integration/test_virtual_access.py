@@ -16,9 +16,12 @@ from cometmq.admin.client import AdminClient
 from cometmq.aio import Producer, PushConsumer, TransactionProducer
 from cometmq.errors import AccessDeniedError, CometMQError, ServersFailedError
 from cometmq.model.subscription import ProducerData
+from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from cometmq.protocol import requests
+from cometmq.protocol.access_bodies import DeleteAccessConfigRequestHeader
 from cometmq.protocol.bodies import HeartbeatData
 from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import GetMaxOffsetRequestHeader, PullMessageRequestHeader
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Account, Cluster, run
@@ -337,5 +340,50 @@ def test_the_id_of_a_connected_client_stays_that_of_its_account() -> None:
                 assert answer.code == 0
             finally:
                 await own.close()
+
+    guarded(main)
+
+
+def test_a_pull_that_waits_gets_nothing_once_its_account_is_removed() -> None:
+    async def main(cluster: Cluster) -> None:
+        await sent(cluster, SHOP)
+        broker = cluster.brokers[0].address
+        network = current().network
+        billing = RemotingClient(credentials=BILLING.credentials, network=network)
+        admin = RemotingClient(credentials=cluster.administrator, network=network)
+        flags = PULL_SUBSCRIPTION | PULL_SUSPEND
+        headers = [
+            PullMessageRequestHeader(
+                "billing", "orders", queue, 0, 32, flags, 0, 60_000, 0, "*", "TAG"
+            )
+            for queue in range(4)
+        ]
+        try:
+            for header in headers:
+                command = requests.GET_MAX_OFFSET.command(
+                    GetMaxOffsetRequestHeader("orders", header.queue_id)
+                )
+                answer = await billing.call(broker, command, WAIT_S)
+                header.queue_offset = int(answer.ext["offset"])
+            pulls = [
+                asyncio.ensure_future(
+                    billing.call(broker, requests.PULL_MESSAGE.command(header), 90)
+                )
+                for header in headers
+            ]
+            await asyncio.sleep(1)
+            assert not any(pull.done() for pull in pulls)
+            command = requests.DELETE_ACL_CONFIG.command(
+                DeleteAccessConfigRequestHeader("billing-service")
+            )
+            assert (await admin.call(broker, command, WAIT_S)).code == 0
+            for _ in headers:
+                await sent(cluster, SHOP)
+            answers = await asyncio.gather(*pulls)
+        finally:
+            await billing.close()
+            await admin.close()
+        assert not any(answer.body for answer in answers)
+        assert all("billing-service" in (answer.remark or "") for answer in answers)
 
     guarded(main)

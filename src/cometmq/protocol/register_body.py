@@ -31,7 +31,11 @@ from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrap
 from cometmq.protocol.codes import MQVersion
 from cometmq.protocol.compression import inflate_steps
 from cometmq.protocol.json_dialect import decode_body, encode_body
-from cometmq.protocol.limits import MAX_REGISTERED_TOPICS, check_registered
+from cometmq.protocol.limits import (
+    MAX_REGISTERED_TOPICS,
+    check_registered,
+    check_registered_length,
+)
 
 T = TypeVar("T")
 
@@ -126,6 +130,8 @@ def _finish(steps: Generator[None, None, RegisterBrokerBody]) -> RegisterBrokerB
 # So many topics of the compressed form are decoded in a step, together: to decode each by itself takes
 # twice as long.
 _TOPICS_AT_ONCE: Final = 64
+# Topics with many attributes take as long as their bytes.
+_TOPIC_BYTES_AT_ONCE: Final = 32 * 1024
 # Where the two large tables of the plain form lie: in the wrapper, in the body.
 _TABLES: Final = ("topicConfigTable", "topicQueueMappingInfoMap")
 _LEVEL_OF_TABLES: Final = 3
@@ -136,7 +142,8 @@ def decode_register_steps(
 ) -> Generator[None, None, RegisterBrokerBody]:
     """Decode as `decode_register_body` does, in steps, and leave out what the sieve does.
 
-    A body with references is decoded in one. Raises ProtocolError for too many topics, too.
+    A body with references is decoded in one. Raises ProtocolError for too many topics, too, and for a
+    piece that would have to be decoded at once and is longer than MAX_REGISTERED_ENTRY_LENGTH.
     """
     if version < MQVersion.V3_0_11:
         data, compressed = b'{"topicConfigSerializeWrapper":%b}' % data, False
@@ -156,9 +163,8 @@ def _inflated_steps(
     left = reader.count("topics")
     while left > 0:
         yield
-        part = min(left, _TOPICS_AT_ONCE)
-        left -= part
-        topics = [_topic_fields(data) for data in reader.many_sized(part)]
+        topics = [_topic_fields(data) for data in reader.many_sized(min(left, _TOPICS_AT_ONCE))]
+        left -= len(topics)
         try:
             configs = msgspec.convert(topics, list[TopicConfig], strict=False)
         except msgspec.ValidationError as error:
@@ -169,9 +175,8 @@ def _inflated_steps(
     filter_servers = decode_body(reader.sized(), list[str])
     if version >= MQVersion.V5_0_0:
         mappings: dict[str, dict[str, Any]] = {}
-        for number in range(reader.count("static-topic mappings")):
-            if number % _TOPICS_AT_ONCE == 0:
-                yield
+        for _ in range(reader.count("static-topic mappings")):
+            yield
             mapping = decode_body(reader.sized(), dict[str, Any])
             topic = str(mapping.get("topic"))
             if not sieve.mapping(topic, mapping):
@@ -189,11 +194,14 @@ def _plain_steps(data: bytes, sieve: Sieve) -> Generator[None, None, RegisterBro
     is_whole = yield from contains(data, b'"$ref"')
     if not is_whole:
         cut = yield from cut_tables(data, _TABLES, level=_LEVEL_OF_TABLES)
+        check_registered_length(len(cut.rest))
         body = decode_body(cut.rest, RegisterBrokerBody)
         wrapper = body.topic_config_serialize_wrapper
         topic_parts = cut.parts(wrapper.topic_config_table)
         mapping_parts = cut.parts(wrapper.topic_queue_mapping_info_map or {})
         is_whole = not cut.is_spent  # one of them lies elsewhere, or is there twice
+        if is_whole:
+            check_registered_length(len(data))
     if is_whole:
         topic_parts = mapping_parts = None
         body = decode_body(data, RegisterBrokerBody)
@@ -232,7 +240,12 @@ def _tables_of(
     """Return a table in decoded parts, or as it is if it was not cut."""
     if parts is None:
         return iter([whole])
-    return (decode_body(part, dict[str, type_]) for part in parts)  # type: ignore[valid-type]  # mypy takes no variable as a type
+    return (_decode_part(part, type_) for part in parts)
+
+
+def _decode_part(part: bytes, type_: type[T]) -> dict[str, T]:
+    check_registered_length(len(part))
+    return decode_body(part, dict[str, type_])  # type: ignore[valid-type]  # mypy takes no variable as a type
 
 
 def _encode_topic(config: TopicConfig) -> bytes:
@@ -299,18 +312,25 @@ class _Reader:
         return number
 
     def sized(self) -> bytes:
-        return self._take(int.from_bytes(self._take(4), "big"))
+        """Read a field. Raises ProtocolError for one that is too long to be decoded in one piece."""
+        field = self._take(int.from_bytes(self._take(4), "big"))
+        check_registered_length(len(field))
+        return field
 
     def many_sized(self, count: int) -> Iterator[bytearray]:
-        """Yield so many fields: like `sized`, in half the time."""
+        """Yield so many fields, fewer if they are long: like `sized`, in half the time."""
         data, length = self._data, len(self._data)
+        enough = self._position + _TOPIC_BYTES_AT_ONCE
         for _ in range(count):
             start = self._position + 4
             end = start + int.from_bytes(data[self._position : start], "big")
             if end > length:
                 self.sized()  # raises the error
+            check_registered_length(end - start)
             self._position = end
             yield data[start:end]
+            if end > enough:
+                return
 
     def _take(self, length: int) -> bytes:
         end = self._position + length

@@ -52,6 +52,7 @@ from cometmq.protocol.bodies import (
 )
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.codes import RequestCode as Code
+from cometmq.protocol.config_lists import ConfigListBody
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.heartbeats import HeartbeatBody
@@ -286,7 +287,9 @@ UPDATE_AND_CREATE_TOPIC: Final = RequestType(
     Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR, actions=(Action.CREATE,))
 UPDATE_AND_CREATE_TOPIC_LIST: Final = RequestType(
     Code.UPDATE_AND_CREATE_TOPIC_LIST, NoHeader,
-    JsonBody(TopicConfigList, limits.MAX_CONFIG_LIST_LENGTH), NoHeader, NO_BODY,
+    ConfigListBody(TopicConfigList, "topics", "topicConfigList", "topicName",
+                   members=lambda body: body.topic_config_list, name_of=lambda each: each.topic_name),
+    NoHeader, NO_BODY,
     Right.ADMIN, topics_of_body("topic_config_list.topic_name"), on_slave=ResponseCode.SYSTEM_ERROR,
     actions=(Action.CREATE,))
 DELETE_TOPIC_IN_BROKER: Final = RequestType(
@@ -299,7 +302,9 @@ UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = RequestType(
     actions=(Action.CREATE,))
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Final = RequestType(
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader,
-    JsonBody(SubscriptionGroupList, limits.MAX_CONFIG_LIST_LENGTH), NoHeader, NO_BODY,
+    ConfigListBody(SubscriptionGroupList, "groups", "groupConfigList", "groupName",
+                   members=lambda body: body.group_config_list, name_of=lambda each: each.group_name),
+    NoHeader, NO_BODY,
     Right.ADMIN, groups_of_body("group_config_list.group_name"), on_slave=ResponseCode.SYSTEM_ERROR,
     actions=(Action.CREATE,))
 DELETE_SUBSCRIPTIONGROUP: Final = RequestType(

@@ -89,6 +89,11 @@ class _SystemAppendFile:
             self._fd = -1
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file. A pipe in its place would keep the thread until somebody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class SystemFiles:
     """The files of the operating system."""
 
@@ -98,7 +103,8 @@ class SystemFiles:
     sync = staticmethod(durable.sync)
 
     def read(self, path: Path) -> bytes:
-        return path.read_bytes()
+        with open(path, "rb", opener=_without_waiting) as file:
+            return file.read()
 
     def size(self, path: Path) -> int | None:
         try:

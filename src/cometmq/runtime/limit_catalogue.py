@@ -263,6 +263,11 @@ _declare(
     "mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
+    "MAX_CONFIG_ENTRY_LENGTH", "bytes",
+    "One topic or group in such a list, and all that its body has besides the list.", _ERROR,
+    "attributes have 4,096 characters at most", at="protocol.limits",
+)  # fmt: skip
+_declare(
     "MAX_LISTED_NAMES", "names", "Topics or groups in a list of a request's header.", _ERROR,
     "tools list some dozen", at="protocol.limits",
 )  # fmt: skip
@@ -486,6 +491,12 @@ _declare(
 _declare(
     "MAX_FILTER_SERVERS", "addresses", "Filter servers in a registration.", _ERROR,
     "RocketMQ 5 has none", at="protocol.limits", servers=_NAMESRV,
+)  # fmt: skip
+_declare(
+    "MAX_REGISTERED_ENTRY_LENGTH", "bytes",
+    "One topic or mapping in a registration, and all that it has besides these.", _ERROR,
+    "a topic has five attributes, and a mapping of 10,000 queues 120 KB", at="protocol.limits",
+    servers=_NAMESRV,
 )  # fmt: skip
 _declare(
     "MAX_ROUTE_QUEUES", "brokers", "Brokers of a topic whose route is set by a request.", _ERROR,

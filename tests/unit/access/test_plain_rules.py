@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -473,3 +475,32 @@ async def test_a_file_that_vanishes_for_a_moment_stays_in_force(
     path.write_text(text)
     await rules._look()
     assert rules.table.faults == {}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# being written\n"])
+async def test_a_file_that_is_empty_for_a_moment_stays_in_force(
+    rules: PlainRules, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "conf" / "plain_acl.yml"
+    path.write_text(text)
+    await rules._look()
+    [fault] = rules.table.faults.values()
+    assert fault == f"{path} is empty; to take all accounts back write `accounts: []`"
+    rules.check(send("both"))
+    path.write_text("accounts: []\n")
+    await rules._look()
+    assert rules.table.faults == {}
+    with pytest.raises(AccessRefusedError, match="No acl config for RocketMQ"):
+        rules.check(send("both"))
+
+
+async def test_a_pipe_in_the_place_of_a_file_does_not_end_the_looks(
+    rules: PlainRules, tmp_path: Path
+) -> None:
+    path = tmp_path / "conf" / "plain_acl.yml"
+    path.unlink()
+    os.mkfifo(path)
+    async with asyncio.timeout(10):
+        await rules._look()
+    assert list(rules.table.faults) == [path]
+    rules.check(send("both"))

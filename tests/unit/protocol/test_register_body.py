@@ -17,6 +17,7 @@ from cometmq.protocol.register_body import (
     body_crc,
     check_body_crc,
     decode_register_body,
+    decode_register_steps,
     encode_register_body,
 )
 
@@ -170,3 +171,46 @@ def test_any_bytes_are_a_registration_or_a_protocol_error(
     sent = zlib.compress(data) if deflated else data
     with contextlib.suppress(ProtocolError):
         decode_register_body(sent, compressed=compressed, version=MQVersion.V5_3_3)
+
+
+def steps_of(data: bytes, *, compressed: bool) -> int:
+    steps = decode_register_steps(data, compressed=compressed, version=MQVersion.V5_3_3)
+    return sum(1 for _ in steps)
+
+
+MANY = b",".join(b'"k%d":"v"' % number for number in range(30_000))
+TOO_LONG = [
+    b'{"filterServerList":[%b"a"]}' % (b'"a",' * 100_000),
+    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"attributes":{%b}}}}}' % MANY,
+    b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{"t":{"m":{%b}}}}}' % MANY,
+    # A table that is there twice, or elsewhere, is not decoded in parts.
+    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"attributes":{%b}}},'
+    b'"topicConfigTable":{}}}' % MANY,
+    b'{"x":{"topicConfigTable":{%b}},"filterServerList":[]}' % MANY,
+]
+
+
+@pytest.mark.parametrize("data", TOO_LONG)
+def test_a_piece_that_would_be_decoded_at_once_is_bounded(data: bytes) -> None:
+    with pytest.raises(ProtocolError, match="the limit MAX_REGISTERED_ENTRY_LENGTH is 262144"):
+        steps_of(data, compressed=False)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\0\0\0\0" + sized(b"[%b]" % b",".join([b'"a"'] * 100_000)) + b"\0\0\0\0",
+        b"\0\0\0\1" + sized(b"t 4 8 6 SINGLE_TAG {%b}" % MANY) + sized(b"[]") + b"\0\0\0\0",
+        b"\0\0\0\0" + sized(b"[]") + b"\0\0\0\1" + sized(b'{"topic":"t","m":{%b}}' % MANY),
+    ],
+)
+def test_a_compressed_piece_is_bounded_too(content: bytes) -> None:
+    data = zlib.compress(sized(VERSION_JSON) + content)
+    with pytest.raises(ProtocolError, match="the limit MAX_REGISTERED_ENTRY_LENGTH is 262144"):
+        steps_of(data, compressed=True)
+
+
+def test_topics_with_many_attributes_are_decoded_a_few_at_a_time() -> None:
+    topic = sized(b't 4 8 6 SINGLE_TAG {"+k":"%b"}' % (b"v" * 40_000))
+    content = sized(VERSION_JSON) + b"\0\0\0\x40" + topic * 64 + sized(b"[]") + b"\0\0\0\0"
+    assert steps_of(zlib.compress(content), compressed=True) > 64

@@ -65,6 +65,8 @@ class AccountFile:
     version: DataVersion = field(default_factory=DataVersion)
     # Access keys that the file has twice: the first counts.
     repeated: tuple[str, ...] = ()
+    # Whether the file has nothing but comments.
+    is_empty: bool = False
 
 
 class _FaultError(Exception):
@@ -119,7 +121,7 @@ def _read(text: str) -> AccountFile:
     except yaml.YAMLError as error:  # a character that YAML does not allow
         raise _FaultError(1, f"no YAML: {type(error).__name__}") from None
     if root is None:
-        return AccountFile()
+        return AccountFile(is_empty=True)
     entries = _mapping(root, "the file")
     accounts: dict[str, tuple[PlainAccount, Account]] = {}
     repeated: list[str] = []

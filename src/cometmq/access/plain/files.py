@@ -154,6 +154,10 @@ class AccountFiles:
         except ConfigError as error:
             known.fault = str(error)
             return
+        if content.is_empty and known.content is not None and not known.content.is_empty:
+            # Who writes a file empties it first. Java passes over an empty one, too.
+            known.fault = f"{path} is empty; to take all accounts back write `accounts: []`"
+            return
         known.data, known.content, known.fault = data, content, ""
 
     def _bytes(self, path: Path) -> bytes | None:

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+
 import msgspec
 import structlog
 
@@ -19,6 +22,7 @@ from cometmq.protocol import limits, requests
 from cometmq.protocol.bodies import SubscriptionGroupWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.config_lists import LARGE_BYTES
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     DeleteSubscriptionGroupRequestHeader,
@@ -63,10 +67,20 @@ class GroupHandlers:
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many groups, or none of them if one is refused."""
-        body = requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.decode(call.body)
-        limits.check_configs("groups", len(body.group_config_list))
         checked: list[SubscriptionGroupConfig] = []
-        await run_slices(map(checked.append, map(self._checked, body.group_config_list)))
+
+        def check() -> Iterator[None]:
+            for some in requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.name_steps(
+                call.body
+            ):
+                yield
+                for each in some.group_config_list if some else ():
+                    checked.append(self._checked(each))
+                    yield
+
+        if len(call.body) >= LARGE_BYTES:
+            await asyncio.to_thread(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.prepare)
+        await run_slices(check())
         log.info("groups set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._groups.put, checked))
         return await self._settled()

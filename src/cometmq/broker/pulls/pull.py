@@ -34,7 +34,7 @@ from cometmq.broker.pulls.cold_reads import ColdReads
 from cometmq.broker.pulls.long_polling import HeldPull
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.filtering.sql92 import QUICK_LENGTH, compile_steps, outcomes
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import build_subscription, is_tag_type, tag_matcher
@@ -53,6 +53,7 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, encode_answer, response
 from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.slices import run_slices
@@ -124,6 +125,7 @@ class PullHandler:
         self._awaited = AwaitedHeartbeats()
         self._awaited.on_limit = parts.handlers.limit_hits.hit
         parts.clients.on_taken_in.append(self._awaited.heard)
+        self._handlers = parts.handlers
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.PULL_MESSAGE, self.pull)
@@ -344,10 +346,35 @@ class PullHandler:
                 header.queue_offset,
                 asyncio.get_running_loop().time() + wait_ms / 1000,
                 wanted.matches,
-                lambda: self._answer_waiting(connection, request, may_wait=False),
+                lambda: self._answer_held(connection, request),
                 wanted.matches_properties,
             )
         )
+
+    def _answer_held(self, connection: Connection, request: PullRequest) -> None:
+        """Serve a pull that has waited as long as its client liked, if it still has the right to."""
+        try:
+            self._check_rights(connection, request)
+        except CometMQError as error:
+            connection.let_go(request)
+            connection.reply_failure(request, error)
+        else:
+            self._answer_waiting(connection, request, may_wait=False)
+
+    def _check_rights(self, connection: Connection, request: PullRequest) -> None:
+        """Raise an error if the account of a pull was removed, or lost its rights, since it came."""
+        header, handlers = request.header, self._handlers
+        row = handlers.request_types[request.code]
+        account = handlers.sender_of(row, connection, request)
+        for kind, name in (
+            (ResourceKind.TOPIC, header.topic),
+            (ResourceKind.GROUP, header.consumer_group),
+        ):
+            if not handlers.permits(account, connection, row, kind, name):
+                raise Refused(
+                    ResponseCode.NO_PERMISSION,
+                    f"{account} has lost its right to {kind.name.lower()} {name} while the pull waited",
+                )
 
     def _answer_late(self, connection: Connection, request: PullRequest, final: bool) -> bool:
         """Serve a pull after a heartbeat of its group.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from cometmq.protocol import limits, requests
 from cometmq.protocol.bodies import TopicList
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.config_lists import LARGE_BYTES
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from cometmq.protocol.json_dialect import encode_body
@@ -101,10 +103,18 @@ class TopicHandlers:
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many topics, or none of them if one is refused."""
-        body = requests.UPDATE_AND_CREATE_TOPIC_LIST.body.decode(call.body)
-        limits.check_configs("topics", len(body.topic_config_list))
         checked: list[TopicConfig] = []
-        await run_slices(map(checked.append, map(self._checked, body.topic_config_list)))
+
+        def check() -> Iterator[None]:
+            for some in requests.UPDATE_AND_CREATE_TOPIC_LIST.body.name_steps(call.body):
+                yield
+                for each in some.topic_config_list if some else ():
+                    checked.append(self._checked(each))
+                    yield
+
+        if len(call.body) >= LARGE_BYTES:
+            await asyncio.to_thread(requests.UPDATE_AND_CREATE_TOPIC_LIST.body.prepare)
+        await run_slices(check())
         log.info("topics set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._topics.put, checked))
         return await self._settled()
