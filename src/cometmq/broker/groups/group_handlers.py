@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import msgspec
 import structlog
@@ -22,7 +21,7 @@ from cometmq.protocol import limits, requests
 from cometmq.protocol.bodies import SubscriptionGroupWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.config_lists import LARGE_BYTES
+from cometmq.protocol.config_lists import LARGE_BYTES, member_steps
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     DeleteSubscriptionGroupRequestHeader,
@@ -68,19 +67,17 @@ class GroupHandlers:
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many groups, or none of them if one is refused."""
         checked: list[SubscriptionGroupConfig] = []
-
-        def check() -> Iterator[None]:
-            for some in requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.name_steps(
-                call.body
-            ):
-                yield
-                for each in some.group_config_list if some else ():
-                    checked.append(self._checked(each))
-                    yield
-
+        body = requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body
         if len(call.body) >= LARGE_BYTES:
-            await asyncio.to_thread(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.prepare)
-        await run_slices(check())
+            await asyncio.to_thread(body.prepare)
+        await run_slices(
+            member_steps(
+                body,
+                call.body,
+                lambda some: some.group_config_list,
+                lambda each: checked.append(self._checked(each)),
+            )
+        )
         log.info("groups set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._groups.put, checked))
         return await self._settled()

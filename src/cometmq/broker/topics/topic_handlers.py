@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from cometmq.protocol import limits, requests
 from cometmq.protocol.bodies import TopicList
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.config_lists import LARGE_BYTES
+from cometmq.protocol.config_lists import LARGE_BYTES, member_steps
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from cometmq.protocol.json_dialect import encode_body
@@ -104,17 +104,17 @@ class TopicHandlers:
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many topics, or none of them if one is refused."""
         checked: list[TopicConfig] = []
-
-        def check() -> Iterator[None]:
-            for some in requests.UPDATE_AND_CREATE_TOPIC_LIST.body.name_steps(call.body):
-                yield
-                for each in some.topic_config_list if some else ():
-                    checked.append(self._checked(each))
-                    yield
-
+        body = requests.UPDATE_AND_CREATE_TOPIC_LIST.body
         if len(call.body) >= LARGE_BYTES:
-            await asyncio.to_thread(requests.UPDATE_AND_CREATE_TOPIC_LIST.body.prepare)
-        await run_slices(check())
+            await asyncio.to_thread(body.prepare)
+        await run_slices(
+            member_steps(
+                body,
+                call.body,
+                lambda some: some.topic_config_list,
+                lambda each: checked.append(self._checked(each)),
+            )
+        )
         log.info("topics set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._topics.put, checked))
         return await self._settled()
