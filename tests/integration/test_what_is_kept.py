@@ -120,10 +120,10 @@ def test_mappings_of_other_brokers_are_not_kept(cluster: Cluster, peer: RawClien
 
 
 def test_mappings_count_as_routes_by_their_length(peer: RawClient) -> None:
-    long = {str(number): number for number in range(30_000)}
-    names = [f"m-{number}" for number in range(5)]
-    assert register(peer, mapped(*names[:2], currIdMap=long)).code == 0
-    assert register(peer, mapped(*names[:3], currIdMap=long)).code == 0, "two of them were there"
+    long = {str(number): number for number in range(15_000)}
+    names = [f"m-{number}" for number in range(10)]
+    assert register(peer, mapped(*names[:4], currIdMap=long)).code == 0
+    assert register(peer, mapped(*names[:6], currIdMap=long)).code == 0, "four of them were there"
     answer = register(peer, mapped(*names, currIdMap=long))
     assert answer.code != 0
     assert "limit maxRoutes is 9000; " in (answer.remark or "")
