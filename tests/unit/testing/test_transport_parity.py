@@ -303,7 +303,7 @@ def test_a_port_is_taken_once(over: Surface) -> None:
         first = await listen(network, Remembers, host)
         other = await listen(network, Remembers, host)
         assert first.port != other.port
-        with pytest.raises(OSError, match="(?i)address already in use") as caught:
+        with pytest.raises(OSError, match=r"(?i)address already in use") as caught:
             await listen(network, Remembers, host, first.port)
         assert caught.value.errno == errno.EADDRINUSE
         first.close()
@@ -318,7 +318,7 @@ def test_a_port_is_taken_once(over: Surface) -> None:
 
 def test_an_address_of_another_machine_cannot_be_bound(over: Surface) -> None:
     async def main(network: Network, _host: str) -> None:
-        with pytest.raises(OSError, match="(?i)cannot assign requested address") as caught:
+        with pytest.raises(OSError, match=r"(?i)cannot assign requested address") as caught:
             await listen(network, Remembers, "192.0.2.1")
         assert caught.value.errno == errno.EADDRNOTAVAIL
 
