@@ -124,6 +124,20 @@ class AccessControl:
             self.refusals.add(asked, error)
             raise
 
+    def check_again(
+        self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
+    ) -> None:
+        # Without the signature, which was checked: a second look would take it for a replay.
+        asked = Asked(request_type, request, connection.peer, connection.peer_ip)
+        try:
+            judge = self.rules.judge(asked)
+            if judge is not None:
+                for _ in _judged(judge, asked):
+                    pass
+        except AccessRefusedError as error:
+            self.refusals.add(asked, error)
+            raise
+
     def sender_of(
         self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
     ) -> str:

@@ -7,7 +7,7 @@ million empty groups, and held the loop for up to 1.4 s in one piece.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from cometmq.errors import ProtocolError
@@ -22,7 +22,7 @@ from cometmq.protocol.limits import (
     check_configs,
     check_limit,
 )
-from cometmq.protocol.request_type import BodyKind, BodyT, JsonBody
+from cometmq.protocol.request_type import BodyT, JsonBody
 
 MemberT = TypeVar("MemberT")
 
@@ -34,23 +34,6 @@ _LEVEL_OF_LIST: Final = 2
 # In parts a reference may name another object than in the whole, and an escape may hide one, or the mark
 # of a cut.
 _NEED_WHOLE: Final = (b'"$ref"', *(b"\\u00%02x" % code for code in b"\0$ref"))
-
-
-def member_steps(
-    body: BodyKind[BodyT],
-    data: bytes | memoryview,
-    members: Callable[[BodyT], Iterable[MemberT]],
-    take: Callable[[MemberT], object],
-) -> Iterator[None]:
-    """Call `take` with each topic or group of a body, in steps.
-
-    Raises ProtocolError for a list that exceeds a limit, when it comes to what is too much.
-    """
-    for some in body.name_steps(data):
-        yield
-        for member in members(some) if some is not None else ():
-            take(member)
-            yield
 
 
 class ConfigListBody(JsonBody[BodyT]):

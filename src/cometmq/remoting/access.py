@@ -23,7 +23,7 @@ KEY: Final = "adminFrom"
 class Access(Protocol):
     """Decides who may send which request. `Handlers` puts it in front of the handlers."""
 
-    # Whether `check_resource` checks anything.
+    # Whether `check_resource` and `check_again` check anything.
     checks_resources: bool
 
     def guarded(self, request_type: AnyRequestType, handler: Handler[Any]) -> Handler[Any]:
@@ -44,6 +44,14 @@ class Access(Protocol):
 
         Such is the topic of a message that is asked for by its place in the log. Raises
         CometMQError unless the sender has the request's right to it.
+        """
+
+    def check_again(
+        self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
+    ) -> None:
+        """Judge a request that was let in, and has waited since, by the rules of now.
+
+        Raises CometMQError if its account is gone or has lost the right to what the request names.
         """
 
     def sender_of(
@@ -119,6 +127,11 @@ class AdminAccess:
         name: str,
     ) -> None:
         """Let it pass: there are no rights to single resources."""
+
+    def check_again(
+        self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
+    ) -> None:
+        """Let it pass: what was let in once stays so."""
 
     def sender_of(
         self,

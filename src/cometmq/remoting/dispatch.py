@@ -39,7 +39,7 @@ class Handlers:
     def __init__(self, access: Access | None = None, meter: RequestMeter | None = None) -> None:
         self._access = access
         self.meter = meter
-        # Whether `check_resource` checks anything: who has to find a resource first asks this.
+        # Whether `check_resource` and `check_again` check anything: who has work in front of it asks this.
         self.checks_resources = access is not None and access.checks_resources
         # How many requests were answered by an error, by their code and that of the answer.
         # Requests that nobody serves have the code UNSERVED.
@@ -96,6 +96,13 @@ class Handlers:
         """Check a resource that the request does not name; see `Access.check_resource`."""
         if self._access is not None:
             self._access.check_resource(request_type, connection, request, kind, name)
+
+    def check_again(
+        self, request_type: AnyRequestType, connection: Connection, request: Request[Any]
+    ) -> None:
+        """Judge a request that has waited by the rules of now; see `Access.check_again`."""
+        if self._access is not None:
+            self._access.check_again(request_type, connection, request)
 
     def sender_of(
         self, request_type: AnyRequestType, connection: Connection, request: Request[Any]

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import structlog
 
+from cometmq.broker.listed_configs import checked_configs
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
@@ -21,7 +20,6 @@ from cometmq.protocol import limits, requests
 from cometmq.protocol.bodies import SubscriptionGroupWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.config_lists import LARGE_BYTES, member_steps
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     DeleteSubscriptionGroupRequestHeader,
@@ -66,17 +64,11 @@ class GroupHandlers:
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many groups, or none of them if one is refused."""
-        checked: list[SubscriptionGroupConfig] = []
-        body = requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body
-        if len(call.body) >= LARGE_BYTES:
-            await asyncio.to_thread(body.prepare)
-        await run_slices(
-            member_steps(
-                body,
-                call.body,
-                lambda some: some.group_config_list,
-                lambda each: checked.append(self._checked(each)),
-            )
+        checked = await checked_configs(
+            requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body,
+            call.body,
+            lambda body: body.group_config_list,
+            self._checked,
         )
         log.info("groups set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._groups.put, checked))

@@ -53,7 +53,6 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, encode_answer, response
 from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.slices import run_slices
@@ -353,28 +352,15 @@ class PullHandler:
 
     def _answer_held(self, connection: Connection, request: PullRequest) -> None:
         """Serve a pull that has waited as long as its client liked, if it still has the right to."""
-        try:
-            self._check_rights(connection, request)
-        except CometMQError as error:
-            connection.let_go(request)
-            connection.reply_failure(request, error)
-        else:
-            self._answer_waiting(connection, request, may_wait=False)
-
-    def _check_rights(self, connection: Connection, request: PullRequest) -> None:
-        """Raise an error if the account of a pull was removed, or lost its rights, since it came."""
-        header, handlers = request.header, self._handlers
-        row = handlers.request_types[request.code]
-        account = handlers.sender_of(row, connection, request)
-        for kind, name in (
-            (ResourceKind.TOPIC, header.topic),
-            (ResourceKind.GROUP, header.consumer_group),
-        ):
-            if not handlers.permits(account, connection, row, kind, name):
-                raise Refused(
-                    ResponseCode.NO_PERMISSION,
-                    f"{account} has lost its right to {kind.name.lower()} {name} while the pull waited",
-                )
+        if self._handlers.checks_resources:
+            try:
+                row = self._handlers.request_types[request.code]
+                self._handlers.check_again(row, connection, request)
+            except CometMQError as error:
+                connection.let_go(request)
+                connection.reply_failure(request, error)
+                return
+        self._answer_waiting(connection, request, may_wait=False)
 
     def _answer_late(self, connection: Connection, request: PullRequest, final: bool) -> bool:
         """Serve a pull after a heartbeat of its group.

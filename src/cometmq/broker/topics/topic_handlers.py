@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final
 
 import msgspec
 import structlog
 
+from cometmq.broker.listed_configs import checked_configs
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
@@ -22,7 +22,6 @@ from cometmq.protocol import limits, requests
 from cometmq.protocol.bodies import TopicList
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.config_lists import LARGE_BYTES, member_steps
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from cometmq.protocol.json_dialect import encode_body
@@ -103,17 +102,11 @@ class TopicHandlers:
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many topics, or none of them if one is refused."""
-        checked: list[TopicConfig] = []
-        body = requests.UPDATE_AND_CREATE_TOPIC_LIST.body
-        if len(call.body) >= LARGE_BYTES:
-            await asyncio.to_thread(body.prepare)
-        await run_slices(
-            member_steps(
-                body,
-                call.body,
-                lambda some: some.topic_config_list,
-                lambda each: checked.append(self._checked(each)),
-            )
+        checked = await checked_configs(
+            requests.UPDATE_AND_CREATE_TOPIC_LIST.body,
+            call.body,
+            lambda body: body.topic_config_list,
+            self._checked,
         )
         log.info("topics set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._topics.put, checked))
