@@ -22,6 +22,7 @@ from cometmq.pipelines.rebuild.index import build_index_file, plan_index
 from cometmq.pipelines.rebuild.queues import build_queues, queue_directories
 from cometmq.pipelines.rebuild.scan import Part, read_part, scan_part
 from cometmq.pipelines.rebuild.work import BUILT, QUEUES, Work, work_on
+from cometmq.protocol.record_layout import FIELDS
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
@@ -157,6 +158,26 @@ def test_after_retention_the_index_is_cut_where_the_broker_cut_it(
     index = contents(work.target)["index"]
     assert 1 < len(index) < len(before)
     assert index == before[-len(index) :]
+
+
+def test_a_damaged_store_time_gives_no_name_to_a_file_of_the_index(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    """No file's name can tell a time in the year 1143730."""
+    log = sorted(store.commit_log_path.iterdir())[0]
+    damaged = bytearray(log.read_bytes())
+    at = FIELDS["store_timestamp"][0]
+    damaged[at : at + 8] = (1 << 55).to_bytes(8, "big")
+    log.write_bytes(damaged)
+    for path in store.index_path.iterdir():
+        path.unlink()
+    names = [
+        path.name for path in sorted((rebuilt(store, tmp_path / "b").target / "index").iterdir())
+    ]
+    assert len(names) > 3
+    assert names[0].startswith(("19700101", "19691231"))
+    assert names == sorted(names)
+    assert {len(name) for name in names} == {17}
 
 
 def test_what_was_changed_by_hand_is_named(store: StoreConfig, tmp_path: Path) -> None:

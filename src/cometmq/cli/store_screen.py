@@ -453,4 +453,8 @@ def _bytes(number: int) -> str:
 
 
 def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+    return moment.strftime("%Y-%m-%d %H:%M:%S")

@@ -51,6 +51,10 @@ PREPARED_TRANSACTION_OFFSET_AT: Final = 76
 BODY_LENGTH_AT: Final = 84
 BODY_AT: Final = 88
 
+# No calendar of Python, SQL or a file's name has a time from here on, the year 9999: a store time that
+# is not below is damage, which no CRC of the format covers.
+STORE_TIME_LIMIT_MS: Final = 253_370_764_800_000
+
 V4_HOST_SIZE: Final = 8
 V6_HOST_SIZE: Final = 20
 V6_WIDER: Final = 12

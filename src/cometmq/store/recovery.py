@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
 from cometmq.errors import StoreCorruptError
+from cometmq.protocol.record_layout import STORE_TIME_LIMIT_MS
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.log.commit_log import CommitLog
@@ -27,6 +28,9 @@ from cometmq.store.log.scan import find_record, read_record
 from cometmq.store.queues.dispatch import BegunAnew, QueueBehindError
 from cometmq.store.queues.queue_ledger import QueueLedger
 from cometmq.store.queues.queue_table import QueueTable
+
+if TYPE_CHECKING:
+    from cometmq.store.log.batch_scan import RecordBatch
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +43,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Recovery:
-    """Says what recovery did. `reason` says what is at `end` if not the log's plain end."""
+    """Says what recovery did. `reason` says what is at `end` if not the log's plain end.
+
+    `last_store_timestamp` is the newest of the messages it looked at, damaged store times left out:
+    the broker's time goes on from it.
+    """
 
     clean: bool
     start: int
@@ -165,7 +173,10 @@ class Recoverer:
         if record is None or record.size != last.size:
             log.warning("the last unit of the consume queues points at no record")
             return None
-        self._last_timestamp = record.store_timestamp
+        if record.store_timestamp < STORE_TIME_LIMIT_MS:
+            self._last_timestamp = record.store_timestamp
+        else:
+            self._warn_of_store_time(record.offset, record.store_timestamp)
         self._check_newest_files(last.physical_offset)
         return last.physical_offset + last.size
 
@@ -232,7 +243,7 @@ class Recoverer:
                 late = batch.columns.store_timestamps >= self._checkpoint.physic_msg_timestamp
                 if late.any():
                     self._unproved = int(batch.offsets[late.argmax()])
-            last_timestamp = max(last_timestamp, int(batch.columns.store_timestamps.max()))
+            last_timestamp = max(last_timestamp, self._newest_time(batch))
             count += len(batch)
             if self._progress is not None:
                 self._progress(scan.end - start, total)
@@ -273,6 +284,21 @@ class Recoverer:
             queue.release()
         self._log.start_writing_at(end, recovery.last_store_timestamp)
         files.flushed = end if as_left else recovery.start
+
+    def _newest_time(self, batch: RecordBatch) -> int:
+        times = batch.columns.store_timestamps
+        newest = int(times.max())
+        if newest < STORE_TIME_LIMIT_MS:
+            return newest
+        self._warn_of_store_time(int(batch.offsets[times.argmax()]), newest)
+        return int(times[times < STORE_TIME_LIMIT_MS].max(initial=0))
+
+    def _warn_of_store_time(self, offset: int, timestamp: int) -> None:
+        log.warning(
+            "a message has a store time that no calendar has; the broker's time does not follow it",
+            offset=offset,
+            store_timestamp=timestamp,
+        )
 
     def _write_again(self, start: int, end: int) -> None:
         """Write the bytes of the log from `start` to `end` in their places, for the next sync."""

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, QUEUE_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreCorruptError
@@ -397,11 +398,11 @@ def test_progress_is_told(box: Box) -> None:
     assert told[-1][0] == told[-1][1]
 
 
-def _give_queue_offset(path: Path, position: int, queue_offset: int) -> None:
-    """Write a queue offset into a record, as a damaged disk would: no sum covers it."""
-    at = position + FIELDS["queue_offset"][0]
+def _damage(path: Path, position: int, field: str, value: int) -> None:
+    """Write 8 bytes into a record, as a damaged disk would: no sum covers them."""
+    at = position + FIELDS[field][0]
     data = bytearray(path.read_bytes())
-    data[at : at + 8] = queue_offset.to_bytes(8, "big")
+    data[at : at + 8] = value.to_bytes(8, "big")
     path.write_bytes(data)
 
 
@@ -413,7 +414,7 @@ def test_a_damaged_queue_offset_does_not_fill_the_disk_through_a_queue_file_with
     put(store, b"second", queue_id=1)
     put(store, b"third", queue_id=1)
     box.crash(store)
-    _give_queue_offset(box.log_files[0], 0, 2**56)
+    _damage(box.log_files[0], 0, "queue_offset", 2**56)
     for path in (box.root / "consumequeue" / "orders" / "0").iterdir():
         path.write_bytes(bytes(QUEUE_FILE))
     store = box.open()
@@ -440,3 +441,27 @@ def test_a_first_message_with_a_later_offset_gets_the_file_of_that_offset(box: B
     assert store.min_offset("orders", 0) > 0
     assert bodies(store)[-1] == b"x" * 100 + bytes([39])
     assert not (directory / f"{0:020d}").exists()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_time_does_not_follow_a_damaged_store_time(box: Box, clean: bool) -> None:
+    """The broker goes on from the newest message's time; one flipped bit made that the year 1143730."""
+    store = box.open()
+    position = 0
+    for body in (b"first", b"second", b"third"):
+        box.clock.value += 1000
+        position = store.commit_log.end
+        put(store, body)
+    if clean:
+        store.close()
+    else:
+        box.crash(store)
+    _damage(box.log_files[0], position, "store_timestamp", box.clock.value | 1 << 55)
+    with capture_logs() as said:
+        store = box.open()
+    assert store.commit_log.last_store_timestamp <= box.clock.value
+    (line,) = [each for each in said if "no calendar" in each["event"]]
+    assert (line["offset"], line["store_timestamp"]) == (position, box.clock.value | 1 << 55)
+    put(store, b"next")
+    assert bodies(store) == [b"first", b"second", b"third", b"next"]
+    assert store.commit_log.last_store_timestamp == box.clock.value

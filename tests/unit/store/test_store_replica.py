@@ -15,7 +15,7 @@ from tests.unit.store.store_box import LOG_FILE, QUEUE_FILE, Box, bodies, put
 from cometmq.errors import StoreError, StoreFullError
 from cometmq.model.sysflag import TRANSACTION_PREPARED
 from cometmq.protocol.record import MAGIC_V1
-from cometmq.protocol.record_layout import HEAD
+from cometmq.protocol.record_layout import FIELDS, HEAD
 from cometmq.store.files.disk import Disk
 from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.queues.consume_queue import UNIT_SIZE
@@ -307,6 +307,22 @@ def test_a_damaged_record_gets_no_place_and_the_next_ones_do(box: Box, slave: Bo
     assert copy.max_offset("orders", 0) == 6
     assert copy.commit_log.end == copy.commit_log.dispatched_end == master.commit_log.end
     assert not copy.queues_lack_records
+
+
+@pytest.mark.parametrize("count", [6, 700])
+def test_the_time_does_not_follow_a_damaged_store_time(
+    make_box: Callable[..., Box], count: int
+) -> None:
+    box, slave = (make_box(mapped_file_size_commit_log=LARGE_FILE) for _ in range(2))
+    master, copy = box.open(), slave.open()
+    for _ in range(count):
+        put(master, b"body")
+    data = bytearray(master.commit_log.window(0)[2][: master.commit_log.end])
+    at = FIELDS["store_timestamp"][0]
+    data[at : at + 8] = (1 << 55).to_bytes(8, "big")
+    copy.append_replicated(0, bytes(data))
+    assert copy.max_offset("orders", 0) == count
+    assert copy.commit_log.last_store_timestamp <= box.clock.value
 
 
 @pytest.mark.parametrize("count", [6, 700])

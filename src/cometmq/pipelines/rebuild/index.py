@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from cometmq.pipelines.rebuild.scan import KEY, Part
 from cometmq.pipelines.rebuild.work import INDEX, Work
+from cometmq.protocol.record_layout import STORE_TIME_LIMIT_MS
 from cometmq.store.files.disk import Disk
 from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, IndexFile, file_size
 from cometmq.store.index.index_keys import IndexKeys
@@ -83,6 +84,8 @@ def plan_index(work: Work, parts: Sequence[Part]) -> IndexPlan:
         key = next(_keys(work, unnamed, first, first + 1))
         offset, timestamp = int(key.offsets[0]), int(key.timestamps[0])
         # A broker names index files by local time.
+        if not 0 <= timestamp < STORE_TIME_LIMIT_MS:
+            timestamp = 0  # A damaged store time.
         made = datetime.fromtimestamp(timestamp / 1000)  # noqa: DTZ006 - Java names index files by local time
         name = by_first.get(offset, made.strftime(_NAME_FORMAT)[:_NAME_LENGTH])
         if names:

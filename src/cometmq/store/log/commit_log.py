@@ -17,6 +17,7 @@ from cometmq.protocol.record import MAGIC_BLANK, MIN_RECORD_SIZE
 from cometmq.protocol.record_layout import (
     HEAD,
     HEAD_SIZE,
+    STORE_TIME_LIMIT_MS,
     STORE_TIMESTAMP_AT,
     SYS_FLAG_AT,
     V6_WIDER,
@@ -276,8 +277,12 @@ class CommitLog:
             )
 
     def dispatched(self, end: int, timestamp: int) -> None:
-        """Note that the consume queues have units for the records below `end`."""
-        self.last_store_timestamp = max(self.last_store_timestamp, timestamp)
+        """Note that the consume queues have units for the records below `end`.
+
+        `timestamp` is their newest store time; the log's time does not follow a damaged one.
+        """
+        if timestamp < STORE_TIME_LIMIT_MS:
+            self.last_store_timestamp = max(self.last_store_timestamp, timestamp)
         self._filled = (end, self.last_store_timestamp)
 
     def release(self) -> None:

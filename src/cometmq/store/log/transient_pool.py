@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from cometmq.errors import StoreBusyError
-from cometmq.protocol.record_layout import HEAD_SIZE
+from cometmq.protocol.record_layout import HEAD_SIZE, STORE_TIME_LIMIT_MS
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.files import memory
 from cometmq.store.files.mapped_file import MappedFile
@@ -133,7 +133,8 @@ class PooledCommitLog(CommitLog):
     def dispatched(self, end: int, timestamp: int) -> None:
         """Note that the consume queues have units for the records below `end`."""
         self._dispatched_end = end
-        self._dispatched_timestamp = timestamp
+        if timestamp < STORE_TIME_LIMIT_MS:
+            self._dispatched_timestamp = timestamp
         if self._before_append is not None:
             self._tell_waiting()
 
