@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
         self.holding = Holding(holdings)
         self._last_read = 0.0
         self.serialize_type = serialize_type
-        self._handler_of = handlers.get
+        self._handler_of, self._administration = handlers.get, handlers.administration
         self._decode_request = handlers.decoder.decode
         self._refused = handlers.refused
         self.limit_hits = handlers.limit_hits
@@ -281,7 +281,7 @@ class Connection(asyncio.Protocol):
             frames = self._frames.feed(data)
             if not self._server_side:
                 for frame in frames:
-                    self._on_frame(frame)
+                    self._on_frame(frame, peek_code(frame))
             elif (
                 len(frames) == 1
                 and len(frames[0].body) < _LARGE_BYTES
@@ -712,8 +712,7 @@ class Connection(asyncio.Protocol):
             self.holding.writes(self, self._written)
             self._written = 0
 
-    def _on_frame(self, frame: Frame) -> None:
-        code = peek_code(frame)
+    def _on_frame(self, frame: Frame, code: int) -> None:
         handler = self._handler_of(code)
         if handler is None:
             self._on_unregistered(decode_command(frame))
@@ -748,6 +747,11 @@ class Connection(asyncio.Protocol):
             and not self._is_full
             and not self.closed
         )
+
+    @property
+    def is_of_administration(self) -> bool:
+        """Whether what waits first is a request that runs or inspects the cluster."""
+        return bool(self._deferred) and peek_code(self._deferred[0]) in self._administration
 
     @property
     def expected_s(self) -> float:
@@ -842,24 +846,28 @@ class Connection(asyncio.Protocol):
         return bool(frames)
 
     def _serve_alone(self, frame: Frame) -> None:
-        """Serve the only request of a read at once.
+        """Serve the only request of a read at once, or in its turn if it can wait and others do.
 
         The clock tells what a short one took, because to ask for the thread's time costs too much for
         each request. What held up the loop meanwhile counts, too, so what one request teaches is
         bounded; and once that makes requests look long, the thread's time is asked for.
         """
-        turns = self._turns
+        turns, code = self._turns, peek_code(frame)
         if turns is None:
-            self._on_frame(frame)
+            self._on_frame(frame, code)
+            return
+        if code in self._administration and turns.administration_waits():
+            self._defer([frame])
+            self._take_turns()
             return
         size = len(frame.header) + len(frame.body)
         if self._request_s > AT_ONCE_S:
             began_s = turns.work_s()
-            self._on_frame(frame)
+            self._on_frame(frame, code)
             self._learn(turns.work_s() - began_s, size)
             return
         began_s = turns.monotonic()
-        self._on_frame(frame)
+        self._on_frame(frame, code)
         self._learn(min(turns.monotonic() - began_s, SLICE_S), size)
 
     def _learn(self, request_s: float, request_bytes: float) -> None:
@@ -907,7 +915,7 @@ class Connection(asyncio.Protocol):
         while deferred and self._writable is None and not self._is_full and not self.closed:
             frame = deferred.popleft()
             self._deferred_bytes -= len(frame.header) + len(frame.body)
-            self._on_frame(frame)
+            self._on_frame(frame, peek_code(frame))
             if turns is not None and deferred:
                 self._slice_left -= 1
                 if (

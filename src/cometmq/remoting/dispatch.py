@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cometmq.errors import ProtocolError
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
 from cometmq.protocol.header import HeaderT
-from cometmq.protocol.request_type import AnyRequestType, RequestType, ResourceKind
+from cometmq.protocol.request_type import AnyRequestType, RequestType, ResourceKind, Right
 from cometmq.runtime.limit_hits import LimitHits
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ AsyncHandler = Callable[["Connection", Request[HeaderT]], Awaitable[RemotingComm
 UNSERVED: Final = -1
 # The name of the limits of bodies' lengths: each row of the request table has its own.
 BODY_LIMIT: Final = "MAX_BODY_LENGTH"
+# Whose requests run and inspect a cluster. They come behind those of its clients when the loop is late.
+_OF_ADMINISTRATION: Final = (Right.INSPECT, Right.BROKER, Right.ADMIN)
 
 
 class Handlers:
@@ -48,6 +50,8 @@ class Handlers:
         self.decoder = RequestDecoder()
         # The rows of the requests that have a handler, by code.
         self.request_types: dict[int, AnyRequestType] = {}
+        # The codes of those that run and inspect the cluster; see `ServingTurns`.
+        self.administration: set[int] = set()
         self._handlers: dict[int, Handler[Any]] = {}
         self._barred: set[int] = set()
         self._conditions: dict[int, Callable[[], None]] = {}
@@ -71,6 +75,8 @@ class Handlers:
             handler = self.meter.timed(code, handler)
         assert code not in self._handlers, f"request code {code} is registered twice"
         self.request_types[code] = request_type
+        if request_type.right in _OF_ADMINISTRATION:
+            self.administration.add(code)
         self.decoder.register(code, request_type.header)
         if inspect.iscoroutinefunction(handler):
             served = _as_task(handler)

@@ -6,6 +6,10 @@ and the connection reads no more meanwhile. Those with little work go first, and
 seldom have any waiting, the shortest one before all. The others are served in rotation: a slice each,
 or as much time later for a request that took longer. After one turn the loop sees to all that has come
 in the meantime. Who brings few requests is so served at once, whatever others bring.
+
+Requests that run or inspect the cluster come behind those of its clients, as in Java, which has
+threads of their own for them: a thousand connections that ask for figures, one request each, make a
+round of a tenth of a second.
 """
 
 from __future__ import annotations
@@ -52,6 +56,9 @@ SLICE_BYTES: Final = 256 * 1024
 # For how long connections are served in rotation before the loop reads again.
 TURN_S: Final = 0.0005
 TURN_COST: Final = 512
+# For how long requests that run or inspect the cluster are served in a turn. To read such a request and
+# to write its answer takes twice as long again, in which the loop sees to nobody else.
+ADMINISTRATION_S: Final = TURN_S / 4
 # How many that were taken by age the other order may have beside twice as many as wait.
 _MOST_TAKEN: Final = 64
 
@@ -99,6 +106,10 @@ class Waiting(Protocol):
 
     def serve_slice(self) -> int:
         """Serve what waits for one slice; return its cost."""
+
+    @property
+    def is_of_administration(self) -> bool:
+        """Whether what waits first is a request that runs or inspects the cluster."""
 
     @property
     def has_work(self) -> bool:
@@ -151,7 +162,8 @@ class ServingTurns:
     is served, so that nobody starves: by turns one of the others, and of the short ones that which has
     waited longest, because others that go before, and never end, keep it waiting. The others are in a
     rotation, each round of which gives them a slice's time. Who has used more, because a request took
-    long, is passed over until it has been given as much.
+    long, is passed over until it has been given as much. Behind all of them come connections whose first
+    request runs or inspects the cluster, in the order in which they came, one at least in each turn.
 
     Slices and turns end by the clock `monotonic`. What a connection is charged for is the processor
     time of the loop's thread, so that it does not pay for a disk, another thread or another process
@@ -163,6 +175,7 @@ class ServingTurns:
         self.work_s = work_clock(monotonic)
         self._short = _Short()
         self._rotation: deque[Waiting] = deque()
+        self._administration: deque[Waiting] = deque()
         # Whether the one that is served behind the end of a turn is a short one.
         self._is_for_oldest = False
         self._is_due = False
@@ -172,7 +185,14 @@ class ServingTurns:
     @property
     def count(self) -> int:
         """How many connections wait."""
-        return len(self._short) + len(self._rotation)
+        return len(self._short) + len(self._rotation) + len(self._administration)
+
+    def administration_waits(self) -> bool:
+        """Say whether a request that runs or inspects the cluster has to wait for its turn.
+
+        It has to when others do, or when reads of this turn of the loop have taken TURN_S.
+        """
+        return bool(self._administration) or self.is_spent()
 
     def is_spent(self) -> bool:
         """Begin to serve what a read brought; say whether it has to wait for its turn.
@@ -192,9 +212,12 @@ class ServingTurns:
         self._arm()
 
     def _put(self, connection: Waiting) -> None:
-        expected_s = connection.expected_s
         now_s = self.monotonic()
         connection.standing.begin(now_s)
+        if connection.is_of_administration:
+            self._administration.append(connection)
+            return
+        expected_s = connection.expected_s
         if expected_s <= SHORT_S:
             # What a slice will do is equal, so that who is served for a slice is not the next again.
             waited = min(connection.standing.waited(now_s) / WAITED_ALWAYS, 1.0)
@@ -224,9 +247,19 @@ class ServingTurns:
             else:
                 self._serve_rotation(1, now_s + TURN_S)
             self._is_for_oldest = not self._is_for_oldest
+        self._serve_administration()
         collect_young()
-        if self._short or self._rotation:
+        if self.count:
             self._arm()
+
+    def _serve_administration(self) -> None:
+        """Serve those who run or inspect the cluster for a slice each, one at least."""
+        until_s = self.monotonic() + ADMINISTRATION_S
+        left = SLICE_COST
+        while self._administration and left > 0:
+            left -= self._serve_one(self._administration.popleft())
+            if self.monotonic() >= until_s:
+                return
 
     def _serve_rotation(self, left: int, until_s: float) -> None:
         """Serve those whose work is not short until they have cost `left`, or until that time."""

@@ -29,7 +29,7 @@ from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLi
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
 
-ECHO = 901
+ECHO, INSPECT = 901, 902
 
 
 class EchoHeader(Header):
@@ -52,9 +52,30 @@ ECHO_REQUEST = RequestType(
 )
 
 
+# The same for requests that inspect the cluster.
+INSPECT_REQUEST = RequestType(
+    INSPECT,
+    EchoHeader,
+    RawBody(),
+    EchoHeader,
+    RawBody(),
+    Right.INSPECT,
+    Resource(ResourceKind.CLUSTER),
+)
+
+
 def echo(number: int = 1, *, opaque: int = 0, body: bytes = b"", flag: int = 0) -> bytes:
     """Return the frame of a request."""
-    command = request(ECHO, EchoHeader(number=number), body)
+    return _frame(ECHO, number, opaque, body, flag)
+
+
+def inspect(number: int = 1, *, opaque: int = 0) -> bytes:
+    """Return the frame of a request that inspects the cluster."""
+    return _frame(INSPECT, number, opaque, b"", 0)
+
+
+def _frame(code: int, number: int, opaque: int, body: bytes, flag: int) -> bytes:
+    command = request(code, EchoHeader(number=number), body)
     command.opaque = opaque
     command.flag = flag
     return encode_command(command)

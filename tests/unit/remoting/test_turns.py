@@ -7,7 +7,14 @@ import contextlib
 import socket
 
 import pytest
-from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
+from tests.unit.remoting.line import (
+    ECHO_REQUEST,
+    INSPECT_REQUEST,
+    EchoHeader,
+    Line,
+    echo,
+    inspect,
+)
 from tests.waits import until
 
 from cometmq.protocol.command import FLAG_ONEWAY, RemotingCommand, Request, response
@@ -15,6 +22,7 @@ from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.turns import (
+    ADMINISTRATION_S,
     READ_COST,
     SLICE_COST,
     SLICE_S,
@@ -441,6 +449,56 @@ async def test_the_rest_of_a_large_frame_is_read_in_rotation() -> None:
         await asyncio.sleep(0)
     assert served.order.count("10.0.0.2") == 1
     assert reads(large)
+
+
+class Inspected(Served):
+    """Serves requests that inspect the cluster, too, each of which takes `inspection_s`."""
+
+    def __init__(self, inspection_s: float) -> None:
+        super().__init__()
+        self.inspected: list[str] = []
+        self.inspection_s = inspection_s
+        self.handlers.register(INSPECT_REQUEST, self._inspect)
+
+    def _inspect(self, connection: Connection, _: Request[EchoHeader]) -> RemotingCommand:
+        self.clock.now_s += self.inspection_s
+        self.inspected.append(connection.peer_ip)
+        return response(0)
+
+
+async def test_requests_that_inspect_the_cluster_come_behind_those_of_clients() -> None:
+    """A thousand connections with one such request each made everybody wait for 0.1 s."""
+    served = Inspected(ADMINISTRATION_S / 2)
+    names = [f"10.0.1.{number}" for number in range(100)]
+    for name in names:
+        served.line(name).feed(inspect())
+    at_once = round(TURN_S / (ADMINISTRATION_S / 2))
+    assert served.inspected == names[:at_once]
+    client = served.line("10.0.0.1")
+    for turn in range(1, 6):
+        client.feed(echo())
+        assert len(served.order) == turn
+        await asyncio.sleep(0)
+        assert served.inspected == names[: at_once + 2 * turn]
+
+
+async def test_a_request_that_inspects_the_cluster_is_served_at_once_if_none_waits() -> None:
+    served = Inspected(ADMINISTRATION_S)
+    served.line("10.0.1.1").feed(inspect())
+    assert served.inspected == ["10.0.1.1"]
+
+
+async def test_one_who_inspects_the_cluster_is_served_for_a_slice_in_each_turn() -> None:
+    served = Inspected(ADMINISTRATION_S)
+    served.cost_s = SLICE_S
+    busy, asker = served.line("10.0.0.1"), served.line("10.0.1.1")
+    busy.feed(echoes(1_000))
+    asker.feed(b"".join(inspect() for _ in range(50)))
+    before = len(served.inspected)
+    for turn in range(1, 6):
+        await asyncio.sleep(0)
+        assert len(served.inspected) - before == turn * SLICE_S / ADMINISTRATION_S
+    assert len(served.order) >= 5
 
 
 async def test_few_tasks_begin_in_a_slice() -> None:
