@@ -18,7 +18,7 @@ Leniencies, and why:
   may end the log there, as Java's does, so any later stop may take what lies behind it. Without a
   stop each flip may have made one record unreadable, and no more.
 - Behind a failing or slow disk, and a drifting clock, ASYNC_FLUSH has no time within which it flushes;
-  that the loss is at the tail still holds.
+  that the loss is at the tail still holds. While a broker is paused its time stands still.
 - What lies before the beginning of the log was retired, if its time was over or the disk was full.
 """
 
@@ -116,9 +116,21 @@ def _taken_by(
     unbounded = evidence.injected(broker, (*BAD_DISK, *WRONG_CLOCK))
     within_s = configured.flushed_within_s
     for crash in crashes:
-        if unbounded or crash.at_s - acknowledged.at_s <= within_s:
+        paused_s = _paused_s(evidence, broker, acknowledged.at_s, crash.at_s)
+        if unbounded or crash.at_s - acknowledged.at_s - paused_s <= within_s:
             return crash
     return None
+
+
+def _paused_s(evidence: Evidence, broker: str, since_s: float, until_s: float) -> float:
+    """Return for how long a broker that ran at `since_s` was paused from then on."""
+    paused_s, since = 0.0, None
+    for turn in evidence.injected(broker, ("pause", "resume"), since_s, until_s):
+        if turn.name == "pause" and since is None:
+            since = turn.at_s
+        elif turn.name == "resume" and since is not None:
+            paused_s, since = paused_s + turn.at_s - since, None
+    return paused_s if since is None else paused_s + until_s - since
 
 
 def _switched_away(evidence: Evidence, lost: Stored) -> FaultInjected | None:

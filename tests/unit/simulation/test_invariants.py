@@ -131,6 +131,22 @@ def test_what_may_be_lost_is_what_the_flush_mode_says(
         ]
 
 
+@pytest.mark.parametrize(("paused_s", "may"), [(58, True), (40, False)])
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_paused_broker_cannot_flush(paused_s: float, may: bool, resumes: bool) -> None:
+    story = Story("ASYNC_FLUSH")
+    story.start(0)
+    story.acknowledge(0, 0, 5000)
+    story.now_s += 60 - paused_s
+    story.fault("pause")
+    story.now_s += paused_s
+    if resumes:
+        story.fault("resume")
+    story.fault("power_off")
+    story.end()
+    assert names(story.judged()) == (set() if may else {"acknowledged and not lost"})
+
+
 def test_a_slow_disk_that_became_fast_again_is_no_excuse_by_itself() -> None:
     story = Story("ASYNC_FLUSH")
     story.start(0)
