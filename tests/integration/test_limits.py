@@ -355,6 +355,11 @@ async def repeated_values(stage: Stage) -> Answers:
     return [await register(await stage.at_name_server(), REPEATED)]
 
 
+@case("MAX_REQUEST_TREE_VALUES")
+async def many_values_of_a_client(stage: Stage) -> Answers:
+    return await heartbeat_of(stage, b'{"$ref":null,"a":[' + b"1," * 20_000 + b"1]}")
+
+
 @case("MAX_REQUEST_REFERENCES")
 async def many_references_of_a_client(stage: Stage) -> Answers:
     return await heartbeat_of(stage, b"[" + b'{"$ref":"$"},' * 2_501 + b"1]")

@@ -43,6 +43,7 @@ MAX_REFERENCES: Final = 10_000
 MAX_REFERENCED_NODES: Final = 100_000
 # The same for what any client may send: each reference takes 5 us, each value 0.5 us. mqadmin sends two
 # references for each entry of a policy but the first, and a policy has 1,000.
+MAX_REQUEST_TREE_VALUES: Final = 20_000
 MAX_REQUEST_REFERENCES: Final = 2_500
 MAX_REQUEST_REFERENCED_NODES: Final = 20_000
 
@@ -286,11 +287,14 @@ def _check_values(data: bytes, is_request: bool) -> None:
     is refused.
     """
     count = data.count(b",") + data.count(b"[") + data.count(b"{") + 1
-    if count > MAX_TREE_VALUES:
+    limit, most = "MAX_TREE_VALUES", MAX_TREE_VALUES
+    if is_request:
+        limit, most = "MAX_REQUEST_TREE_VALUES", MAX_REQUEST_TREE_VALUES
+    if count > most:
         raise ProtocolError(
-            f"a JSON body with nulls or references has {count} values, the limit MAX_TREE_VALUES is "
-            f"{MAX_TREE_VALUES}; leave the nulls out, repeat what is referred to, or send it in parts",
-            limit="MAX_TREE_VALUES",
+            f"a JSON body with nulls or references has {count} values, the limit {limit} is {most}; "
+            "leave the nulls out, repeat what is referred to, or send it in parts",
+            limit=limit,
         )
     references = data.count(_REFERENCE)
     limit, most = "MAX_REFERENCES", MAX_REFERENCES

@@ -208,6 +208,11 @@ _declare(
 # -- requests --
 
 _declare(
+    "MAX_REQUEST_TREE_VALUES", "values",
+    "Values of a request that any client may send, if it has nulls or references.", _ERROR,
+    "a policy with 1,000 entries has about 8,000", at="protocol.json_dialect", servers=_BOTH,
+)  # fmt: skip
+_declare(
     "MAX_REQUEST_REFERENCES", "references", "References in a request that any client may send.", _ERROR,
     "mqadmin sends 1,998 for a policy with 1,000 entries", at="protocol.json_dialect", servers=_BOTH,
 )  # fmt: skip

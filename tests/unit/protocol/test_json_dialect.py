@@ -327,6 +327,18 @@ def test_nulls_and_references_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             decode_body(body, HeartbeatData)
 
 
+def test_what_any_client_may_send_has_fewer_values_if_it_has_nulls_or_references() -> None:
+    values = b"[]," * 80_000 + b"1"
+    body = (
+        b'{"clientID":"c","producerDataSet":null,"a":[' + values + b'],"b":{"$ref":"$.clientID"}}'
+    )
+    with pytest.raises(
+        ProtocolError, match=r"MAX_REQUEST_TREE_VALUES is 20000; leave the nulls out"
+    ):
+        decode_request(body, HeartbeatData)
+    assert decode_body(body, HeartbeatData).client_id == "c"
+
+
 @given(st.binary(max_size=60) | st.text('{}[]:,"\\01a ntrue', max_size=40).map(str.encode))
 def test_any_bytes_are_a_value_or_a_protocol_error(body: bytes) -> None:
     for type_ in (object, TopicRouteData, dict[str, int]):
