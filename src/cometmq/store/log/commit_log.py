@@ -35,7 +35,7 @@ _AHEAD_BYTES: Final = 256 * 1024
 # an append does. A thread then keeps so many bytes ready, in steps for which an append may have to wait.
 _LARGE_BYTES: Final = 1024 * 1024
 _FAR_AHEAD_BYTES: Final = 16 * 1024 * 1024
-_STEP_BYTES: Final = 1024 * 1024
+_STEP_BYTES: Final = 256 * 1024
 _SIZE: Final = record_struct("size")
 _SYS_FLAG: Final = record_struct("sys_flag")
 _STORE_TIMESTAMP: Final = record_struct("store_timestamp")
@@ -151,17 +151,20 @@ class CommitLog:
         """Make the pages ready for records up to the offset `end`, and some more; move `limit` behind
         them. Every record must end below `limit`: what is behind it may become zero.
         """
-        with self._preparing:
-            start = max(self._prepared, self.end) - self.base
-            stop = min(end - self.base + _AHEAD_BYTES, self.file_size)
-            if stop > start:
-                if self._zeros_ahead:
-                    self.files.write_zeros(self.base, start, stop)
-                else:
-                    self.files.populate(self.map, start, stop)
-                self._prepared = self.base + stop
-            # Not behind what is ready, so that a large record comes by here, and more is made ready.
-            self.limit = min(self._prepared, end + _AHEAD_BYTES, self._file_limit)
+        stop = min(end - self.base + _AHEAD_BYTES, self.file_size)
+        # The thread of `write_ahead` moves this forward only, so what it has come past needs no lock:
+        # the loop would wait for the step under way.
+        if self._prepared < self.base + stop:
+            with self._preparing:
+                start = max(self._prepared, self.end) - self.base
+                if stop > start:
+                    if self._zeros_ahead:
+                        self.files.write_zeros(self.base, start, stop)
+                    else:
+                        self.files.populate(self.map, start, stop)
+                    self._prepared = self.base + stop
+        # Not behind what is ready, so that a large record comes by here, and more is made ready.
+        self.limit = min(self._prepared, end + _AHEAD_BYTES, self._file_limit)
 
     def write_ahead(self) -> None:
         """Make the pages ready for large records to come. Blocks, so call it from an executor."""
