@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from cometmq.cli.main import app
 from cometmq.protocol.compression import compress
+from cometmq.protocol.record_layout import FIELDS
 from cometmq.store.files.disk import Disk
 
 NOBODY = 65534
@@ -132,6 +133,18 @@ def test_check_names_file_place_and_remedy(java: Path) -> None:
     assert first["file"] == str(java / "commitlog" / f"{0:020d}")
     assert (first["position"], first["repairedBy"]) == (4895, "repair")
     assert snapshot(java) == before
+
+
+@pytest.mark.parametrize("command", ["check", "dump"])
+def test_a_store_time_that_no_calendar_has_is_shown_as_a_number(java: Path, command: str) -> None:
+    path = java / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    at = FIELDS["store_timestamp"][0]
+    data[at : at + 8] = (1 << 55).to_bytes(8, "big")
+    path.write_bytes(data)
+    status, output = called(command, java)
+    assert status == 0
+    assert str(1 << 55) in output
 
 
 def test_repair_says_first_and_does_when_told(java: Path) -> None:
