@@ -332,7 +332,9 @@ class _Guest:
             )
             return
         self._leave()
-        self._door.owner.spawn(self._connect(), "connect", log_failure=False)
+        task = self._door.owner.spawn(self._connect(), "connect", log_failure=False)
+        # One that is cancelled before it begins has not taken the socket.
+        task.add_done_callback(lambda _: self.arrival.close())
 
     async def _connect(self) -> None:
         try:
