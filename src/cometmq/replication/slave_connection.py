@@ -17,6 +17,7 @@ from cometmq.protocol.replication import ReportReader, encode_head
 from cometmq.replication.admission import UNKNOWN_S
 from cometmq.replication.pace import Allowance, Speed
 from cometmq.runtime.address_list import plain_ip
+from cometmq.runtime.addresses import join_address
 
 if TYPE_CHECKING:
     from cometmq.replication.master import ReplicationMaster
@@ -87,7 +88,7 @@ class SlaveConnection(asyncio.Protocol):
             self.abort()
             return
         self._peer_ip = plain_ip(str(peer[0]))
-        self.peer = f"{self._peer_ip}:{peer[1]}"
+        self.peer = join_address(self._peer_ip, int(peer[1]))
         local = transport.get_extra_info("sockname")
         local_ip = plain_ip(str(local[0])) if local else ""
         self._transport.set_write_buffer_limits(high=_STEP_BYTES)

@@ -242,6 +242,15 @@ class Door:
                 return True
         return False
 
+    def make_room(self) -> None:
+        """Close the guest that came first of the network that has most of them."""
+        networks = [network_of(guest.arrival.peer_ip) for guest in self.guests]
+        most = max(networks, key=networks.count)
+        first = next(
+            guest for guest, network in zip(self.guests, networks, strict=True) if network == most
+        )
+        first.drop(CROWDED_OUT, f"others need its place, and most of the guests are from {most}")
+
     def close(self) -> None:
         """Close all that are not served yet; the owner ends handshakes."""
         for guest in (*self.guests, *self.strangers):
