@@ -49,7 +49,7 @@ class Arrival:
     """A connection that was accepted and is not served yet. For the loop's thread only."""
 
     def __init__(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
-        self.peer_ip = str(peer[0]).removeprefix("::ffff:")
+        self.peer_ip = plain_ip(str(peer[0]))
         self.peer = join_address(self.peer_ip, int(peer[1]))
         self._loop = asyncio.get_running_loop()
         self.made_at = self._loop.time()
