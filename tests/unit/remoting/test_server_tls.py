@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import socket
@@ -41,6 +42,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.config import from_properties
 from cometmq.runtime.handshakes import MOST_STRANGERS, Handshakes
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tls_records import RecordTurns
 
 
 class Files:
@@ -397,6 +399,19 @@ async def test_so_many_handshakes_begin_in_a_second(files: Files) -> None:
             # A burst of two, five more in the second; nobody of them has answered.
             assert len(served.tls.handshakes._running) <= 10
         assert served.hits["maxTlsHandshakesPerSecond"] > 80
+
+
+async def test_a_handshake_that_takes_long_has_the_next_one_wait(files: Files) -> None:
+    """As of a client that shows a hundred certificates, whoever signed them."""
+    loop = asyncio.get_running_loop()
+    async with serving(config_of(files.server)) as served:
+        works_s = itertools.count(step=0.02)
+        served.tls.handshakes.turns = RecordTurns(lambda: next(works_s))
+        trusting = Tls(ca_file=files.trusted)
+        began = loop.time()
+        for _ in range(4):  # the first two are a burst
+            assert await answer_of(served.address, trusting) == 0
+        assert loop.time() - began > 0.1
 
 
 async def test_who_does_not_go_on_makes_room_for_others(files: Files) -> None:
