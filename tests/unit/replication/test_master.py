@@ -353,6 +353,20 @@ def test_who_is_no_slave_gets_no_handshake_and_no_place(tmp_path: Path, logged: 
     assert "connections for slaves refused" in str(logged)
 
 
+def test_a_flood_of_reports_is_read_a_part_in_each_turn(tmp_path: Path) -> None:
+    async def play(master: ReplicationMaster, _store: MessageStore) -> None:
+        slave = Slave(master)
+        slave.says(encode_report(0))
+        assert slave.wire.is_reading()
+        slave.says(encode_report(0) * 1000)
+        assert not slave.wire.is_reading()
+        await asyncio.sleep(0)
+        assert slave.wire.is_reading()
+        assert not slave.wire.closed
+
+    scene(tmp_path, play)
+
+
 def test_who_does_not_end_a_handshake_does_not_keep_slaves_out(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     pair = authority.sign("server", "IP:127.0.0.1")
