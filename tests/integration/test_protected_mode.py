@@ -32,6 +32,7 @@ BROKER: Final = "broker-a"
 PROTECTED: Final = {"protectedMode": "true", "metricsExporterType": "DISABLE"}
 OPEN_LINE: Final = "whoever reaches this port is served"
 SLAVES_LINE: Final = "whoever reaches the port for slaves can copy all messages"
+METRICS_LINE: Final = "whoever reaches the port for metrics is served"
 SENDER: Final = Account("sender-service", topics={"orders": "PUB"})
 
 Scene = Callable[[Cluster], Coroutine[Any, Any, None]]
@@ -86,6 +87,19 @@ def test_an_open_broker_says_so_at_its_start() -> None:
 
     events = [line for line in play(scene, properties={}) if line["event"] == OPEN_LINE]
     assert {line["server"] for line in events} == {"broker", "name server"}
+    assert all(line["log_level"] == "warning" for line in events)
+
+
+@pytest.mark.parametrize("accounts", [[], [SENDER]])
+@pytest.mark.parametrize("mode", ["true", "false"])
+def test_an_open_port_for_metrics_is_told_at_the_start(mode: str, accounts: list[Account]) -> None:
+    async def scene(_cluster: Cluster) -> None:
+        """Start and stop."""
+
+    given = {"protectedMode": mode, "metricsExporterType": "PROM"}
+    lines = play(scene, properties=given, accounts=accounts)
+    events = [line for line in lines if line["event"] == METRICS_LINE]
+    assert bool(events) is (mode == "false")
     assert all(line["log_level"] == "warning" for line in events)
 
 

@@ -6,7 +6,7 @@ import structlog
 
 from cometmq.access.config import AccessConfig
 from cometmq.remoting.protected import ProtectedMode
-from cometmq.runtime.addresses import is_loopback, join_address
+from cometmq.runtime.addresses import bare_host, is_loopback, join_address
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ def pages_protection(access: AccessConfig) -> ProtectedMode | None:
 
 def tell_who_is_served(access: AccessConfig, server: str, host: str, port: int) -> None:
     """Log at a start who is served on a port that other machines reach."""
-    if access.is_on or is_loopback(host):
+    if access.is_on or is_loopback(bare_host(host)):
         return
     address = join_address(host, port)
     if access.protected_mode:

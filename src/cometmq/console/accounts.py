@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.errors import ConfigError
+from cometmq.runtime.files import open_without_waiting
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.randomness import secret_bytes
 
@@ -123,8 +124,10 @@ def load_accounts(path: Path) -> Accounts:
     can guess at its passwords, as fast as their machine goes. Raises ConfigError that names the fault.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_without_waiting) as file:
             at = os.fstat(file.fileno())
+            if not stat.S_ISREG(at.st_mode):
+                raise ConfigError(f"{path} is a pipe or a device, not a file")
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES} bytes")

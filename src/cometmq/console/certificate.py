@@ -68,7 +68,8 @@ class Certificate:
 
     async def _look(self) -> None:
         marks = await asyncio.to_thread(marks_of, self._marks)
-        if marks != self._marks:
+        # The reason for a fault may go without a change of the files: rights, or too few descriptors.
+        if marks != self._marks or self._fault:
             # Noted before they are read: what changes meanwhile is read again.
             self._marks = marks
             try:

@@ -26,6 +26,7 @@ from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.http_server import HttpAnswer, HttpRequest, HttpServer, text
 from cometmq.remoting.protected import ProtectedMode
 from cometmq.runtime import metric_catalogue as m
+from cometmq.runtime.addresses import bare_host, is_loopback
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.exposition import CONTENT_TYPE, Exposition
 from cometmq.runtime.limit_catalogue import LIMITS
@@ -78,6 +79,7 @@ class Monitoring:
         self.http = HttpServer(
             host, port, port_key=PORT_KEY, protection=protection, network=network
         )
+        self._is_open = protection is None and not is_loopback(bare_host(host))
         self.http.on_limit = handlers.limit_hits.hit
         self.http.add("/metrics", self._metrics)
         self.http.add("/health", self._health, for_all=True)
@@ -103,6 +105,15 @@ class Monitoring:
         await self.http.start()
         self.http.tasks.every(_SAMPLE_PERIOD_S, self._sample, "loop-delay")
         log.info("metrics are served", address=self.http.address)
+        if self._is_open:
+            log.warning(
+                "whoever reaches the port for metrics is served",
+                address=self.http.address,
+                meaning="protectedMode is false, and no access control guards /metrics and /lag, which "
+                "name topics and groups",
+                remedy="take protectedMode=false out and name the scrapers in metricsFrom, or let only "
+                "trusted hosts reach the port (metricsPromExporterHost, a firewall)",
+            )
 
     async def close(self) -> None:
         """Stop listening. Idempotent."""

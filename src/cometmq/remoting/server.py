@@ -22,7 +22,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.remoting.protected import ProtectedMode, Strangers
 from cometmq.remoting.turns import ServingTurns
-from cometmq.runtime.addresses import join_address
+from cometmq.runtime.addresses import join_address, network_of
 from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.handshakes import Door
@@ -47,6 +47,8 @@ _SILENT_AT_LEAST_S: Final = 1.0
 class Places:
     """Counts the connections of a server, or of several listeners, in all and by their addresses.
 
+    One address is what one subscriber has: of IPv6 a whole /64, or one machine could take all places.
+
     `max_in_all` and `max_per_address` may be changed; 0 is no limit per address. For the loop's
     thread only.
     """
@@ -63,19 +65,19 @@ class Places:
 
     def of(self, address: str) -> int:
         """Return how many connections come from an address."""
-        return self._by_address.get(address, 0)
+        return self._by_address.get(network_of(address), 0)
 
     def take(self, address: str) -> None:
         self.taken += 1
-        self._by_address[address] = self.of(address) + 1
+        network = network_of(address)
+        self._by_address[network] = self._by_address.get(network, 0) + 1
 
     def free(self, address: str) -> None:
         self.taken -= 1
-        left = self.of(address) - 1
-        if left:
-            self._by_address[address] = left
-        else:
-            del self._by_address[address]
+        network = network_of(address)
+        self._by_address[network] -= 1
+        if not self._by_address[network]:
+            del self._by_address[network]
 
 
 class RemotingServer:
@@ -309,7 +311,7 @@ class RemotingServer:
             return (
                 "maxConnectionsPerAddress",
                 (
-                    f"{places.of(address)} connections from {address} are open, the limit "
+                    f"{places.of(address)} connections from {network_of(address)} are open, the limit "
                     f"maxConnectionsPerAddress is {places.max_per_address}; close some, use more "
                     "addresses, or raise it"
                 ),

@@ -23,6 +23,7 @@ from cometmq.runtime.certificate_files import (
     LOOK_PERIOD_S,
     EndWarning,
     FileMark,
+    check_is_file,
     end_of,
     marks_of,
     serving_context,
@@ -120,7 +121,8 @@ class ServerTls:
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         marks = await loop.run_in_executor(None, marks_of, self._marks)
-        if marks != self._marks:
+        # The reason for a fault may go without a change of the files: rights, or too few descriptors.
+        if marks != self._marks or self.fault:
             # Noted before they are read: what changes meanwhile is read again.
             self._marks = marks
             try:
@@ -233,6 +235,7 @@ def _serving_context(config: TlsConfig) -> ssl.SSLContext:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return context
     try:
+        check_is_file(trusted)
         context.load_verify_locations(trusted)
     except OSError as error:
         raise ConfigError(

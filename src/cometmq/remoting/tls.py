@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from cometmq.errors import ConfigError, IllegalArgumentError
+from cometmq.runtime.certificate_files import check_is_file
 from cometmq.runtime.config import load_properties
 
 # Java's keys. While test mode is on, as it is by default, Java checks no certificate.
@@ -97,6 +98,7 @@ class Tls:
         context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
         if self.ca_file is not None:
             try:
+                check_is_file(self.ca_file)
                 context.load_verify_locations(self.ca_file)
             except OSError as error:
                 raise _unusable("ca_file", self.ca_file, error) from error
@@ -116,6 +118,8 @@ class Tls:
             return self.key_password
 
         try:
+            for path in (cert_file, self.key_file or cert_file):
+                check_is_file(path)
             context.load_cert_chain(cert_file, self.key_file, password)
         except OSError as error:
             files = cert_file if self.key_file is None else f"{cert_file} with {self.key_file}"

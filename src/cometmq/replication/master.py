@@ -251,10 +251,10 @@ class ReplicationMaster:
         elif not admission.needs_proof:
             admission.note_refusal(arrival.peer, admission.refusal(arrival.peer_ip))
             return False
-        if len(door.guests) < MOST_UNKNOWN or door.drop_silent(self._loop.time()):
-            return True
-        self._refuse(arrival.peer, f"MOST_UNKNOWN={MOST_UNKNOWN}")
-        return False
+        if len(door.guests) >= MOST_UNKNOWN:
+            # Those that begin a handshake and do not go on must not keep the slaves out.
+            door.make_room()
+        return True
 
     def _has_place(self, peer: str) -> bool:
         limit = self.config.max_ha_connections

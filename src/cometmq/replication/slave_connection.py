@@ -17,6 +17,7 @@ from cometmq.protocol.replication import ReportReader, encode_head
 from cometmq.replication.admission import UNKNOWN_S
 from cometmq.replication.pace import Allowance, Speed
 from cometmq.runtime.address_list import plain_ip
+from cometmq.runtime.addresses import join_address
 
 if TYPE_CHECKING:
     from cometmq.replication.master import ReplicationMaster
@@ -28,6 +29,8 @@ log = structlog.get_logger(__name__)
 _STEP_BYTES: Final = 256 * 1024
 # What lies nearer to the end of the log has just been written, so it is in memory.
 _RECENT_BYTES: Final = 1024 * 1024
+# Who has sent more at once than this reports faster than any slave writes.
+_MOST_REPORTS_BYTES: Final = 4 * 1024
 # Timers that come this much too late show that this process stood still, not its peer.
 _LATE_S: Final = 1.0
 _START: Final = record_struct("size", "magic", "physical_offset")
@@ -87,7 +90,7 @@ class SlaveConnection(asyncio.Protocol):
             self.abort()
             return
         self._peer_ip = plain_ip(str(peer[0]))
-        self.peer = f"{self._peer_ip}:{peer[1]}"
+        self.peer = join_address(self._peer_ip, int(peer[1]))
         local = transport.get_extra_info("sockname")
         local_ip = plain_ip(str(local[0])) if local else ""
         self._transport.set_write_buffer_limits(high=_STEP_BYTES)
@@ -103,6 +106,8 @@ class SlaveConnection(asyncio.Protocol):
         if self._closed:
             return
         self._last_read_s = self._loop.time()
+        if len(data) > _MOST_REPORTS_BYTES:
+            self._rest_from_reading()
         try:
             offset = self._reports.feed(data)
         except ProtocolError as error:
@@ -204,6 +209,18 @@ class SlaveConnection(asyncio.Protocol):
             sent += size
 
     # -- inside --
+
+    def _rest_from_reading(self) -> None:
+        """Read on in the next turn: the loop reads on as long as something comes, uvloop up to 32 times."""
+        transport = self._transport
+        assert transport is not None, "it has read"
+
+        def read_on() -> None:
+            if not transport.is_closing():
+                transport.resume_reading()
+
+        transport.pause_reading()
+        self._loop.call_soon(read_on)
 
     def _is_proved_now(self, offset: int | None) -> bool:
         """Judge the token; without one a report ends the connection."""

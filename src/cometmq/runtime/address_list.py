@@ -10,6 +10,8 @@ from typing import Final
 from cometmq.errors import ConfigError
 
 _SEPARATORS: Final = re.compile(r"[,;\s]+")
+# How many bits come before the IPv4 address in an IPv6 address that stands for it.
+_MAPPED_BITS: Final = 96
 
 
 class AddressList:
@@ -22,7 +24,7 @@ class AddressList:
         self._networks = []
         for part in filter(None, _SEPARATORS.split(text)):
             try:
-                self._networks.append(ipaddress.ip_network(part))
+                self._networks.append(read_network(part))
             except ValueError as error:
                 raise ConfigError(
                     f"{key}={text} does not fit: {error}; it must be IP addresses and networks such "
@@ -58,7 +60,24 @@ def plain_ip(address: str) -> str:
 
     A socket bound to `::` names IPv4 peers as `::ffff:10.0.0.7`; Java shows their IPv4 address.
     """
-    return address.removeprefix("::ffff:")
+    rest = address.removeprefix("::ffff:")
+    # `::ffff:0:102:304` begins like that, too, and is an IPv6 address.
+    return rest if "." in rest else address
+
+
+def read_network(
+    text: str, *, strict: bool = True
+) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return the network of a text, in IPv4 also if the text maps it to IPv6, as peers are compared.
+
+    Raises ValueError, with `strict` also for a network with bits behind its prefix.
+    """
+    network = ipaddress.ip_network(text, strict)
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= _MAPPED_BITS:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+    return network
 
 
 @lru_cache(maxsize=256)

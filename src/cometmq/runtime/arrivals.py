@@ -49,10 +49,12 @@ class Arrival:
     """A connection that was accepted and is not served yet. For the loop's thread only."""
 
     def __init__(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
-        self.peer_ip = str(peer[0]).removeprefix("::ffff:")
+        self.peer_ip = plain_ip(str(peer[0]))
         self.peer = join_address(self.peer_ip, int(peer[1]))
         self._loop = asyncio.get_running_loop()
         self.made_at = self._loop.time()
+        # The processor time that its handshake has taken.
+        self.handshake_s = 0.0
         self._socket: socket.socket | None = sock
         self._wanted = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -157,6 +159,8 @@ class Arrival:
         except BaseException:
             under.abort()
             raise
+        finally:
+            self.handshake_s = 0.0 if early.reader is None else early.reader.work_s
         assert transport is not None, "start_tls returns a transport or raises"
         assert early.reader is not None, "no handshake is done without it"
         entry.hand_over(TlsTransport(transport, under, early.reader, names), new_protocol)

@@ -5,7 +5,9 @@ Brokers, name servers and the console use it. The functions block.
 
 from __future__ import annotations
 
+import errno
 import ssl
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -65,6 +67,17 @@ def marks_of(paths: Iterable[Path]) -> dict[Path, FileMark]:
     return marks
 
 
+def check_is_file(path: str | Path) -> None:
+    """Raise OSError unless there is a regular file. Call it before OpenSSL opens the file.
+
+    OpenSSL would wait at a pipe until somebody writes to it, and read a device without end.
+    """
+    mode = Path(path).stat().st_mode
+    if not stat.S_ISREG(mode):
+        what = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise OSError(errno.EINVAL, f"{path} is {what}, not a file")
+
+
 def serving_context(
     certificate: Path,
     key: Path | None,
@@ -93,6 +106,8 @@ def serving_context(
         return password
 
     try:
+        for path in (certificate, key or certificate):
+            check_is_file(path)
         context.load_cert_chain(certificate, key, given_password)
     except (OSError, ValueError) as error:
         raise ConfigError(
@@ -128,6 +143,7 @@ def end_of(certificate: Path, serving: ssl.SSLContext) -> int | None:
     asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     try:
+        check_is_file(certificate)
         asking.load_verify_locations(certificate)
         server = serving.wrap_bio(to_server, to_client, server_side=True)
         client = asking.wrap_bio(to_client, to_server)

@@ -89,7 +89,7 @@ class _SystemAppendFile:
             self._fd = -1
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def open_without_waiting(path: str, flags: int) -> int:
     """Open a file. A pipe in its place would keep the thread until somebody writes to it."""
     return os.open(path, flags | os.O_NONBLOCK)
 
@@ -103,8 +103,9 @@ class SystemFiles:
     sync = staticmethod(durable.sync)
 
     def read(self, path: Path) -> bytes:
-        with open(path, "rb", opener=_without_waiting) as file:
-            return file.read()
+        with open(path, "rb", opener=open_without_waiting) as file:
+            # A pipe whose writer has written nothing yet gives None.
+            return file.read() or b""
 
     def size(self, path: Path) -> int | None:
         try:

@@ -31,6 +31,10 @@ _RECORD_HEAD: Final = 5
 _MAX_RECORD: Final = 16 * 1024
 # As many handshakes may begin at once after a quiet time.
 _BURST: Final = 2
+# A handshake that takes more processor time than this, as RSA does with keys of 4096 bits, has the next
+# one wait for so many times the rest. A client's chain of 100 KiB, trusted or not, takes 10 to 20 ms.
+_FAIR_S: Final = 0.003
+_WAIT_FOR_REST: Final = 4
 # A handshake that has lasted so long is ended when others wait for its place.
 _SLOW_AFTER_S: Final = 1.0
 _TOLD_EVERY_S: Final = 10.0
@@ -91,6 +95,10 @@ class Handshakes:
         if guest in self._running:
             del self._running[guest]
             self._begin_some()
+
+    def charge(self, work_s: float) -> None:
+        """Have the next handshake begin later if one took much of the loop's time."""
+        self._tokens -= max(0.0, work_s - _FAIR_S) * _WAIT_FOR_REST * self.per_second
 
     def count(self, outcome: str, peer: str, reason: str) -> None:
         """Count a connection that is not served, and log one line for those of ten seconds."""
@@ -242,6 +250,15 @@ class Door:
                 return True
         return False
 
+    def make_room(self) -> None:
+        """Close the guest that came first of the network that has most of them."""
+        networks = [network_of(guest.arrival.peer_ip) for guest in self.guests]
+        most = max(networks, key=networks.count)
+        first = next(
+            guest for guest, network in zip(self.guests, networks, strict=True) if network == most
+        )
+        first.drop(CROWDED_OUT, f"others need its place, and most of the guests are from {most}")
+
     def close(self) -> None:
         """Close all that are not served yet; the owner ends handshakes."""
         for guest in (*self.guests, *self.strangers):
@@ -332,7 +349,9 @@ class _Guest:
             )
             return
         self._leave()
-        self._door.owner.spawn(self._connect(), "connect", log_failure=False)
+        task = self._door.owner.spawn(self._connect(), "connect", log_failure=False)
+        # One that is cancelled before it begins has not taken the socket.
+        task.add_done_callback(lambda _: self.arrival.close())
 
     async def _connect(self) -> None:
         try:
@@ -390,6 +409,7 @@ class _Guest:
                 self.drop(FAILED, handshake_reason(error))
         finally:
             self._task = None
+            handshakes.charge(self.arrival.handshake_s)
             if not self.closed:
                 self.close()
             handshakes.ended(self)

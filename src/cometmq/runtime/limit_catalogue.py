@@ -85,7 +85,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "maxConnectionsPerAddress", "connections",
-    "Open connections from one IP address, also from this machine; 0 is no limit.",
+    "Open connections from one IP address, of IPv6 from one /64, also from this machine; 0 is no limit.",
     "the new one is told and closed",
     "more than 20,000 clients behind one address of a NAT or a proxy are rare: set more, or 0, there",
     servers=_BOTH,

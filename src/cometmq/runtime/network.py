@@ -112,17 +112,8 @@ class TcpNetwork:
         *,
         backlog: int,
     ) -> Listener:
-        # The loop does not accept by itself: uvloop takes one connection in each of its turns, so that
-        # a newcomer would wait for as many turns as others have come before.
-        loop = asyncio.get_running_loop()
-        connecting: set[asyncio.Task[None]] = set()
-
-        def connect(arrival: Arrival) -> None:
-            task = loop.create_task(_connect(arrival, new_protocol))
-            connecting.add(task)
-            task.add_done_callback(connecting.discard)
-
-        return await self.accept(connect, host, port, backlog=backlog)
+        sockets = await bound_sockets(bare_host(host), port)
+        return _ServingListener(sockets, new_protocol, backlog)
 
     async def accept(
         self, on_arrival: Callable[[Arrival], None], host: str, port: int, *, backlog: int
@@ -131,9 +122,47 @@ class TcpNetwork:
         return ArrivalListener(sockets, on_arrival, backlog)
 
 
-async def _connect(arrival: Arrival, new_protocol: Callable[[], asyncio.Protocol]) -> None:
-    with suppress(OSError):  # the peer has left
-        await arrival.connect(new_protocol())
+class _ServingListener(ArrivalListener):
+    """Makes a protocol object for each connection that it accepts.
+
+    The loop does not accept by itself: uvloop takes one connection in each of its turns, so that a
+    newcomer would wait for as many turns as others have come before.
+    """
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        new_protocol: Callable[[], asyncio.Protocol],
+        backlog: int,
+    ) -> None:
+        super().__init__(sockets, self._serve, backlog)
+        self._new_protocol = new_protocol
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        super().close()
+        # Whoever closes the connections of a server knows only those that have a protocol object.
+        for task in self._connecting:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connections that were about to be served are closed."""
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+
+    def _serve(self, arrival: Arrival) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(arrival))
+        self._connecting.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._connecting.discard(task)
+            arrival.close()  # a task that is cancelled before it begins has not done so
+
+        task.add_done_callback(ended)
+
+    async def _connect(self, arrival: Arrival) -> None:
+        with suppress(OSError):  # the peer has left
+            await arrival.connect(self._new_protocol())
 
 
 async def _look_up(host: str) -> list[Any]:

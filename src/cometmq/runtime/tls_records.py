@@ -43,14 +43,16 @@ class RecordTurns:
         """Whether no more records are opened in this turn of the loop."""
         return self._left_s <= 0
 
-    def open(self, feed: Callable[[], None]) -> None:
-        """Open some records, and note how long that takes."""
+    def open(self, feed: Callable[[], None]) -> float:
+        """Open some records, and return how long that took."""
         self._count()
-        began_s = self._work_s()
+        began_s = took_s = self._work_s()
         try:
             feed()
         finally:
-            self._left_s -= self._work_s() - began_s
+            took_s = self._work_s() - began_s
+            self._left_s -= took_s
+        return took_s
 
     def join(self, reader: RecordReader) -> None:
         """Have a connection go on in a later turn."""
@@ -86,6 +88,8 @@ class RecordReader(asyncio.Protocol):
         # That of uvloop has the methods of this class and not the class.
         self._tls = cast("asyncio.BufferedProtocol", under.get_protocol())
         self._unread = b""
+        # The processor time that its records have taken.
+        self.work_s = 0.0
         # How many bytes of the record that was begun are still to come.
         self._missing = 0
         self._is_held = self._is_paused = self._is_in_turns = self._has_ended = False
@@ -140,7 +144,7 @@ class RecordReader(asyncio.Protocol):
     def _read(self) -> None:
         """Give TLS the next records, if some may be opened now."""
         if not self._turns.is_over and (end := self._end_of_records()):
-            self._turns.open(partial(self._feed_first, end))
+            self.work_s += self._turns.open(partial(self._feed_first, end))
         self._mind_rest()
 
     def _feed_first(self, end: int) -> None:

@@ -503,4 +503,9 @@ async def test_a_pipe_in_the_place_of_a_file_does_not_end_the_looks(
     async with asyncio.timeout(10):
         await rules._look()
     assert list(rules.table.faults) == [path]
+    writer = os.open(path, os.O_RDWR)  # who has written nothing yet
+    async with asyncio.timeout(10):
+        await rules._look()
+    os.close(writer)
+    assert list(rules.table.faults) == [path]
     rules.check(send("both"))

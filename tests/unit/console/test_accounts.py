@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -128,6 +130,26 @@ async def test_a_broken_file_leaves_the_accounts_as_they_were(tmp_path: Path) ->
     assert await watched.look() == ["anna"]
 
 
+@pytest.mark.parametrize("is_written_to", [False, True])
+async def test_a_pipe_in_the_place_of_the_file_does_not_end_the_looks(
+    tmp_path: Path, is_written_to: bool
+) -> None:
+    file = written(tmp_path, [GOOD])
+    accounts = load_accounts(file)
+    watched = AccountsFile(file, accounts)
+    file.unlink()
+    os.mkfifo(file)
+    writer = os.open(file, os.O_RDWR) if is_written_to else -1
+    async with asyncio.timeout(10):
+        assert await watched.look() == []
+    assert "anna" in accounts
+    if is_written_to:
+        os.close(writer)
+    file.unlink()
+    written(tmp_path, [{**GOOD, "name": "carl"}])
+    assert await watched.look() == ["anna"]
+
+
 async def test_a_file_that_could_not_be_read_is_read_with_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +159,7 @@ async def test_a_file_that_could_not_be_read_is_read_with_the_next_look(
     watched = AccountsFile(file, accounts)
     written(tmp_path, [GOOD])
     with monkeypatch.context() as patched, capture_logs() as said:
-        patched.setattr(Path, "open", Mock(side_effect=OSError(24, "Too many open files")))
+        patched.setattr(os, "open", Mock(side_effect=OSError(24, "Too many open files")))
         assert await watched.look() == []
         assert await watched.look() == []
     assert [line["event"] for line in said] == ["the accounts stay as they were"]

@@ -253,3 +253,14 @@ async def test_a_port_that_is_taken_is_named() -> None:
         with pytest.raises(ConfigError, match=f"127.0.0.1:{server.port}.*listenPort"):
             await other.start()
         await other.close()
+
+
+def test_the_addresses_of_one_ipv6_subscriber_share_their_places() -> None:
+    places = Places(max_per_address=2)
+    for address in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "10.0.0.1", "10.0.0.2"):
+        places.take(address)
+    assert places.of("2001:db8::3%eth0") == 2
+    assert places.of("2001:db8:0:1::2") == places.of("10.0.0.1") == 1
+    places.free("2001:db8::1")
+    places.free("2001:db8::2")
+    assert places.of("2001:db8::1") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import socket
@@ -41,6 +42,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.config import from_properties
 from cometmq.runtime.handshakes import MOST_STRANGERS, Handshakes
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tls_records import RecordTurns
 
 
 class Files:
@@ -281,6 +283,67 @@ async def test_new_files_are_taken_and_damaged_ones_are_not(files: Files, tmp_pa
         assert served.tls.reload_count == 1
 
 
+@pytest.mark.parametrize("place", ["certificate", "key", "trusted"])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+async def test_what_is_no_file_does_not_end_the_looks(
+    files: Files, tmp_path: Path, place: str, kind: str
+) -> None:
+    good = {
+        "certificate": files.server.certificate,
+        "key": files.server.key,
+        "trusted": Path(files.trusted),
+    }
+    paths = {name: tmp_path / name for name in good}
+    for name, path in paths.items():
+        shutil.copy(good[name], path)
+    config = TlsConfig(
+        tls_server_cert_path=paths["certificate"],
+        tls_server_key_path=paths["key"],
+        tls_server_trust_cert_path=paths["trusted"],
+        tls_server_need_client_auth="require",
+        tls_enable=True,
+    )
+    tls = ServerTls(config, SYSTEM_CLOCK)
+    await tls.load()
+    path = paths[place]
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    async with asyncio.timeout(WAIT_S):
+        await tls._look()
+    assert "not a file" in tls.fault
+    with pytest.raises(ConfigError, match="not a file"):
+        await ServerTls(config, SYSTEM_CLOCK).load()
+    path.rmdir() if kind == "directory" else path.unlink()
+    shutil.copy(good[place], path)
+    await tls._look()
+    assert tls.fault == ""
+
+
+async def test_files_that_could_not_be_used_are_read_until_they_can(
+    files: Files, tmp_path: Path
+) -> None:
+    pair = Pair(tmp_path / "c.pem", tmp_path / "k.pem")
+    shutil.copy(files.server.certificate, pair.certificate)
+    shutil.copy(files.server.key, pair.key)
+    tls = ServerTls(config_of(pair), SYSTEM_CLOCK)
+    await tls.load()
+    good = pair.key.read_bytes()
+    pair.key.write_bytes(bytes(len(good)))
+    seen = pair.key.stat()
+    await tls._look()
+    assert tls.fault != ""
+    # As when rights are given, or descriptors are there again: time, size and number stay.
+    pair.key.write_bytes(good)
+    os.utime(pair.key, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    await tls._look()
+    assert tls.fault == ""
+
+
 async def test_the_files_are_looked_at_again_and_again(files: Files, tmp_path: Path) -> None:
     pair = Pair(tmp_path / "c.pem", files.server.key)
     shutil.copy(files.server.certificate, pair.certificate)
@@ -336,6 +399,19 @@ async def test_so_many_handshakes_begin_in_a_second(files: Files) -> None:
             # A burst of two, five more in the second; nobody of them has answered.
             assert len(served.tls.handshakes._running) <= 10
         assert served.hits["maxTlsHandshakesPerSecond"] > 80
+
+
+async def test_a_handshake_that_takes_long_has_the_next_one_wait(files: Files) -> None:
+    """As of a client that shows a hundred certificates, whoever signed them."""
+    loop = asyncio.get_running_loop()
+    async with serving(config_of(files.server)) as served:
+        works_s = itertools.count(step=0.02)
+        served.tls.handshakes.turns = RecordTurns(lambda: next(works_s))
+        trusting = Tls(ca_file=files.trusted)
+        began = loop.time()
+        for _ in range(4):  # the first two are a burst
+            assert await answer_of(served.address, trusting) == 0
+        assert loop.time() - began > 0.1
 
 
 async def test_who_does_not_go_on_makes_room_for_others(files: Files) -> None:

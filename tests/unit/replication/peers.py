@@ -48,6 +48,9 @@ class Wire(asyncio.Transport):
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         self.write(b"".join(list_of_data))
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def is_reading(self) -> bool:
         return self.reading
 

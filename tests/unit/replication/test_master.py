@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.certificates import Authority, client_hello
 from tests.unit.replication.peers import Slave, new_master
 from tests.unit.store.store_box import Box, put
-from tests.waits import until
+from tests.waits import WAIT_S, until
 
 from cometmq.protocol.replication import encode_report
+from cometmq.remoting.server_tls import ServerTls
+from cometmq.remoting.tls_config import TlsConfig
 from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.master import ReplicationMaster
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.store import MessageStore
 
 Play = Callable[[ReplicationMaster, MessageStore], Coroutine[Any, Any, None]]
@@ -341,9 +347,60 @@ def test_who_is_no_slave_gets_no_handshake_and_no_place(tmp_path: Path, logged: 
         assert admits(master, "10.0.0.2")
         master.admission = SlaveAdmission(needs_proof=True)
         assert admits(master, "10.0.0.9")
-        master._door = Guests(MOST_UNKNOWN)  # type: ignore[assignment]  # the same
-        assert not admits(master, "10.0.0.9")
         master._door = None
 
     scene(tmp_path, play, max_ha_connections=2)
     assert "connections for slaves refused" in str(logged)
+
+
+def test_a_flood_of_reports_is_read_a_part_in_each_turn(tmp_path: Path) -> None:
+    async def play(master: ReplicationMaster, _store: MessageStore) -> None:
+        slave = Slave(master)
+        slave.says(encode_report(0))
+        assert slave.wire.is_reading()
+        slave.says(encode_report(0) * 1000)
+        assert not slave.wire.is_reading()
+        await asyncio.sleep(0)
+        assert slave.wire.is_reading()
+        assert not slave.wire.closed
+
+    scene(tmp_path, play)
+
+
+def test_who_does_not_end_a_handshake_does_not_keep_slaves_out(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    pair = authority.sign("server", "IP:127.0.0.1")
+    hello = client_hello()
+
+    async def play(master: ReplicationMaster, _store: MessageStore) -> None:
+        config = TlsConfig(
+            tls_server_cert_path=pair.certificate,
+            tls_server_key_path=pair.key,
+            tls_server_mode="enforcing",
+        )
+        master._tls = tls = ServerTls(config, SYSTEM_CLOCK)
+        await tls.load()
+        master.admission = SlaveAdmission(needs_proof=True)
+        await master.bind(0)
+        await master.start()
+        strangers = []
+        for _ in range(MOST_UNKNOWN):
+            strangers.append(stranger := socket.socket())
+            stranger.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(stranger, ("127.0.0.1", master.port))
+            stranger.send(hello)
+        door = master._door
+        assert door is not None
+        await until(lambda: sum(bool(guest.began_at) for guest in door.guests) == MOST_UNKNOWN)
+        async with asyncio.timeout(WAIT_S):
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1",
+                master.port,
+                ssl=ssl.create_default_context(cafile=authority.certificate),
+                local_addr=("127.0.0.2", 0),
+            )
+        writer.transport.abort()
+        for stranger in strangers:
+            stranger.close()
+
+    scene(tmp_path / "store", play)

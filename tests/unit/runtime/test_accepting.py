@@ -1,11 +1,18 @@
-"""A newcomer at a port does not wait for as many turns of the loop as others came before it."""
+"""Newcomers at a port: none waits for as many turns of the loop as others came before it, and none
+stays when the port is closed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 
+import pytest
+from tests.waits import WAIT_S
+
+from cometmq.remoting.http_server import HttpServer
 from cometmq.runtime.loop import new_event_loop
 from cometmq.runtime.network import TcpNetwork
 
@@ -42,3 +49,36 @@ def test_many_newcomers_are_accepted_in_a_turn_of_the_loop() -> None:
         turns = runner.run(turns_until_all_are_in())
     # uvloop by itself accepts one of them in a turn.
     assert turns < NEWCOMERS / 4
+
+
+LOOPS = pytest.mark.parametrize("new_loop", [new_event_loop, asyncio.new_event_loop])
+TURNS = pytest.mark.parametrize("turns", range(4))
+
+
+async def stays_after_close(turns: int) -> bool:
+    """Close a server so many turns after somebody connects; return whether his connection stays."""
+    server = HttpServer("127.0.0.1", 0, port_key="port")
+    await server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as peer:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(WAIT_S):
+            await server.close()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        peer.settimeout(0.2)
+        try:
+            return peer.recv(1) != b""
+        except ConnectionResetError:
+            return False
+        except TimeoutError:
+            return True
+
+
+@LOOPS
+@TURNS
+def test_who_is_accepted_when_a_server_closes_does_not_stay(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], turns: int
+) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert not runner.run(stays_after_close(turns))

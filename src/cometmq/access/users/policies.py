@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo
 from cometmq.protocol.request_type import Action
+from cometmq.runtime.address_list import read_network
 
 CUSTOM: Final = "Custom"
 DEFAULT: Final = "Default"
@@ -132,7 +133,7 @@ class Policies:
 
 def source_network(text: str) -> _Network:
     """Return the addresses that `10.0.0.7` or `10.0.0.0/8` stands for. Raises ValueError."""
-    return ipaddress.ip_network(text, strict=False)
+    return read_network(text, strict=False)
 
 
 def _is_within(ip: str, networks: Iterable[_Network]) -> bool:

@@ -96,6 +96,9 @@ def test_the_default_policy_counts_where_the_custom_one_says_nothing(
 @pytest.mark.parametrize(
     ("source", "ip", "is_allowed"),
     [
+        ("::ffff:10.0.0.7", "10.0.0.7", True),
+        ("::ffff:10.0.0.0/104", "10.7.7.7", True),
+        ("::ffff:10.0.0.7", "10.0.0.8", False),
         ("10.0.0.1", "10.0.0.1", True),
         ("10.0.0.1", "10.0.0.11", False),
         ("10.0.0.0/24", "10.0.0.255", True),
