@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from cometmq.console.asking import for_a_page
 from cometmq.console.audit import action_id
+from cometmq.console.cookies import cookies_of
 from cometmq.console.fields import Bound, too_long
 from cometmq.console.limits import LimitMetError
 from cometmq.console.rendering import render, told, words
@@ -247,13 +248,28 @@ def _decoded(text: bytes) -> Generator[None, None, str]:
 
 
 async def checked_form(request: Request) -> Fields:
-    """Return the fields of a form that carries the session's token; 403 without it."""
+    """Return the fields of a form that carries the session's token; 403 without it.
+
+    401 if the session has ended while the form came, which takes a slow browser half a minute.
+    """
     form = await read_form(request)
     session = request.state.session
+    if session is not None:
+        check_session(request)
     token = form.pop("csrf", "") or request.headers.get("x-csrf-token", "")
     if session is None or not session.accepts(token):
         raise HTTPException(403, "the form has no valid token: load the page again and repeat it")
     return form
+
+
+def check_session(request: Request) -> None:
+    """Raise HTTPException if the session of a request that has taken its time has ended meanwhile:
+    who has logged out, or whose account is gone, does and gets nothing more.
+    """
+    console = console_of(request)
+    cookie = cookies_of(request).get(console.cookie_name, "")
+    if console.sessions.find(cookie, uses=False) is not request.state.session:
+        raise HTTPException(401, "Your session has ended: log in and repeat it.")
 
 
 async def _act(request: Request, handler: Handler, what: str) -> Response:
@@ -283,6 +299,7 @@ async def _act(request: Request, handler: Handler, what: str) -> Response:
             "wrong": confirmed,
         }
         return render(request, "confirm.html", asked, status=200 if confirmed is None else 422)
+    check_session(request)
     number = action_id()
 
     async def write(outcome: str, said: str = "") -> None:

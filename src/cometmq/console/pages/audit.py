@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from cometmq.console.audit import SHOWN, Entry, ended
 from cometmq.console.limits import LimitMetError
-from cometmq.console.pages.exports import last_line
+from cometmq.console.pages.exports import ended_by_session, last_line
 from cometmq.console.paging import page_of
 from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
@@ -118,6 +118,9 @@ async def export(request: Request) -> Response:
         async with aclosing(found):
             yield first
             async for some in found:
+                if ended_by := ended_by_session(request):
+                    yield ended_by
+                    return
                 if console.clock.monotonic() >= end_s:
                     yield last_line(
                         request,

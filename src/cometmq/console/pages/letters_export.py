@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from cometmq.console.limits import LimitMetError
-from cometmq.console.pages.exports import last_line
+from cometmq.console.pages.exports import ended_by_session, last_line
 from cometmq.console.pages.letters import Choice, choice_of, stored
 from cometmq.console.routes import Routes, console_of
 from cometmq.model import properties as p
@@ -65,6 +65,7 @@ async def export(request: Request) -> Response:
         letters,
         lambda: console.clock.monotonic() >= end_s,
         lambda met: last_line(request, met),
+        lambda: ended_by_session(request),
     )
     return _Export(console, lines, f"dead-letters-{choice.group}.jsonl")
 
@@ -96,9 +97,13 @@ async def _lines(
     rest: AsyncIterator[MessageExt],
     is_late: Callable[[], bool],
     last_line: Callable[[LimitMetError], bytes],
+    ended_by: Callable[[], bytes],
 ) -> AsyncGenerator[bytes]:
     looked_at = size = count = 0
     async for letter in _joined(first, rest):
+        if ended := ended_by():
+            yield ended
+            return
         looked_at, size = looked_at + 1, size + len(letter.body)
         if met := _limit(looked_at, size, count, is_late=is_late()):
             yield last_line(
