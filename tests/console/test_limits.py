@@ -18,10 +18,12 @@ from tests.waits import eventually
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cometmq import AdminClient, Message, Producer
-from cometmq.console import bodies, connections, guard
+from cometmq.admin.message_pages import PagedMessages
+from cometmq.console import bodies, connections, guard, state
 from cometmq.console.audit import AuditLog
 from cometmq.console.connections import Connection
 from cometmq.console.cookies import cookies_of
+from cometmq.errors import RouteNotFoundError
 from cometmq.testing import Cluster
 
 SOON_S = 20.0
@@ -432,3 +434,34 @@ def test_a_reader_cannot_push_others_out_of_the_log(served: Served) -> None:
         line for line in lines if line["what"] == "delete topic" and line["role"] == "reader"
     ]
     assert len(refused) == 1
+
+
+def test_an_account_has_few_pages_that_read_messages_made_at_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty searches through large messages, of one reader, filled 2.6 GB."""
+    at_once: list[int] = [0]
+    most = 0
+
+    async def page(*_: object, **__: object) -> None:
+        nonlocal most
+        at_once[0] += 1
+        most = max(most, at_once[0])
+        await asyncio.sleep(0.05)
+        at_once[0] -= 1
+        raise RouteNotFoundError("none")
+
+    monkeypatch.setattr(PagedMessages, "page", page)
+    reader = Visitor(served, "reader")
+    paths = ("/messages?topic=t&text=x", "/letters?group=g&key=x", "/messages/tail?topic=t&text=x")
+    with ExitStack() as stack:
+        for path in paths * 5:
+            sock = stack.enter_context(connected(served))
+            cookies = "; ".join(f"{name}={value}" for name, value in reader.cookies.items())
+            sock.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n".encode()
+            )
+        began_s = time.monotonic()
+        assert reader.get("/messages", topic="t").status == 200
+        assert time.monotonic() - began_s < SOON_S
+    assert most == state.MESSAGE_READS_AT_ONCE

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -121,15 +122,20 @@ class Routes:
         # What each action is called, by its path.
         self.actions: dict[str, str] = {}
 
-    def page(self, path: str) -> Callable[[Page], Page]:
-        """Have a function answer GET at `path`, for whoever is logged in."""
+    def page(self, path: str, *, reads_messages: bool = False) -> Callable[[Page], Page]:
+        """Have a function answer GET at `path`, for whoever is logged in.
+
+        Of those that read messages an account has few made at once: sixty would fill the memory.
+        """
 
         def register(page: Page) -> Page:
             async def endpoint(request: Request) -> Response:
                 console, session = console_of(request), request.state.session
                 who = session.account.name if session is not None else ""
-                with for_a_page(console.config.wait_s, partial(console.turns.turn, who)):
-                    return await page(request)
+                # Its time begins when it may.
+                async with console.message_reads.turn(who) if reads_messages else nullcontext():
+                    with for_a_page(console.config.wait_s, partial(console.turns.turn, who)):
+                        return await page(request)
 
             self.routes.append(Route(path, endpoint, methods=["GET"]))
             return page

@@ -17,7 +17,7 @@ from cometmq.console.recent import Recent
 from cometmq.console.report_files import ReportList
 from cometmq.console.schemas import Schemas
 from cometmq.console.sessions import Sessions
-from cometmq.console.turns import FairTurns
+from cometmq.console.turns import AccountTurns, FairTurns
 from cometmq.console.watch import Watch
 from cometmq.runtime.addresses import bare_host, join_address
 from cometmq.runtime.clock import Clock
@@ -28,6 +28,9 @@ from cometmq.runtime.tasks import TaskOwner
 
 COOKIE: Final = "cometmq-session"
 ACCOUNTS_LOOK_S: Final = 2.0
+# How many pages that read messages one account has made at once. Each may hold 16 pulls of 4 MiB, and a
+# search by key 64 messages.
+MESSAGE_READS_AT_ONCE: Final = 4
 
 
 class Console:
@@ -54,6 +57,8 @@ class Console:
         self.watch = Watch(self.admin, clock, self.tasks)
         # In which the pages of accounts go on once they have what they asked for.
         self.turns = FairTurns()
+        # In which an account reads messages, which may be large.
+        self.message_reads = AccountTurns(MESSAGE_READS_AT_ONCE)
         # The pages that follow a topic now; see `pages.messages`.
         self.tails = 0
         # The exports of dead letters under way; see `pages.letters_export`.

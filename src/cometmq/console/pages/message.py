@@ -47,7 +47,7 @@ class Consumers:
     tracks: list[MessageTrack]
 
 
-@routes.page("/message")
+@routes.page("/message", reads_messages=True)
 async def one(request: Request) -> Response:
     """Show a message, or which messages have its id."""
     place = _place(request.query_params)
@@ -86,7 +86,7 @@ async def one(request: Request) -> Response:
     return render(request, "message.html", values)
 
 
-@routes.page("/message/body")
+@routes.page("/message/body", reads_messages=True)
 async def body(request: Request) -> Response:
     """Send a body as it is, byte for byte, as a file."""
     found = await _find(console_of(request), _place(request.query_params))

@@ -70,7 +70,7 @@ def link_of(message: MessageExt) -> str:
     )
 
 
-@routes.page("/messages")
+@routes.page("/messages", reads_messages=True)
 async def listing(request: Request) -> Response:
     """Show the form, and what it finds."""
     query = request.query_params
@@ -141,9 +141,10 @@ async def tail(request: Request) -> Response:
                 if console.sessions.find(cookie, uses=False) is None:
                     yield _event("ended", "")
                     return
-                began_s = console.clock.monotonic()
-                events = await following.look()
-                took_s = console.clock.monotonic() - began_s
+                async with console.message_reads.turn(request.state.session.account.name):
+                    began_s = console.clock.monotonic()
+                    events = await following.look()
+                    took_s = console.clock.monotonic() - began_s
                 for event in events:
                     yield event
                 await asyncio.sleep(max(_TAIL_PAUSE_S, _TAIL_REST * took_s))
