@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import random
 import socket
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -465,3 +468,25 @@ def test_an_account_has_few_pages_that_read_messages_made_at_once(
         assert reader.get("/messages", topic="t").status == 200
         assert time.monotonic() - began_s < SOON_S
     assert most == state.MESSAGE_READS_AT_ONCE
+
+
+def test_large_messages_are_not_kept(cluster: Cluster, served: Served) -> None:
+    """For two seconds up to 512 of them were: 2 GB of 4 MiB each."""
+    with Producer("large", namesrv=cluster.namesrv) as producer:
+        sent = [producer.send(Message("kept", random.randbytes(size))) for size in (3 << 20, 100)]
+    reader = Visitor(served, "reader")
+    tracemalloc.start()
+    try:
+        for each in sent:
+            place = {
+                "topic": "kept",
+                "broker": each.queue.broker_name,
+                "queue": each.queue.queue_id,
+                "offset": each.queue_offset,
+            }
+            assert len(reader.get("/message/body", **place).body) in (3 << 20, 100)
+        gc.collect()
+        now, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now < 2 << 20

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 routes: Final = Routes()
 _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
+# Larger ones are asked for anew: hundreds of them would fill the memory within these seconds.
+_MOST_KEPT_BYTES: Final = 64 * 1024
 # The groups' names and what became of the message in each have a share of it.
 _DECODE_WAIT_S: Final = 6.0
 
@@ -212,8 +214,17 @@ async def recall(request: Request, form: Form) -> Action:
 
 async def _find(console: Console, place: Mapping[str, str]) -> list[MessageExt]:
     """Return the messages at a place, or with an id. Raises CometMQError."""
-    topic, messages = place["topic"], console.admin.messages
     key = ("message", *place.values())
+    found = await _asked(console, place, key)
+    if sum(len(each.body) for each in found) > _MOST_KEPT_BYTES:
+        console.recent.drop(key)
+    return found
+
+
+async def _asked(
+    console: Console, place: Mapping[str, str], key: tuple[str, ...]
+) -> list[MessageExt]:
+    topic, messages = place["topic"], console.admin.messages
     if place["broker"]:
         if not topic:
             raise IllegalArgumentError("a queue has a topic: give its name, too")
