@@ -26,6 +26,7 @@ from cometmq.console import bodies, connections, guard, state
 from cometmq.console.audit import AuditLog
 from cometmq.console.connections import Connection
 from cometmq.console.cookies import cookies_of
+from cometmq.console.pages import messages
 from cometmq.errors import RouteNotFoundError
 from cometmq.testing import Cluster
 
@@ -490,3 +491,28 @@ def test_large_messages_are_not_kept(cluster: Cluster, served: Served) -> None:
     finally:
         tracemalloc.stop()
     assert now < 2 << 20
+
+
+def test_a_reader_leaves_places_to_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who held all of them kept everybody from following a topic, from exports and reports."""
+    monkeypatch.setattr(messages, "MAX_TAILS", 4)
+    reader = Visitor(served, "reader")
+    cookies = "; ".join(f"{name}={value}" for name, value in reader.cookies.items())
+    request = f"GET /messages/tail?topic=t HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(2):
+            sock = stack.enter_context(connected(served))
+            sock.sendall(request.encode())
+            got = b""
+            while b"retry:" not in got:
+                got += sock.recv(65536)
+        refused = reader.get("/messages/tail", topic="t")
+        assert refused.status == 503
+        assert "2 of them by the account reader, the limit MAX_TAILS is 4" in refused.text
+        operator = Visitor(served)
+        with connected(served) as sock:
+            cookies = "; ".join(f"{name}={value}" for name, value in operator.cookies.items())
+            sock.sendall(
+                f"GET /messages/tail?topic=t HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n".encode()
+            )
+            assert sock.recv(100).startswith(b"HTTP/1.1 200")

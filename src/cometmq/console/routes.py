@@ -112,6 +112,12 @@ def console_of(request: Request) -> Console:
     return found
 
 
+def account_of(request: Request) -> str:
+    """Return the name of the account that asks."""
+    name: str = request.state.session.account.name
+    return name
+
+
 class Routes:
     """Collects the pages and actions of a module."""
 

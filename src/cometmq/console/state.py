@@ -13,6 +13,7 @@ from cometmq.console.audit import AuditLog
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.limit_catalogue import CONSOLE_LIMITS
 from cometmq.console.logins import Logins
+from cometmq.console.places import Places
 from cometmq.console.recent import Recent
 from cometmq.console.report_files import ReportList
 from cometmq.console.schemas import Schemas
@@ -60,12 +61,14 @@ class Console:
         # In which an account reads messages, which may be large.
         self.message_reads = AccountTurns(MESSAGE_READS_AT_ONCE)
         # The pages that follow a topic now; see `pages.messages`.
-        self.tails = 0
+        self.tails = Places()
         # The exports of dead letters under way; see `pages.letters_export`.
-        self.exports = 0
+        self.exports = Places()
+        # Those of the audit log; see `pages.audit`.
+        self.audit_exports = Places()
         self.reports = ReportList(config.reports) if config.reports is not None else None
         # How many files of reports are read now; see `pages.reports`.
-        self.report_reads = 0
+        self.report_reads = Places()
         self.schemas = Schemas(config.root)
         self.is_ending = False
         self.hosts = frozenset(name.lower() for name in (bare_host(config.host), *config.hosts))

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator, Mapping
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from cometmq.console.limits import note
+from cometmq.console.places import Places
 from cometmq.console.rendering import told
 from cometmq.console.routes import check_session, console_of
+
+
+class Export(StreamingResponse):
+    """Sends lines as they are made, and gives the account's place back however it ends.
+
+    The place is taken already.
+    """
+
+    def __init__(
+        self,
+        lines: AsyncGenerator[bytes],
+        places: Places,
+        account: str,
+        media_type: str,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(lines, media_type=media_type, headers=headers)
+        self._lines = lines
+        self._places = places
+        self._account = account
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._places.give_back(self._account)
+            await self._lines.aclose()
 
 
 def last_line(request: Request, met: HTTPException) -> bytes:
