@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from tests.console.running import Served, Visitor, running_console
 
 from cometmq import AdminClient
-from cometmq.console.pages import audit
+from cometmq.console.pages import audit, exports
 from cometmq.testing import Cluster
 
 
@@ -105,6 +107,19 @@ def test_so_many_exports_run_at_once(visitor: Visitor, monkeypatch: pytest.Monke
         assert visitor.get("/audit/export").status == 200
     monkeypatch.setattr(audit, "MAX_AUDIT_EXPORTS", 0)
     assert visitor.get("/audit/export").status == 429
+
+
+def test_an_export_ends_with_its_session(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose account was gone went on to get the log for up to half an hour."""
+    monkeypatch.setattr("cometmq.console.audit._LINES_AT_ONCE", 1)
+    monkeypatch.setattr(exports, "check_session", gone)
+    lines = visitor.get("/audit/export").body.splitlines()
+    assert len(lines) == 2
+    assert json.loads(lines[-1])["incomplete"].startswith("Your session has ended")
+
+
+def gone(_: Request) -> None:
+    raise HTTPException(401, "Your session has ended: log in and repeat it.")
 
 
 def test_an_export_ends_with_its_time(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:

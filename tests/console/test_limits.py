@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import random
 import socket
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,10 +21,13 @@ from tests.waits import eventually
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cometmq import AdminClient, Message, Producer
-from cometmq.console import bodies, connections, guard
+from cometmq.admin.message_pages import PagedMessages
+from cometmq.console import bodies, connections, guard, state
 from cometmq.console.audit import AuditLog
 from cometmq.console.connections import Connection
 from cometmq.console.cookies import cookies_of
+from cometmq.console.pages import messages
+from cometmq.errors import RouteNotFoundError
 from cometmq.testing import Cluster
 
 SOON_S = 20.0
@@ -432,3 +438,81 @@ def test_a_reader_cannot_push_others_out_of_the_log(served: Served) -> None:
         line for line in lines if line["what"] == "delete topic" and line["role"] == "reader"
     ]
     assert len(refused) == 1
+
+
+def test_an_account_has_few_pages_that_read_messages_made_at_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty searches through large messages, of one reader, filled 2.6 GB."""
+    at_once: list[int] = [0]
+    most = 0
+
+    async def page(*_: object, **__: object) -> None:
+        nonlocal most
+        at_once[0] += 1
+        most = max(most, at_once[0])
+        await asyncio.sleep(0.05)
+        at_once[0] -= 1
+        raise RouteNotFoundError("none")
+
+    monkeypatch.setattr(PagedMessages, "page", page)
+    reader = Visitor(served, "reader")
+    paths = ("/messages?topic=t&text=x", "/letters?group=g&key=x", "/messages/tail?topic=t&text=x")
+    with ExitStack() as stack:
+        for path in paths * 5:
+            sock = stack.enter_context(connected(served))
+            cookies = "; ".join(f"{name}={value}" for name, value in reader.cookies.items())
+            sock.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n".encode()
+            )
+        began_s = time.monotonic()
+        assert reader.get("/messages", topic="t").status == 200
+        assert time.monotonic() - began_s < SOON_S
+    assert most == state.MESSAGE_READS_AT_ONCE
+
+
+def test_large_messages_are_not_kept(cluster: Cluster, served: Served) -> None:
+    """For two seconds up to 512 of them were: 2 GB of 4 MiB each."""
+    with Producer("large", namesrv=cluster.namesrv) as producer:
+        sent = [producer.send(Message("kept", random.randbytes(size))) for size in (3 << 20, 100)]
+    reader = Visitor(served, "reader")
+    tracemalloc.start()
+    try:
+        for each in sent:
+            place = {
+                "topic": "kept",
+                "broker": each.queue.broker_name,
+                "queue": each.queue.queue_id,
+                "offset": each.queue_offset,
+            }
+            assert len(reader.get("/message/body", **place).body) in (3 << 20, 100)
+        gc.collect()
+        now, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now < 2 << 20
+
+
+def test_a_reader_leaves_places_to_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who held all of them kept everybody from following a topic, from exports and reports."""
+    monkeypatch.setattr(messages, "MAX_TAILS", 4)
+    reader = Visitor(served, "reader")
+    cookies = "; ".join(f"{name}={value}" for name, value in reader.cookies.items())
+    request = f"GET /messages/tail?topic=t HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(2):
+            sock = stack.enter_context(connected(served))
+            sock.sendall(request.encode())
+            got = b""
+            while b"retry:" not in got:
+                got += sock.recv(65536)
+        refused = reader.get("/messages/tail", topic="t")
+        assert refused.status == 503
+        assert "2 of them by the account reader, the limit MAX_TAILS is 4" in refused.text
+        operator = Visitor(served)
+        with connected(served) as sock:
+            cookies = "; ".join(f"{name}={value}" for name, value in operator.cookies.items())
+            sock.sendall(
+                f"GET /messages/tail?topic=t HTTP/1.1\r\nHost: localhost\r\nCookie: {cookies}\r\n\r\n".encode()
+            )
+            assert sock.recv(100).startswith(b"HTTP/1.1 200")

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from tests.certificates import Authority, Pair, client_hello
@@ -459,3 +460,38 @@ def test_accounts_are_read_again_and_end_the_sessions_of_who_is_gone(
         assert visitors["ben"].log_in("zoe", PASSWORD).status == 303
         assert visitors["eve"].log_in("eve", PASSWORD).status == 303
         assert "eve (operator)" in visitors["eve"].get("/").text
+
+
+def test_an_action_whose_form_comes_slowly_is_not_done_once_its_account_is_gone(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session was looked up when the head of the request came, up to 30 s before its end."""
+    monkeypatch.setattr(state, "ACCOUNTS_LOOK_S", 0.05)
+    file = accounts_file(tmp_path / "accounts.json", ada="operator", ben="operator")
+    with running_console(
+        cluster.namesrv, tmp_path / "console", accounts=load_accounts(file), accounts_file=file
+    ) as served:
+        ada = Visitor(served, None)
+        assert ada.log_in("ada", PASSWORD).status == 303
+        form = urlencode(
+            {"csrf": ada.token(), "name": "late", "kind": "avro", "text": '"string"'}
+        ).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+        connection.putrequest("POST", "/schemas/give")
+        for name, value in {
+            "content-type": "application/x-www-form-urlencoded",
+            "content-length": str(len(form)),
+            "cookie": "; ".join(f"{name}={value}" for name, value in ada.cookies.items()),
+        }.items():
+            connection.putheader(name, value)
+        connection.endheaders(form[:-1])
+        accounts_file(file, ben="operator")
+        eventually(lambda: ada.get("/audit").status == 303)
+        connection.send(form[-1:])
+        answer = connection.getresponse()
+        assert answer.status == 401
+        assert b"Your session has ended" in answer.read()
+        connection.close()
+        log = (tmp_path / "console" / "audit.jsonl").read_text()
+        assert "late" not in log
+        assert not (tmp_path / "console" / "schemas.json").exists()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cometmq.admin.broker_reports import BrokerReports
 from cometmq.admin.java_brokers import JavaBrokers
+from cometmq.admin.reading import settings_of
 from cometmq.admin.servers import BrokerAddress
 from cometmq.protocol import requests
 from cometmq.protocol.header import HeaderT, NoHeader
@@ -20,7 +21,7 @@ from cometmq.protocol.headers import (
     WipeWritePermOfBrokerRequestHeader,
 )
 from cometmq.protocol.request_type import RequestType
-from cometmq.runtime.config import format_properties, parse_properties
+from cometmq.runtime.config import format_properties
 
 _REFUSED: Final = "refused_"
 
@@ -125,7 +126,7 @@ class Brokers(BrokerReports, JavaBrokers):
             answer = await self._servers.ask(
                 address, requests.GET_BROKER_CONFIG, NoHeader(), what="the configuration"
             )
-            return parse_properties(answer.body.decode(), f"the answer of {address}")
+            return settings_of(answer.body, address)
 
         return await self._at_brokers(
             ask, "the configuration", cluster=cluster, broker=broker, slaves=slaves

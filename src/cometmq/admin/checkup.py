@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from cometmq.admin.reading import settings_of
 from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.model.names import is_system_group
@@ -25,7 +26,6 @@ from cometmq.remoting.credentials import Credentials, is_protected
 from cometmq.remoting.tls import Tls, tls_of
 from cometmq.runtime.addresses import Reach, is_loopback, join_address, look_up, reach_of
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
-from cometmq.runtime.config import parse_properties
 from cometmq.runtime.daemon_threads import DaemonThreads
 from cometmq.runtime.network import TCP_NETWORK, Network
 
@@ -231,7 +231,7 @@ class ClusterCheckup:
 
     async def _settings(self, target: str) -> dict[str, str]:
         answer = await self._ask(target, requests.GET_BROKER_CONFIG)
-        return parse_properties(bytes(answer.body).decode(), f"the answer of {target}")
+        return settings_of(answer.body, target)
 
     async def _clients(self, broker: _Broker, target: str) -> Finding | None:
         """Count the versions of consumers; the protocol does not list producers without groups."""

@@ -366,25 +366,30 @@ class _Merge:
         """Read on at the end of a queue; what fits is in `found` then."""
         low, high = end.low, end.high
         offset = max(low, high - end.step) if self.is_newest else low
-        records: list[StoredRecord] = []
+        times_ms: list[int] = []
+        taken: list[ListedMessage] = []
         begin = offset
         while offset < high:
             self.pulls += 1
             read, offset = await MessageReader(self.servers).pull(
                 end.address, end.queue, offset, self.tags, min(end.step, _PULLED)
             )
-            records += [record for record in read if begin <= record.queue_offset < high]
+            records = [record for record in read if begin <= record.queue_offset < high]
+            times_ms += [record.store_timestamp for record in records]
+            # Now, while they are few: a step of 32 may have 128 MiB of bodies.
+            taken += self._take(end, records)
             if not self.is_newest:
                 break
-        self.looked_at += len(records)
+        self.looked_at += len(times_ms)
         if self.is_newest:
-            records.reverse()
+            times_ms.reverse()
+            taken.reverse()
             end.high = begin
         else:
             end.low = min(offset, high)
-        if records:
-            end.frontier_ms = records[-1].store_timestamp
-        end.found.extend(self._take(end, records))
+        if times_ms:
+            end.frontier_ms = times_ms[-1]
+        end.found.extend(taken)
         if not end.found:
             most = _PULLED if self.tags == SUB_ALL else _LARGEST_STEP
             end.step = min(end.step * 2, most)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from cometmq.admin.reading import settings_of
 from cometmq.admin.room import Room
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -19,7 +20,7 @@ from cometmq.protocol.headers import (
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
-from cometmq.runtime.config import format_properties, parse_properties
+from cometmq.runtime.config import format_properties
 
 # What `update_config` can change at a running name server. Java's take more keys, among them files and
 # ports that take effect at the next start; ours refuse those.
@@ -71,7 +72,7 @@ class NameServers(Room):
             answer = await self._servers.ask(
                 address, requests.GET_NAMESRV_CONFIG, NoHeader(), what="the configuration"
             )
-            return parse_properties(answer.body.decode(), f"the answer of {address}")
+            return settings_of(answer.body, address)
 
         return await self._servers.each(self._servers.name_servers, ask, "the configuration")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.admin.groups import Groups
+from cometmq.admin.reading import settings_of
 from cometmq.admin.room import Room
 from cometmq.admin.servers import master_of, masters_of, reader_of
 from cometmq.errors import IllegalArgumentError, RemoteError
@@ -32,7 +33,6 @@ from cometmq.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from cometmq.protocol.queue_table import decode_queue_table
-from cometmq.runtime.config import parse_properties
 
 # Stands for the end of every queue where a time is asked for, as in Java.
 END: Final = -1
@@ -360,7 +360,7 @@ class Offsets(Room):
         answer = await self._servers.ask(
             address, requests.GET_BROKER_CONFIG, NoHeader(), what="the configuration"
         )
-        config = parse_properties(answer.body.decode(), f"the answer of {address}")
+        config = settings_of(answer.body, address)
         return config.get(_SERVER_SIDE) == "true"
 
     async def _master(self, queue: MessageQueue) -> str:

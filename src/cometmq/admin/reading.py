@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from cometmq.admin.servers import Servers, reader_of
-from cometmq.errors import IllegalArgumentError, ProtocolError, RouteNotFoundError
+from cometmq.errors import ConfigError, IllegalArgumentError, ProtocolError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
@@ -26,6 +26,7 @@ from cometmq.protocol.record import StoredRecord, read_records
 from cometmq.remoting.client import Answer
 from cometmq.remoting.credentials import refused
 from cometmq.runtime.addresses import join_address
+from cometmq.runtime.config import parse_properties
 from cometmq.runtime.loggers import get_logger
 
 log = get_logger(__name__)
@@ -241,6 +242,14 @@ def message_of(
             return message
         message.sys_flag &= ~COMPRESSED
     return message
+
+
+def settings_of(body: bytes, address: str) -> dict[str, str]:
+    """Return the settings that a server has told. Raises ProtocolError for what is none."""
+    try:
+        return parse_properties(bytes(body).decode(), f"the answer of {address}")
+    except (UnicodeDecodeError, ConfigError) as error:
+        raise ProtocolError(f"the settings of {address} cannot be read: {error}") from error
 
 
 def address_of(offset_msg_id: str) -> str:

@@ -136,6 +136,7 @@ def probe(
     from cometmq.admin.checkup import probe as ask
     from cometmq.cli.admin.remedies import in_commands
     from cometmq.runtime.loop import run
+    from cometmq.runtime.plain import plain
 
     asked = address or _DEFAULT_ADDRESSES[kind]
     given = Connection.given(
@@ -159,7 +160,7 @@ def probe(
         )
     )
     if fault:
-        typer.echo(f"{kind.value} {asked}: {in_commands(fault)}", err=True)
+        typer.echo(plain(f"{kind.value} {asked}: {in_commands(fault)}"), err=True)
         raise typer.Exit(1)
     typer.echo(f"{kind.value} {asked}: {'ready' if ready else 'alive'}")
 

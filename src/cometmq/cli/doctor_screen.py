@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cometmq.model.finding import Finding, Severity, worst
+from cometmq.runtime.plain import plain, plain_json
 
 _STYLES: Final = {
     Severity.OK: "green",
@@ -39,7 +40,7 @@ def print_json(areas: Areas) -> None:
     ]
     status = worst(finding for found in areas.values() for finding in found).name.lower()
     text = json.dumps({"status": status, "findings": findings}, indent=2, ensure_ascii=False)
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{plain_json(text)}\n")
 
 
 def print_table(areas: Areas) -> None:
@@ -49,7 +50,7 @@ def print_table(areas: Areas) -> None:
     everything = [finding for found in areas.values() for finding in found]
     names = min(max((len(f.check) for f in everything), default=0), _MOST_FOR_NAMES)
     for area, found in areas.items():
-        console.print(Text(area, "bold"))
+        console.print(Text(plain(area), "bold"))
         for finding in found:
             console.print(_lines(finding, names, width))
         console.print()
@@ -61,12 +62,14 @@ def print_table(areas: Areas) -> None:
 def _lines(finding: Finding, names: int, width: int) -> Text:
     text = Text()
     text.append(f"  {finding.severity.name.lower():<8}", _STYLES[finding.severity])
-    text.append(f"{finding.check:<{names}}  ")
+    text.append(f"{plain(finding.check):<{names}}  ")
     indent = 12 + names
     first = True
     for part, style in _parts(finding):
         room = max(width - indent, _NARROWEST) if width else sys.maxsize
-        for line in textwrap.wrap(part, room, break_long_words=False, break_on_hyphens=False):
+        for line in textwrap.wrap(
+            plain(part), room, break_long_words=False, break_on_hyphens=False
+        ):
             if (first and len(finding.check) > names and width) or not first:
                 text.append(f"\n{'':<{indent}}")
             text.append(line, style)

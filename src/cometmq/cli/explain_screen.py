@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -20,14 +19,13 @@ from cometmq.admin.explain.records import Evidence, Explanation, Reason
 from cometmq.cli.admin.output import as_text
 from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
+from cometmq.runtime.plain import plain_json
 
 _STYLES: Final = {
     Severity.OK: "green",
     Severity.WARNING: "yellow",
     Severity.ERROR: "bold red",
 }
-# Of what JSON lets stand in a text, this moves a terminal's cursor or cannot be written.
-_UNSAFE: Final = re.compile("[\x7f-\x9f\ud800-\udfff]")
 _NARROWEST: Final = 40
 _MOST_FOR_FIGURES: Final = 48
 # What of a message goes into JSON; a body may be megabytes.
@@ -68,11 +66,7 @@ def print_json(explanation: Explanation) -> None:
         **_plain(explanation),
     }
     text = json.dumps(values, indent=2, ensure_ascii=False)
-    sys.stdout.write(f"{_UNSAFE.sub(_escaped, text)}\n")
-
-
-def _escaped(letter: re.Match[str]) -> str:
-    return f"\\u{ord(letter[0]):04x}"
+    sys.stdout.write(f"{plain_json(text)}\n")
 
 
 def _plain(value: Any) -> Any:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Table as Screen
 
+from cometmq.cli.markup import as_markup
 from cometmq.pipelines.page import has_numbers, shown
 from cometmq.pipelines.progress import Progress
 from cometmq.pipelines.report import Report, Table
@@ -45,7 +45,7 @@ class _Lines(Progress):
         self._console = console
 
     def end(self, step: str, outcome: str) -> None:
-        self._console.print(escape(f"{step}: {outcome or 'done'}"))
+        self._console.print(as_markup(f"{step}: {outcome or 'done'}"))
 
 
 class _Bars(Progress):
@@ -57,14 +57,14 @@ class _Bars(Progress):
         # A stream has the same steps for months, and they would fill the screen and the memory.
         if (before := self._tasks.get(step)) is not None:
             self._bars.remove_task(before)
-        self._tasks[step] = self._bars.add_task(escape(step), total=None, said="")
+        self._tasks[step] = self._bars.add_task(as_markup(step), total=None, said="")
 
     def advance(self, step: str, done: int, total: int | None) -> None:
         said = f"{done:,} of {total:,}" if total else f"{done:,}"
         self._bars.update(self._tasks[step], completed=done, total=total, said=said)
 
     def end(self, step: str, outcome: str) -> None:
-        self._bars.update(self._tasks[step], completed=1, total=1, said=escape(outcome))
+        self._bars.update(self._tasks[step], completed=1, total=1, said=as_markup(outcome))
 
 
 def print_report(report: Report, files: Sequence[Path]) -> None:
@@ -72,29 +72,29 @@ def print_report(report: Report, files: Sequence[Path]) -> None:
         if isinstance(section, Table) and not section.page_only:
             _print_table(section)
     word = "[bold green]OK[/]" if report.holds else "[bold red]LOOK[/]"
-    _console.print(word, escape(report.summary))
-    _console.print("report:", ", ".join(escape(str(file)) for file in files))
+    _console.print(word, as_markup(report.summary))
+    _console.print("report:", ", ".join(as_markup(str(file)) for file in files))
 
 
 def _print_table(table: Table) -> None:
     if not table.rows:
-        _console.print(f"[bold]{escape(table.title)}[/]: {escape(table.empty)}")
+        _console.print(f"[bold]{as_markup(table.title)}[/]: {as_markup(table.empty)}")
         return
     screen = Screen(
-        title=escape(table.title), title_justify="left", title_style="bold", show_edge=False
+        title=as_markup(table.title), title_justify="left", title_style="bold", show_edge=False
     )
     for at, name in enumerate(table.columns):
         is_number = has_numbers(table, at)
         # A long name is folded, because a part of it would be no name. A number is kept in one
         # line, because in two it would look like two numbers.
         screen.add_column(
-            escape(name),
+            as_markup(name),
             justify="right" if is_number else "left",
             overflow="fold",
             no_wrap=is_number,
         )
     for row in table.rows[:_MOST_ROWS]:
-        screen.add_row(*(escape(shown(cell)) for cell in row))
+        screen.add_row(*(as_markup(shown(cell)) for cell in row))
     _console.print(screen)
     if len(table.rows) > _MOST_ROWS:
         _console.print(f"and {len(table.rows) - _MOST_ROWS:,} more: see the report")

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from cometmq.cli.markup import as_markup
 from cometmq.errors import ConfigError
+from cometmq.runtime.plain import plain_json
 
 if TYPE_CHECKING:
     from cometmq.store.offline.check import Report
@@ -57,11 +58,11 @@ def progress(*, quiet: bool = False) -> Iterator[ProgressOf]:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(plain_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
 
 def print_line(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(plain_json(json.dumps(value, ensure_ascii=False)) + "\n")
 
 
 def time_ms(option: str, text: str) -> int:
@@ -114,7 +115,7 @@ def report_json(store: OfflineStore, report: Report) -> dict[str, Any]:
 
 def print_report(store: OfflineStore, report: Report) -> None:
     root = store.config.store_path_root_dir
-    _console.print(f"[bold]{escape(str(root))}[/]")
+    _console.print(f"[bold]{as_markup(str(root))}[/]")
     rows = [
         (
             "commit log",
@@ -139,7 +140,7 @@ def print_report(store: OfflineStore, report: Report) -> None:
         span = f"{_time(report.first_timestamp)} to {_time(report.last_timestamp)}"
         _console.print(f"  stored {span}")
     for note in report.notes:
-        _console.print(f"  [dim]note: {escape(note)}[/]")
+        _console.print(f"  [dim]note: {as_markup(note)}[/]")
     if report.is_sound:
         _console.print("[green]✓ sound[/]")
         return
@@ -150,8 +151,8 @@ def print_report(store: OfflineStore, report: Report) -> None:
 def _print_findings(root: Path, report: Report) -> None:
     for finding in report.findings[:_MOST_FINDINGS]:
         path = finding.path.relative_to(root) if finding.path.is_relative_to(root) else finding.path
-        _console.print(f"[red]✗[/] {escape(str(path))} at {finding.position}")
-        _console.print(f"    {escape(finding.text)}")
+        _console.print(f"[red]✗[/] {as_markup(str(path))} at {finding.position}")
+        _console.print(f"    {as_markup(finding.text)}")
     if len(report.findings) > _MOST_FINDINGS:
         _console.print(f"  … and {len(report.findings) - _MOST_FINDINGS} more, all with -o json")
 
@@ -166,7 +167,7 @@ def _print_remedies(root: Path, report: Report) -> None:
     if others:
         which = "For the rest" if by_start else "Run"
         command = f"cometmq store repair --write {root}"
-        _console.print(f"  {which}: [bold]{escape(command)}[/]")
+        _console.print(f"  {which}: [bold]{as_markup(command)}[/]")
         _console.print("  [dim]Without --write it says what it would do.[/]")
 
 
@@ -224,9 +225,9 @@ def print_stats(stats: StoreStats, *, with_queues: bool) -> None:
                 tags.append("")
     for number, line in enumerate(_columns(rows, right=range(1, 6))):
         style = "bold" if number == 0 or tags[number] else "default"
-        _console.print(f"[{style}]{escape(line)}[/]")
+        _console.print(f"[{style}]{as_markup(line)}[/]")
         if tags[number]:
-            _console.print(f"  [dim]tags: {escape(tags[number])}[/]")
+            _console.print(f"  [dim]tags: {as_markup(tags[number])}[/]")
     _console.print(
         f"{_count(stats.message_count, 'message')} of {_bytes(stats.byte_count)} in "
         f"{_count(stats.log_file_count, 'file')} of {_bytes(stats.allocated_bytes)}"
@@ -266,19 +267,19 @@ def repair_json(
 def print_repair(store: OfflineStore, report: Report, plan: RepairPlan, *, done: bool) -> None:
     root = store.config.store_path_root_dir
     if plan.is_empty:
-        _console.print(f"[green]✓[/] {escape(str(root))} needs no repair")
+        _console.print(f"[green]✓[/] {as_markup(str(root))} needs no repair")
         for note in report.notes:
-            _console.print(f"  [dim]note:[/] {escape(note)}")
+            _console.print(f"  [dim]note:[/] {as_markup(note)}")
         return
     _console.print("[bold]Done:[/]" if done else "[bold]A repair would[/]")
     for text in plan.texts:
-        _console.print(f"  • {escape(text)}")
+        _console.print(f"  • {as_markup(text)}")
     if done:
         _console.print()
         print_report(store, report)
     else:
         command = f"cometmq store repair --write {root}"
-        _console.print(f"Nothing was changed. To do it: [bold]{escape(command)}[/]")
+        _console.print(f"Nothing was changed. To do it: [bold]{as_markup(command)}[/]")
 
 
 # -- slice --
@@ -324,7 +325,7 @@ def _settings_of(made: Slice) -> dict[str, str]:
 
 
 def print_slice(made: Slice) -> None:
-    _console.print(f"[bold]{escape(str(made.config.store_path_root_dir))}[/]")
+    _console.print(f"[bold]{as_markup(str(made.config.store_path_root_dir))}[/]")
     rows = [
         ("commit log", f"{made.first_offset:,} to {made.end_offset:,}"),
         ("records", f"{made.record_count:,}, {_bytes(made.end_offset - made.first_offset)}"),
@@ -332,20 +333,20 @@ def print_slice(made: Slice) -> None:
         ("state files", ", ".join(made.state_files) or "none"),
     ]
     for line in _columns(rows):
-        _console.print(f"  {escape(line)}")
+        _console.print(f"  {as_markup(line)}")
     table: list[tuple[str, ...]] = [("topic", "queue", "messages", "min offset", "max offset")]
     for _, queue in sorted(made.queues.items()):
         numbers = (queue.message_count, queue.first_offset, queue.end_offset)
         table.append((queue.topic, str(queue.queue_id), *(f"{number:,}" for number in numbers)))
     for number, line in enumerate(_columns(table, right=range(1, 5))):
-        _console.print(f"[{'default' if number else 'bold'}]{escape(line)}[/]")
+        _console.print(f"[{'default' if number else 'bold'}]{as_markup(line)}[/]")
     if made.idle_queues:
         _console.print(
             f"{_count(len(made.idle_queues), 'queue')} without messages, for its offsets"
         )
     _console.print("[green]✓ sound[/]; a broker on it needs these settings:")
     for key, value in _settings_of(made).items():
-        _console.print(f"  {escape(key)}={escape(value)}")
+        _console.print(f"  {as_markup(key)}={as_markup(value)}")
 
 
 # -- explain --
@@ -383,7 +384,9 @@ def print_plan(plan: Plan, store: OfflineStore, *, limit: int | None) -> None:
     policy = plan.policy
     root = store.config.store_path_root_dir
     hours = ", ".join(f"{hour:02d}" for hour in sorted(policy.hours)) or "no hour"
-    _console.print(f"[bold]{escape(str(root))}[/] is on a disk that is {plan.disks.worst:.0%} full")
+    _console.print(
+        f"[bold]{as_markup(str(root))}[/] is on a disk that is {plan.disks.worst:.0%} full"
+    )
     _console.print(
         f"  files not changed for {policy.reserved_hours} h (fileReservedTime) are deleted at {hours} "
         f"o'clock (deleteWhen)"
@@ -396,12 +399,12 @@ def print_plan(plan: Plan, store: OfflineStore, *, limit: int | None) -> None:
     if plan.hold is not None:
         _console.print(
             f"  messages from {plan.hold.offset} on wait, for {policy.wait_hours} h more at most "
-            f"(cleanFileWaitMaxHours): {escape(plan.hold.reason)}"
+            f"(cleanFileWaitMaxHours): {as_markup(plan.hold.reason)}"
         )
     from cometmq.store.retention import surprises
 
     for text in surprises(store.config):
-        _console.print(f"  [yellow]{escape(text)}[/]")
+        _console.print(f"  [yellow]{as_markup(text)}[/]")
     if plan.full:
         _console.print("[red]Messages are refused now.[/]")
     if not plan.verdicts:
@@ -414,7 +417,7 @@ def print_plan(plan: Plan, store: OfflineStore, *, limit: int | None) -> None:
             f"{verdict.file.base:020d}  {_bytes(verdict.file.size):>8}  "
             f"changed {_time(verdict.file.modified_ms)}  [bold]{goes}[/]"
         )
-        _console.print(f"    [dim]{escape(verdict.reason)}[/]")
+        _console.print(f"    [dim]{as_markup(verdict.reason)}[/]")
     if limit is not None and len(plan.verdicts) > limit:
         _console.print(f"… and {len(plan.verdicts) - limit} younger files (--all)")
 

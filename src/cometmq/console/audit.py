@@ -71,8 +71,6 @@ class AuditLog:
         self.entries: deque[Entry] = deque(maxlen=SHOWN)
         self._clock = clock
         self._writing = asyncio.Lock()
-        # How many are reading the files.
-        self.exports = 0
         # By who and what was refused: when that was written, and how many came since.
         self._refused: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
 
@@ -139,7 +137,6 @@ class AuditLog:
 
     async def lines(self, wanted: Callable[[Entry], bool]) -> AsyncGenerator[bytes]:
         """Return what the files hold of the wanted entries, the oldest first, as they are written."""
-        self.exports += 1
         files: list[BinaryIO] = []
         try:
             await asyncio.to_thread(lambda: files.extend(path.open("rb") for path in self.paths()))
@@ -150,7 +147,6 @@ class AuditLog:
                     if found:
                         yield found
         finally:
-            self.exports -= 1
             for file in files:
                 file.close()
 

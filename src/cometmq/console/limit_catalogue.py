@@ -211,15 +211,15 @@ _declare(
     "the page says so", "each is a page that somebody opens",
 )  # fmt: skip
 _declare(
-    "MAX_TAILS", "pages.messages", "pages", "Pages that follow a topic.", "503",
+    "MAX_TAILS", "pages.messages", "pages", "Pages that follow a topic; of one account half as many.", "503",
     "each is an open tab that somebody looks at",
 )  # fmt: skip
 _declare(
-    "MAX_READS", "pages.reports", "reports", "Reports that are read at once.", _BUSY,
+    "MAX_READS", "pages.reports", "reports", "Reports that are read at once; of one account half as many.", _BUSY,
     "each takes a moment",
 )  # fmt: skip
 _declare(
-    "MAX_AUDIT_EXPORTS", "pages.audit", "exports", "Exports of the audit log under way.", _BUSY,
+    "MAX_AUDIT_EXPORTS", "pages.audit", "exports", "Exports of the audit log under way; of one account half as many.", _BUSY,
     "each takes seconds",
 )  # fmt: skip
 _declare(
@@ -239,7 +239,7 @@ _declare(
     "a redrive takes 500 letters at a time",
 )  # fmt: skip
 _declare(
-    "MAX_LETTER_EXPORTS", "pages.letters_export", "exports", "Exports of dead letters under way.",
+    "MAX_LETTER_EXPORTS", "pages.letters_export", "exports", "Exports of dead letters under way; of one account half as many.",
     _BUSY, "each takes seconds to minutes",
 )  # fmt: skip
 _declare(

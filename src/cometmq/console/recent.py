@@ -48,6 +48,8 @@ class _Asked:
     asked_s: float
     task: asyncio.Task[Any]
     is_late: bool = False
+    # Forgets the answer.
+    timer: asyncio.TimerHandle | None = None
 
     def fits(self, now_s: float, age_s: float) -> bool:
         if not self.task.done():
@@ -92,9 +94,11 @@ class Recent:
         asked = _Asked(now_s, task)
         self._answers[key] = asked
         self._answers.move_to_end(key)
-        task.add_done_callback(
-            lambda _: loop.call_later(asked.kept_s(age_s), self._drop, key, asked)
-        )
+
+        def keep(_: object) -> None:
+            asked.timer = loop.call_later(asked.kept_s(age_s), self._drop, key, asked)
+
+        task.add_done_callback(keep)
         while len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
         answer: T = await self._given(asked)
@@ -103,6 +107,12 @@ class Recent:
     def forget(self) -> None:
         """Ask anew for everything: an action has changed the cluster."""
         self._answers.clear()
+
+    def drop(self, key: object) -> None:
+        """Keep the answer for `key` no longer: it is large."""
+        asked = self._answers.pop(key, None)
+        if asked is not None and asked.timer is not None:
+            asked.timer.cancel()  # it holds the answer, too
 
     @staticmethod
     async def _given(asked: _Asked) -> Any:

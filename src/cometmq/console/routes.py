@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from starlette.routing import Route
 
 from cometmq.console.asking import for_a_page
 from cometmq.console.audit import action_id
+from cometmq.console.cookies import cookies_of
 from cometmq.console.fields import Bound, too_long
 from cometmq.console.limits import LimitMetError
 from cometmq.console.rendering import render, told, words
@@ -110,6 +112,12 @@ def console_of(request: Request) -> Console:
     return found
 
 
+def account_of(request: Request) -> str:
+    """Return the name of the account that asks."""
+    name: str = request.state.session.account.name
+    return name
+
+
 class Routes:
     """Collects the pages and actions of a module."""
 
@@ -120,15 +128,20 @@ class Routes:
         # What each action is called, by its path.
         self.actions: dict[str, str] = {}
 
-    def page(self, path: str) -> Callable[[Page], Page]:
-        """Have a function answer GET at `path`, for whoever is logged in."""
+    def page(self, path: str, *, reads_messages: bool = False) -> Callable[[Page], Page]:
+        """Have a function answer GET at `path`, for whoever is logged in.
+
+        Of those that read messages an account has few made at once: sixty would fill the memory.
+        """
 
         def register(page: Page) -> Page:
             async def endpoint(request: Request) -> Response:
                 console, session = console_of(request), request.state.session
                 who = session.account.name if session is not None else ""
-                with for_a_page(console.config.wait_s, partial(console.turns.turn, who)):
-                    return await page(request)
+                # Its time begins when it may.
+                async with console.message_reads.turn(who) if reads_messages else nullcontext():
+                    with for_a_page(console.config.wait_s, partial(console.turns.turn, who)):
+                        return await page(request)
 
             self.routes.append(Route(path, endpoint, methods=["GET"]))
             return page
@@ -247,13 +260,28 @@ def _decoded(text: bytes) -> Generator[None, None, str]:
 
 
 async def checked_form(request: Request) -> Fields:
-    """Return the fields of a form that carries the session's token; 403 without it."""
+    """Return the fields of a form that carries the session's token; 403 without it.
+
+    401 if the session has ended while the form came, which takes a slow browser half a minute.
+    """
     form = await read_form(request)
     session = request.state.session
+    if session is not None:
+        check_session(request)
     token = form.pop("csrf", "") or request.headers.get("x-csrf-token", "")
     if session is None or not session.accepts(token):
         raise HTTPException(403, "the form has no valid token: load the page again and repeat it")
     return form
+
+
+def check_session(request: Request) -> None:
+    """Raise HTTPException if the session of a request that has taken its time has ended meanwhile:
+    who has logged out, or whose account is gone, does and gets nothing more.
+    """
+    console = console_of(request)
+    cookie = cookies_of(request).get(console.cookie_name, "")
+    if console.sessions.find(cookie, uses=False) is not request.state.session:
+        raise HTTPException(401, "Your session has ended: log in and repeat it.")
 
 
 async def _act(request: Request, handler: Handler, what: str) -> Response:
@@ -283,6 +311,7 @@ async def _act(request: Request, handler: Handler, what: str) -> Response:
             "wrong": confirmed,
         }
         return render(request, "confirm.html", asked, status=200 if confirmed is None else 422)
+    check_session(request)
     number = action_id()
 
     async def write(outcome: str, said: str = "") -> None:

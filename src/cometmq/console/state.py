@@ -13,11 +13,12 @@ from cometmq.console.audit import AuditLog
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.limit_catalogue import CONSOLE_LIMITS
 from cometmq.console.logins import Logins
+from cometmq.console.places import Places
 from cometmq.console.recent import Recent
 from cometmq.console.report_files import ReportList
 from cometmq.console.schemas import Schemas
 from cometmq.console.sessions import Sessions
-from cometmq.console.turns import FairTurns
+from cometmq.console.turns import AccountTurns, FairTurns
 from cometmq.console.watch import Watch
 from cometmq.runtime.addresses import bare_host, join_address
 from cometmq.runtime.clock import Clock
@@ -28,6 +29,9 @@ from cometmq.runtime.tasks import TaskOwner
 
 COOKIE: Final = "cometmq-session"
 ACCOUNTS_LOOK_S: Final = 2.0
+# How many pages that read messages one account has made at once. Each may hold 16 pulls of 4 MiB, and a
+# search by key 64 messages.
+MESSAGE_READS_AT_ONCE: Final = 4
 
 
 class Console:
@@ -54,13 +58,17 @@ class Console:
         self.watch = Watch(self.admin, clock, self.tasks)
         # In which the pages of accounts go on once they have what they asked for.
         self.turns = FairTurns()
+        # In which an account reads messages, which may be large.
+        self.message_reads = AccountTurns(MESSAGE_READS_AT_ONCE)
         # The pages that follow a topic now; see `pages.messages`.
-        self.tails = 0
+        self.tails = Places()
         # The exports of dead letters under way; see `pages.letters_export`.
-        self.exports = 0
+        self.exports = Places()
+        # Those of the audit log; see `pages.audit`.
+        self.audit_exports = Places()
         self.reports = ReportList(config.reports) if config.reports is not None else None
         # How many files of reports are read now; see `pages.reports`.
-        self.report_reads = 0
+        self.report_reads = Places()
         self.schemas = Schemas(config.root)
         self.is_ending = False
         self.hosts = frozenset(name.lower() for name in (bare_host(config.host), *config.hosts))

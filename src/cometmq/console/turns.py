@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
+from weakref import WeakValueDictionary
 
 
 class FairTurns:
@@ -55,3 +57,24 @@ class FairTurns:
         if queue:
             self._waiting[who] = queue  # behind the others
         go_on()
+
+
+class AccountTurns:
+    """Has each account do only so many things of a kind at once. For the loop's thread only.
+
+    What else it asks for waits, and nobody waits for what another account does.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        # Of accounts that do something or wait.
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, who: str) -> AsyncIterator[None]:
+        """Wait until the account may go on; its turn is over at the end of the block."""
+        turns = self._turns.get(who)
+        if turns is None:
+            turns = self._turns[who] = asyncio.Semaphore(self._at_once)
+        async with turns:
+            yield

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.admin.fake_cluster import FakeCluster, answer, route
+from tests.unit.admin.fake_cluster import A, FakeCluster, answer, route
 
+from cometmq.admin.brokers import Brokers
 from cometmq.admin.messages import Messages
-from cometmq.errors import IllegalArgumentError
+from cometmq.admin.name_servers import NameServers
+from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model.message import MessageExt
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
@@ -54,3 +56,18 @@ async def test_a_malformed_trace_record_does_not_spoil_the_others(
     messages = Messages(FakeCluster({}).servers)
     monkeypatch.setattr(messages, "_query", query)
     assert [event.timestamp_ms for event in await messages.trace("ID")] == [5]
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"a=\\uZZZZ"])
+async def test_settings_that_are_none_are_an_error_of_the_server(body: bytes) -> None:
+    """Bytes that are no UTF-8 ended a command by a traceback, and a page of the console by 500."""
+    cluster = FakeCluster(
+        {
+            RequestCode.GET_NAMESRV_CONFIG: lambda *_: answer(body=body),
+            RequestCode.GET_BROKER_CONFIG: lambda *_: answer(body=body),
+        }
+    )
+    with pytest.raises(ProtocolError, match=r"the settings of .* cannot be read"):
+        await NameServers(cluster.servers).config()
+    with pytest.raises(ProtocolError, match=f"the settings of {A} cannot be read"):
+        await Brokers(cluster.servers).config(broker=A)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
+from rich.text import Text
 from typer.testing import CliRunner
 
+from cometmq.cli import doctor_screen, store_screen
 from cometmq.cli.admin.command import Run
 from cometmq.cli.admin.message_view import show, write_body
 from cometmq.cli.admin.output import Column, Form, Output
 from cometmq.cli.connection import Connection
 from cometmq.cli.main import app
+from cometmq.cli.markup import as_markup
 from cometmq.errors import ConfigError, RemoteError, ServersFailedError
+from cometmq.model.finding import Finding, Severity
 from cometmq.model.message import MessageExt
+from cometmq.runtime.plain import plain_json
 
 EVIL = "\x1b]0;title\x07\x9b2J"
 ID = "7F0000010712478430C271216810A175"
@@ -48,6 +56,55 @@ def test_no_escape_sequence_reaches_a_terminal(capsys: pytest.CaptureFixture[str
     printed = capsys.readouterr()
     assert (printed.out + printed.err).replace("\n", "").isprintable()
     assert "\nsecond line" in printed.err
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("form", [Form.JSON, Form.YAML, Form.CSV])
+def test_what_programs_read_has_no_escape_sequence_for_a_terminal(
+    form: Form,
+    is_streamed: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    evil = f"{EVIL}\x85\u202e\U000e0001 ü\n"
+    out = Output(form)
+    if is_streamed:
+        with out.stream((Column("name", "Name"), Column("none", "None"))) as put:
+            put((evil, None))
+    else:
+        out.table((Column("name", "Name"), Column("none", "None")), [(evil, None)])
+    out.finish()
+    printed = capsys.readouterr().out
+    assert printed.replace("\n", "").isprintable()
+    if form is Form.CSV:
+        assert "None" not in printed
+    else:
+        read = json.loads if form is Form.JSON else yaml.safe_load
+        assert read(printed) == [{"name": evil, "none": None}]
+
+
+def test_a_pipe_gets_the_values_of_csv_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(Form.CSV).record({"name": EVIL})
+    assert capsys.readouterr().out == f"name,value\nname,{EVIL}\n"
+
+
+def test_json_for_people_means_the_same() -> None:
+    value = {"a": "\x7f\x9b\u2028\u202e\ud800\U000e0001", "ü": ["\x1b", "\\u0041", 1]}
+    text = plain_json(json.dumps(value, ensure_ascii=False, indent=2))
+    assert text.replace("\n", "").isprintable()
+    assert json.loads(text) == value
+    assert "ü" in text
+
+
+def test_other_screens_show_no_escape_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = Finding(EVIL, Severity.WARNING, EVIL, EVIL, EVIL)
+    doctor_screen.print_table({EVIL: [finding]})
+    doctor_screen.print_json({EVIL: [finding]})
+    store_screen.print_line({EVIL: EVIL})
+    store_screen.print_json({EVIL: EVIL})
+    assert capsys.readouterr().out.replace("\n", "").isprintable()
+    assert Text.from_markup(as_markup(f"[bold]{EVIL}")).plain.isprintable()
 
 
 def test_columns_are_as_wide_as_a_terminal_shows_them(capsys: pytest.CaptureFixture[str]) -> None:

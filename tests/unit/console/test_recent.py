@@ -86,3 +86,17 @@ async def test_no_more_than_a_bound_is_kept(recent: Recent) -> None:
     for number in range(MAX_ANSWERS + 10):
         await recent.get(number, 60.0, ask)
     assert len(recent._answers) == MAX_ANSWERS
+
+
+async def test_an_answer_that_is_dropped_is_asked_for_again(recent: Recent) -> None:
+    asked = 0
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        return asked
+
+    assert await recent.get("key", 60.0, ask) == 1
+    recent.drop("key")
+    recent.drop("unknown")
+    assert await recent.get("key", 60.0, ask) == 2

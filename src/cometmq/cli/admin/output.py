@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
-from cometmq.runtime.plain import plain
+from cometmq.runtime.plain import plain, plain_json
 
 GAP: Final = "  "
 # A table that is streamed is as wide as its first rows, which wait no longer than this.
@@ -90,9 +90,9 @@ class Output:
             _print_table(columns, found)
         elif self.form is Form.CSV:
             self._gap()
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow([column.key for column in columns])
-            writer.writerows([_csv_value(value) for value in row] for row in found)
+            put = _csv_writer([column.key for column in columns])
+            for row in found:
+                put(row)
         else:
             keys = [column.key for column in columns]
             items = [dict(zip(keys, row, strict=True)) for row in found]
@@ -117,9 +117,7 @@ class Output:
             put, end = rows.put, rows.end
         elif self.form is Form.CSV:
             self._gap()
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow([column.key for column in columns])
-            put, end = lambda row: writer.writerow([*map(_csv_value, row)]), lambda: None
+            put, end = _csv_writer([column.key for column in columns]), lambda: None
         else:
             items = _StreamedItems(self.form, [column.key for column in columns], section)
             put, end = items.put, items.end
@@ -147,9 +145,9 @@ class Output:
                 _print_line(line, (width, 0), (False, False))
         elif self.form is Form.CSV:
             self._gap()
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            writer.writerow(("name", "value"))
-            writer.writerows((name, _csv_value(value)) for name, value in values.items())
+            put = _csv_writer(("name", "value"))
+            for item in values.items():
+                put(item)
         else:
             self._sections.append((section, dict(values)))
 
@@ -242,7 +240,7 @@ class _StreamedItems:
     def put(self, row: Sequence[object]) -> None:
         item = dict(zip(self._keys, row, strict=True))
         if self._form is Form.JSON:
-            text = json.dumps(item, ensure_ascii=False, default=str)
+            text = plain_json(json.dumps(item, ensure_ascii=False, default=str))
             sys.stdout.write(f",\n{text}" if self._count else f"\n{text}")
         else:
             if self._section and not self._count:
@@ -266,17 +264,41 @@ def _plain(value: object) -> Any:
 
 def _text_of(document: object, form: Form) -> str:
     if form is Form.JSON:
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return plain_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
+    text = _yaml_of(document, ascii_only=False)
+    is_plain = text.replace("\n", "").isprintable()
+    return text if is_plain else _yaml_of(document, ascii_only=True)
+
+
+def _yaml_of(document: object, *, ascii_only: bool) -> str:
     import yaml
 
     text: str = yaml.dump(
         document,
         Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
         sort_keys=False,
-        allow_unicode=True,
+        allow_unicode=not ascii_only,
         width=10**9,
     )
     return text
+
+
+def _csv_writer(head: Sequence[object]) -> Callable[[Sequence[object]], None]:
+    """Print the first line of a CSV table; return what prints a row.
+
+    CSV has no escapes: programs get each value as it is, a terminal gets what moves no cursor.
+    """
+    to_people = sys.stdout.isatty()
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+
+    def put(row: Sequence[object]) -> None:
+        values = map(_csv_value, row)
+        writer.writerow(
+            [plain(each) if to_people and isinstance(each, str) else each for each in values]
+        )
+
+    put(head)
+    return put
 
 
 def _csv_value(value: object) -> object:

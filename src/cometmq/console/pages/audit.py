@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from cometmq.console.audit import SHOWN, Entry, ended
 from cometmq.console.limits import LimitMetError
-from cometmq.console.pages.exports import last_line
+from cometmq.console.pages.exports import Export, ended_by_session, last_line
 from cometmq.console.paging import page_of
 from cometmq.console.rendering import render
-from cometmq.console.routes import Routes, console_of
+from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.console.times import time_ms
 
 routes: Final = Routes()
@@ -101,23 +101,26 @@ async def listing(request: Request) -> Response:
 async def export(request: Request) -> Response:
     """Send what the files hold of the filtered actions, as JSON lines, beginnings and all."""
     console = console_of(request)
-    log = console.audit
-    if log.exports >= MAX_AUDIT_EXPORTS:
-        raise LimitMetError(
-            429,
-            f"{log.exports} exports are under way",
-            "MAX_AUDIT_EXPORTS",
-            MAX_AUDIT_EXPORTS,
-            "try again in a moment",
-        )
-    found = log.lines(_Filter.of(request).takes(console.clock.now_ms()))
-    first = await anext(found, b"")
+    places, account = console.audit_exports, account_of(request)
+    takes = _Filter.of(request).takes(console.clock.now_ms())
+    under_way = f"{places.count} exports are under way"
+    places.check(account, under_way, "MAX_AUDIT_EXPORTS", MAX_AUDIT_EXPORTS)
+    found = console.audit.lines(takes)
+    places.take(account)
+    try:
+        first = await anext(found, b"")
+    except BaseException:
+        places.give_back(account)
+        raise
     end_s = console.clock.monotonic() + MAX_AUDIT_EXPORT_S
 
-    async def lines() -> AsyncIterator[bytes]:
+    async def lines() -> AsyncGenerator[bytes]:
         async with aclosing(found):
             yield first
             async for some in found:
+                if ended_by := ended_by_session(request):
+                    yield ended_by
+                    return
                 if console.clock.monotonic() >= end_s:
                     yield last_line(
                         request,
@@ -132,10 +135,12 @@ async def export(request: Request) -> Response:
                     return
                 yield some
 
-    return StreamingResponse(
+    return Export(
         lines(),
-        media_type="application/jsonl",
-        headers={"content-disposition": 'attachment; filename="cometmq-audit.jsonl"'},
+        places,
+        account,
+        "application/jsonl",
+        {"content-disposition": 'attachment; filename="cometmq-audit.jsonl"'},
     )
 
 

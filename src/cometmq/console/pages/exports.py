@@ -1,18 +1,50 @@
-"""Says in a download that a limit has ended it: its status has been sent when the limit is met."""
+"""Says in a download what has ended it: its status has been sent before."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator, Mapping
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from cometmq.console.limits import LimitMetError, note
+from cometmq.console.limits import note
+from cometmq.console.places import Places
 from cometmq.console.rendering import told
-from cometmq.console.routes import console_of
+from cometmq.console.routes import check_session, console_of
 
 
-def last_line(request: Request, met: LimitMetError) -> bytes:
-    """Count a limit that ends a file of JSON lines, and return what its last line says of it.
+class Export(StreamingResponse):
+    """Sends lines as they are made, and gives the account's place back however it ends.
+
+    The place is taken already.
+    """
+
+    def __init__(
+        self,
+        lines: AsyncGenerator[bytes],
+        places: Places,
+        account: str,
+        media_type: str,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(lines, media_type=media_type, headers=headers)
+        self._lines = lines
+        self._places = places
+        self._account = account
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._places.give_back(self._account)
+            await self._lines.aclose()
+
+
+def last_line(request: Request, met: HTTPException) -> bytes:
+    """Return what the last line of a file of JSON lines says of what ends it; count a limit.
 
     The text is in the language of the page; programs go by the key.
     """
@@ -20,3 +52,12 @@ def last_line(request: Request, met: LimitMetError) -> bytes:
     return (
         json.dumps({"incomplete": told(request, met.detail)}, ensure_ascii=False).encode() + b"\n"
     )
+
+
+def ended_by_session(request: Request) -> bytes:
+    """Return the last line if the session has ended, as it does with its account; b"" while it lasts."""
+    try:
+        check_session(request)
+    except HTTPException as ended:
+        return last_line(request, ended)
+    return b""

@@ -86,7 +86,7 @@ class Buried:
         return max((queue.last_stored_ms for queue in self.stats.value.queues), default=0)
 
 
-@routes.page("/letters")
+@routes.page("/letters", reads_messages=True)
 async def letters(request: Request) -> Response:
     """Show the groups that have dead letters, or the letters of the group in the address."""
     if request.query_params.get("group"):

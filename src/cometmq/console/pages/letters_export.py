@@ -6,21 +6,17 @@ import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from cometmq.console.limits import LimitMetError
-from cometmq.console.pages.exports import last_line
+from cometmq.console.pages.exports import Export, ended_by_session, last_line
 from cometmq.console.pages.letters import Choice, choice_of, stored
-from cometmq.console.routes import Routes, console_of
+from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
-
-if TYPE_CHECKING:
-    from cometmq.console.state import Console
 
 routes: Final = Routes()
 # Each has a broker read its files, and takes the console some time for every letter.
@@ -41,21 +37,16 @@ async def export(request: Request) -> Response:
     """
     console, query = console_of(request), request.query_params
     choice = choice_of(request, query.get("group", ""), query)
-    if console.exports >= MAX_LETTER_EXPORTS:
-        raise LimitMetError(
-            429,
-            f"{console.exports} exports are under way",
-            "MAX_LETTER_EXPORTS",
-            MAX_LETTER_EXPORTS,
-            "try again in a moment",
-        )
+    places, account = console.exports, account_of(request)
+    under_way = f"{places.count} exports are under way"
+    places.check(account, under_way, "MAX_LETTER_EXPORTS", MAX_LETTER_EXPORTS)
     letters = stored(console, choice)
-    console.exports += 1
+    places.take(account)
     try:
         # An error before the first letter is told by a page, a later one breaks the download off.
         first = await anext(letters, None)
     except BaseException:
-        console.exports -= 1
+        places.give_back(account)
         raise
 
     end_s = console.clock.monotonic() + MAX_EXPORT_S
@@ -65,29 +56,16 @@ async def export(request: Request) -> Response:
         letters,
         lambda: console.clock.monotonic() >= end_s,
         lambda met: last_line(request, met),
+        lambda: ended_by_session(request),
     )
-    return _Export(console, lines, f"dead-letters-{choice.group}.jsonl")
-
-
-class _Export(StreamingResponse):
-    """Sends lines as they are made, and gives its place to the next export however it ends."""
-
-    def __init__(self, console: Console, lines: AsyncGenerator[bytes], name: str) -> None:
-        name = name.replace("%", "_").replace("|", "_")
-        super().__init__(
-            lines,
-            media_type="application/octet-stream",
-            headers={"content-disposition": f'attachment; filename="{name}"'},
-        )
-        self._console = console
-        self._lines = lines
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._console.exports -= 1
-            await self._lines.aclose()
+    name = f"dead-letters-{choice.group}.jsonl".replace("%", "_").replace("|", "_")
+    return Export(
+        lines,
+        places,
+        account,
+        "application/octet-stream",
+        {"content-disposition": f'attachment; filename="{name}"'},
+    )
 
 
 async def _lines(
@@ -96,9 +74,13 @@ async def _lines(
     rest: AsyncIterator[MessageExt],
     is_late: Callable[[], bool],
     last_line: Callable[[LimitMetError], bytes],
+    ended_by: Callable[[], bytes],
 ) -> AsyncGenerator[bytes]:
     looked_at = size = count = 0
     async for letter in _joined(first, rest):
+        if ended := ended_by():
+            yield ended
+            return
         looked_at, size = looked_at + 1, size + len(letter.body)
         if met := _limit(looked_at, size, count, is_late=is_late()):
             yield last_line(

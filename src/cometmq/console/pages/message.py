@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 routes: Final = Routes()
 _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
+# Larger ones are asked for anew: hundreds of them would fill the memory within these seconds.
+_MOST_KEPT_BYTES: Final = 64 * 1024
 # The groups' names and what became of the message in each have a share of it.
 _DECODE_WAIT_S: Final = 6.0
 
@@ -47,7 +49,7 @@ class Consumers:
     tracks: list[MessageTrack]
 
 
-@routes.page("/message")
+@routes.page("/message", reads_messages=True)
 async def one(request: Request) -> Response:
     """Show a message, or which messages have its id."""
     place = _place(request.query_params)
@@ -86,7 +88,7 @@ async def one(request: Request) -> Response:
     return render(request, "message.html", values)
 
 
-@routes.page("/message/body")
+@routes.page("/message/body", reads_messages=True)
 async def body(request: Request) -> Response:
     """Send a body as it is, byte for byte, as a file."""
     found = await _find(console_of(request), _place(request.query_params))
@@ -212,8 +214,17 @@ async def recall(request: Request, form: Form) -> Action:
 
 async def _find(console: Console, place: Mapping[str, str]) -> list[MessageExt]:
     """Return the messages at a place, or with an id. Raises CometMQError."""
-    topic, messages = place["topic"], console.admin.messages
     key = ("message", *place.values())
+    found = await _asked(console, place, key)
+    if sum(len(each.body) for each in found) > _MOST_KEPT_BYTES:
+        console.recent.drop(key)
+    return found
+
+
+async def _asked(
+    console: Console, place: Mapping[str, str], key: tuple[str, ...]
+) -> list[MessageExt]:
+    topic, messages = place["topic"], console.admin.messages
     if place["broker"]:
         if not topic:
             raise IllegalArgumentError("a queue has a topic: give its name, too")

@@ -19,7 +19,7 @@ from cometmq.console.names import topic_names
 from cometmq.console.pages.topics import kind_of, system_names
 from cometmq.console.paging import MAX_QUERY, whole
 from cometmq.console.rendering import fragment, render, told, url
-from cometmq.console.routes import Routes, console_of
+from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.console.state import Console
 from cometmq.console.times import time_ms
 from cometmq.errors import CometMQError, IllegalArgumentError
@@ -70,7 +70,7 @@ def link_of(message: MessageExt) -> str:
     )
 
 
-@routes.page("/messages")
+@routes.page("/messages", reads_messages=True)
 async def listing(request: Request) -> Response:
     """Show the form, and what it finds."""
     query = request.query_params
@@ -123,17 +123,18 @@ def _proposed(names: list[str]) -> list[str]:
 async def tail(request: Request) -> Response:
     """Send the rows of new messages, as server-sent events, until the session ends."""
     console = console_of(request)
-    _check_tails(console)
+    _check_tails(request)
     following = _Tail(request, *_selection(request))
 
     async def stream() -> AsyncIterator[str]:
         try:
-            _check_tails(console)  # others may have begun meanwhile
+            _check_tails(request)  # others may have begun meanwhile
         except LimitMetError as error:
             note(console.limit_hits, error)
             yield _event("failed", told(request, error.detail))
             return
-        console.tails += 1
+        account = account_of(request)
+        console.tails.take(account)
         try:
             yield "retry: 5000\n\n"
             cookie = cookies_of(request).get(console.cookie_name, "")
@@ -141,27 +142,29 @@ async def tail(request: Request) -> Response:
                 if console.sessions.find(cookie, uses=False) is None:
                     yield _event("ended", "")
                     return
-                began_s = console.clock.monotonic()
-                events = await following.look()
-                took_s = console.clock.monotonic() - began_s
+                async with console.message_reads.turn(account):
+                    began_s = console.clock.monotonic()
+                    events = await following.look()
+                    took_s = console.clock.monotonic() - began_s
                 for event in events:
                     yield event
                 await asyncio.sleep(max(_TAIL_PAUSE_S, _TAIL_REST * took_s))
         finally:
-            console.tails -= 1
+            console.tails.give_back(account)
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 
 
-def _check_tails(console: Console) -> None:
-    if console.tails >= MAX_TAILS:
-        raise LimitMetError(
-            503,
-            f"{console.tails} pages follow topics",
-            "MAX_TAILS",
-            MAX_TAILS,
-            "close some, or try again later",
-        )
+def _check_tails(request: Request) -> None:
+    tails = console_of(request).tails
+    tails.check(
+        account_of(request),
+        f"{tails.count} pages follow topics",
+        "MAX_TAILS",
+        MAX_TAILS,
+        "close some, or try again later",
+        status=503,
+    )
 
 
 class _Tail:

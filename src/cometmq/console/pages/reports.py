@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cometmq.console.limits import LimitMetError
 from cometmq.console.paging import page_of
+from cometmq.console.places import Places
 from cometmq.console.rendering import render
 from cometmq.console.report_files import (
     ReportFile,
@@ -24,10 +24,7 @@ from cometmq.console.report_files import (
     read_report,
     time_ms_of,
 )
-from cometmq.console.routes import Routes, console_of
-
-if TYPE_CHECKING:
-    from cometmq.console.state import Console
+from cometmq.console.routes import Routes, account_of, console_of
 
 routes: Final = Routes()
 _AGE_S: Final = 5.0
@@ -81,22 +78,13 @@ async def reports(request: Request) -> Response:
     return render(request, "reports.html", values)
 
 
-@asynccontextmanager
-async def _reading(console: Console) -> AsyncIterator[None]:
+@contextmanager
+def _reading(request: Request) -> Iterator[None]:
     """Count a file that is read and sent. Raises HTTPException if there are too many."""
-    if console.report_reads >= MAX_READS:
-        raise LimitMetError(
-            429,
-            f"{console.report_reads} reports are being read",
-            "MAX_READS",
-            MAX_READS,
-            "try again in a moment",
-        )
-    console.report_reads += 1
-    try:
+    places, account = console_of(request).report_reads, account_of(request)
+    places.check(account, f"{places.count} reports are being read", "MAX_READS", MAX_READS)
+    with places.taken(account):
         yield
-    finally:
-        console.report_reads -= 1
 
 
 async def _one(request: Request, name: str) -> Response:
@@ -109,7 +97,7 @@ async def _one(request: Request, name: str) -> Response:
         return None if report is None else {**_parts(report), "has_page": has_page(root, name)}
 
     try:
-        async with _reading(console):
+        with _reading(request):
             shown = await asyncio.to_thread(read)
     except (OSError, ValueError) as error:
         raise HTTPException(422, f"the report {name[:200]} cannot be read: {error}") from error
@@ -210,29 +198,27 @@ async def page(request: Request) -> Response:
     console, name = console_of(request), request.query_params.get("name", "")
     root = console.config.reports
     try:
-        async with _reading(console):
+        with _reading(request):
             data = None if root is None else await asyncio.to_thread(read_page, root, name)
     except (OSError, ValueError) as error:
         raise HTTPException(422, f"the page of {name[:200]} cannot be read: {error}") from error
     if data is None:
         raise HTTPException(404, f"there is no page of a report {name[:200]!r}")
-    return _Page(console, data)
+    return _Page(console.report_reads, account_of(request), data)
 
 
 class _Page(Response):
     """Sends the page of a report, and counts as a reading of it until it is sent."""
 
-    def __init__(self, console: Console, data: bytes) -> None:
+    def __init__(self, places: Places, account: str, data: bytes) -> None:
         super().__init__(
             data,
             media_type="text/html; charset=utf-8",
             headers={"content-security-policy": _PAGE_POLICY},
         )
-        self._console = console
+        self._places = places
+        self._account = account
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._console.report_reads += 1
-        try:
+        with self._places.taken(self._account):
             await super().__call__(scope, receive, send)
-        finally:
-            self._console.report_reads -= 1

@@ -27,7 +27,7 @@ MAX_MESSAGES: Final = 20
 MAX_ID: Final = 255
 
 
-@routes.page("/trace")
+@routes.page("/trace", reads_messages=True)
 async def trace(request: Request) -> Response:
     """Show the trace of the message whose id or key the address has."""
     console, query = console_of(request), request.query_params

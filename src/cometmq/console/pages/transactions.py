@@ -30,7 +30,7 @@ _LISTED_BODY_BYTES: Final = 200
 _AT_ONCE: Final = 4
 
 
-@routes.page("/transactions")
+@routes.page("/transactions", reads_messages=True)
 async def transactions(request: Request) -> Response:
     """Show the half messages that wait, the oldest first, and those that were given up."""
     console = console_of(request)
