@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -100,6 +101,13 @@ class Pair:
         """The consumer offsets that the slave finds when it starts again."""
         file = self.slave.store / "config" / "consumerOffset.json"
         return _compared("consumer offsets", file.read_bytes()) if file.exists() else {}
+
+    def topics_in_file(self) -> set[str]:
+        """The topics that the slave finds when it starts again; none while it writes them."""
+        file = self.slave.store / "config" / "topics.json"
+        with suppress(FileNotFoundError, ValueError):
+            return set(_compared("topics", file.read_bytes()))
+        return set()
 
     def close(self) -> None:
         for broker in (self.slave, self.master):
