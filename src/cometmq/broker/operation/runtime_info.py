@@ -29,6 +29,7 @@ from datetime import timedelta
 from typing import Final
 
 from cometmq.broker.delays.messages import DelayedMessages
+from cometmq.broker.operation.shared_making import SharedMaking
 from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
@@ -80,14 +81,20 @@ class RuntimeInfo:
         self._transactions = transactions
         self._started_ms = parts.clock.now_ms()
         self._log_end_at_start = parts.store.commit_log.end
+        # Each request had a reading of its own: thousands of them a second kept the loop's thread waiting
+        # for the interpreter's lock.
+        self._table = SharedMaking(self._encoded_table)
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.GET_BROKER_RUNTIME_INFO, self.tell)
 
     async def tell(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
-        """Return the table of all keys. A thread beside the loop reads what concerns the disk."""
-        loop = asyncio.get_running_loop()
-        of_disk = await loop.run_in_executor(None, self._of_disk)
+        """Return the table of all keys."""
+        return response(ResponseCode.SUCCESS, body=await self._table.get())
+
+    async def _encoded_table(self) -> bytes:
+        """Encode the table of all keys. A thread beside the loop reads what concerns the disk."""
+        of_disk = await asyncio.get_running_loop().run_in_executor(None, self._of_disk)
         table = {
             **self._of_broker(),
             **self._of_store(),
@@ -99,7 +106,7 @@ class RuntimeInfo:
             **self._predicates.counts(),
             **of_disk,
         }
-        return response(ResponseCode.SUCCESS, body=encode_body(KVTable(table=table)))
+        return encode_body(KVTable(table=table))
 
     def _of_broker(self) -> dict[str, str]:
         now = self._clock.now_ms()
