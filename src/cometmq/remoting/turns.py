@@ -162,8 +162,8 @@ class ServingTurns:
     is served, so that nobody starves: by turns one of the others, and of the short ones that which has
     waited longest, because others that go before, and never end, keep it waiting. The others are in a
     rotation, each round of which gives them a slice's time. Who has used more, because a request took
-    long, is passed over until it has been given as much. Behind all of them come connections whose first
-    request runs or inspects the cluster, in the order in which they came, one at least in each turn.
+    long, is passed over until it has been given as much. Behind all of them come connections with short
+    work whose first request runs or inspects the cluster, one at least in each turn.
 
     Slices and turns end by the clock `monotonic`. What a connection is charged for is the processor
     time of the loop's thread, so that it does not pay for a disk, another thread or another process
@@ -175,9 +175,11 @@ class ServingTurns:
         self.work_s = work_clock(monotonic)
         self._short = _Short()
         self._rotation: deque[Waiting] = deque()
-        self._administration: deque[Waiting] = deque()
+        self._administration = _Short()
         # Whether the one that is served behind the end of a turn is a short one.
         self._is_for_oldest = False
+        # The same for the next of administration.
+        self._administers_oldest = False
         self._is_due = False
         # When the reads of this turn of the loop have had TURN_S; 0 if none has begun.
         self._reads_until_s = 0.0
@@ -214,14 +216,12 @@ class ServingTurns:
     def _put(self, connection: Waiting) -> None:
         now_s = self.monotonic()
         connection.standing.begin(now_s)
-        if connection.is_of_administration:
-            self._administration.append(connection)
-            return
         expected_s = connection.expected_s
         if expected_s <= SHORT_S:
             # What a slice will do is equal, so that who is served for a slice is not the next again.
             waited = min(connection.standing.waited(now_s) / WAITED_ALWAYS, 1.0)
-            self._short.put(connection, max(expected_s, SLICE_S) + waited * SHORT_S)
+            line = self._administration if connection.is_of_administration else self._short
+            line.put(connection, max(expected_s, SLICE_S) + waited * SHORT_S)
         else:
             self._rotation.append(connection)
 
@@ -253,11 +253,17 @@ class ServingTurns:
             self._arm()
 
     def _serve_administration(self) -> None:
-        """Serve those who run or inspect the cluster for a slice each, one at least."""
+        """Serve those whose short work runs or inspects the cluster for a slice each, one at least: by
+        turns the shortest one, and that which has waited longest.
+        """
         until_s = self.monotonic() + ADMINISTRATION_S
         left = SLICE_COST
         while self._administration and left > 0:
-            left -= self._serve_one(self._administration.popleft())
+            line = self._administration
+            left -= self._serve_one(
+                line.take_oldest() if self._administers_oldest else line.take_shortest()
+            )
+            self._administers_oldest = not self._administers_oldest
             if self.monotonic() >= until_s:
                 return
 

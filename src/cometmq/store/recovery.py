@@ -176,7 +176,7 @@ class Recoverer:
         if record.store_timestamp < STORE_TIME_LIMIT_MS:
             self._last_timestamp = record.store_timestamp
         else:
-            self._warn_of_store_time(record.offset, record.store_timestamp)
+            _warn_of_store_time(record.offset, record.store_timestamp)
         self._check_newest_files(last.physical_offset)
         return last.physical_offset + last.size
 
@@ -290,15 +290,8 @@ class Recoverer:
         newest = int(times.max())
         if newest < STORE_TIME_LIMIT_MS:
             return newest
-        self._warn_of_store_time(int(batch.offsets[times.argmax()]), newest)
+        _warn_of_store_time(int(batch.offsets[times.argmax()]), newest)
         return int(times[times < STORE_TIME_LIMIT_MS].max(initial=0))
-
-    def _warn_of_store_time(self, offset: int, timestamp: int) -> None:
-        log.warning(
-            "a message has a store time that no calendar has; the broker's time does not follow it",
-            offset=offset,
-            store_timestamp=timestamp,
-        )
 
     def _write_again(self, start: int, end: int) -> None:
         """Write the bytes of the log from `start` to `end` in their places, for the next sync."""
@@ -339,3 +332,11 @@ class Recoverer:
             f"{following}: restore the file from a copy, or give up what is damaged with "
             f"cometmq store repair --write {self._config.store_path_root_dir}"
         )
+
+
+def _warn_of_store_time(offset: int, timestamp: int) -> None:
+    log.warning(
+        "a message has a store time that no calendar has; the broker's time does not follow it",
+        offset=offset,
+        store_timestamp=timestamp,
+    )

@@ -482,6 +482,20 @@ async def test_requests_that_inspect_the_cluster_come_behind_those_of_clients() 
         assert served.inspected == names[: at_once + 2 * turn]
 
 
+async def test_who_inspects_a_little_does_not_wait_for_a_round_of_those_who_inspect_much() -> None:
+    served = Inspected(SLICE_S)
+    served.turns.is_spent()
+    served.clock.now_s += TURN_S  # what is read now waits
+    for number in range(100):
+        served.line(f"10.0.1.{number}").feed(b"".join(inspect() for _ in range(100)))
+    served.line("10.0.0.1").feed(inspect())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert "10.0.0.1" in served.inspected
+    # Nor do those starve, the oldest of whom comes in every second turn.
+    assert served.inspected.count("10.0.1.0") > 0
+
+
 async def test_a_request_that_inspects_the_cluster_is_served_at_once_if_none_waits() -> None:
     served = Inspected(ADMINISTRATION_S)
     served.line("10.0.1.1").feed(inspect())

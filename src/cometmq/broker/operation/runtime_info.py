@@ -83,7 +83,7 @@ class RuntimeInfo:
         self._log_end_at_start = parts.store.commit_log.end
         # Each request had a reading of its own: thousands of them a second kept the loop's thread waiting
         # for the interpreter's lock.
-        self._table = SharedMaking(self._encoded_table)
+        self._table = SharedMaking(self._encoded_table, parts.tasks, "runtime-info")
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.GET_BROKER_RUNTIME_INFO, self.tell)

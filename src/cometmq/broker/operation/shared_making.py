@@ -6,43 +6,32 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from cometmq.runtime.tasks import TaskOwner
+
 T = TypeVar("T")
 
 
 class SharedMaking(Generic[T]):
-    """Awaits `make`, one call at a time, for all who ask. For the loop's thread only.
+    """Awaits `make` in a task of `tasks`, one call at a time, for all who ask. For the loop's thread only.
 
     Who asks gets what was made by a call that began after it asked.
     """
 
-    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, make: Callable[[], Awaitable[T]], tasks: TaskOwner, name: str) -> None:
         self._make = make
+        self._tasks = tasks
+        self._name = name
         self._one_at_a_time = asyncio.Lock()
-        self._next: asyncio.Future[T] | None = None
+        self._next: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
         """Return what the next call of `make` returns; raise what it raises."""
-        while (shared := self._next) is not None:
-            try:
-                return await asyncio.shield(shared)
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if not shared.cancelled() or (task is not None and task.cancelling()):
-                    raise
-                # Not this one was cancelled, but who would have made it for all.
-        future = self._next = asyncio.get_running_loop().create_future()
-        try:
-            async with self._one_at_a_time:
-                self._next = None
-                made = await self._make()
-        except BaseException as error:
-            if self._next is future:
-                self._next = None
-            if isinstance(error, Exception):
-                future.set_exception(error)
-                future.exception()  # perhaps nobody waits for it
-            else:
-                future.cancel()
-            raise
-        future.set_result(made)
-        return made
+        if self._next is None:
+            self._next = self._tasks.spawn(self._make_next(), self._name, log_failure=False)
+        # Who leaves must not end it for the others.
+        return await asyncio.shield(self._next)
+
+    async def _make_next(self) -> T:
+        async with self._one_at_a_time:
+            self._next = None
+            return await self._make()
