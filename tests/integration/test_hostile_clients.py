@@ -19,6 +19,7 @@ from tests.integration.raw_client import (
     RawClient,
     batch_body,
     heartbeat_body,
+    json_frame,
     json_request,
     properties,
     pull_ext,
@@ -28,6 +29,7 @@ from tests.waits import eventually
 
 from cometmq.testing import Cluster
 
+QUERY = 12
 SEND, SEND_BATCH, PULL, HEARTBEAT, UNREGISTER, SEND_BACK, END = 10, 320, 11, 34, 35, 36, 37
 MEMBERS, LOCK, UNLOCK, QUERY_OFFSET, COMMIT, RECALL = 38, 41, 42, 14, 15, 370
 REGISTER, ROUTE = 103, 105
@@ -62,6 +64,26 @@ def members(client: RawClient, group: str) -> list[str]:
     body = client.ask(MEMBERS, {"consumerGroup": group}).body
     ids: list[str] = json.loads(body)["consumerIdList"] if body else []
     return ids
+
+
+# Frames that are no requests
+
+
+@pytest.mark.parametrize("before", [0, 1, 8, 200])
+def test_a_header_that_is_none_stops_nobody_who_pipelines(
+    victim: RawClient, address: str, before: int
+) -> None:
+    """Eight QUERY_MESSAGEs and `{"code":D}` ended a turn of the loop; nobody in line was served again."""
+    query = {"topic": "T", "key": "k", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": "1"}
+    for _ in range(4):
+        with RawClient(address) as attacker:
+            requests = [json_request(QUERY, query, opaque=number) for number in range(before)]
+            attacker.socket.sendall(b"".join([*requests, json_frame(b'{"code":D}')]))
+            sends = [json_request(SEND, send_ext("pipelined"), b"x", opaque=n) for n in range(256)]
+            victim.socket.sendall(b"".join(sends))
+            assert {victim.receive().code for _ in sends} == {0}
+            # The attacker is answered what came before it, and is cut off.
+            assert attacker.closed_by_peer()
 
 
 # Members of groups

@@ -150,7 +150,10 @@ class WriteTurn:
     def _flush(self) -> None:
         due, self._due = self._due, []
         for connection in due:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:  # noqa: BLE001 - the answers of the others must leave
+                connection.fail()
 
 
 # In these versions `writelines` of asyncio's own transports takes any amount, and never says that
@@ -183,7 +186,7 @@ class Connection(asyncio.Protocol):
         on_connect: Callable[[Connection], None] | None = None,
     ) -> None:
         self.on_close: list[Callable[[Connection], None]] = []
-        # Why the peer's bytes are no frames, if they are not.
+        # Why the peer's bytes behind those that wait are no requests, if they are none.
         self._fault: ProtocolError | None = None
         # Why the server closes the connection, if it has said so.
         self._last_words = ""
@@ -219,8 +222,9 @@ class Connection(asyncio.Protocol):
         # Bytes in `_out`, bytes written that `holding` has not been told of yet, and what is left of
         # SLICE_COST in the slice that is served.
         self._out_bytes = self._written = self._slice_left = 0
-        # Requests of one read that wait: for their turn, or until the peer reads its answers.
-        self._deferred: deque[Frame] = deque()
+        # Requests of one read and their codes, which wait: for their turn, or until the peer reads
+        # its answers.
+        self._deferred: deque[tuple[Frame, int]] = deque()
         # What was read behind them and is not cut into frames yet; that begins at `_uncut_at`.
         self._uncut = b""
         self._deferred_bytes = self._uncut_at = 0
@@ -297,8 +301,7 @@ class Connection(asyncio.Protocol):
             if self._frames.buffered > _LARGE_BYTES and self._turns is not None:
                 self._rests = self._turns.is_spent()
                 self._take_turns()
-            if not self._deferred:  # requests before bytes that are none are served
-                self._frames.check()
+            self._check_bytes()
         except ProtocolError as error:
             self._end(error)
         if self._turn is None or not self._turn.take(self):
@@ -567,6 +570,13 @@ class Connection(asyncio.Protocol):
             self.closed = True
             self._transport.abort()
 
+    def fail(self) -> None:
+        """Log the error that is being handled and close at once: it is a fault of ours that this
+        connection met, and no other connection may suffer from it.
+        """
+        log.exception("connection closed: it cannot be served", peer=self.peer)
+        self.abort()
+
     def check_room(self, request: AnyRequest) -> None:
         """Raise LimitError if the connection may not hold another request of this size for long.
 
@@ -751,7 +761,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_of_administration(self) -> bool:
         """Whether what waits first is a request that runs or inspects the cluster."""
-        return bool(self._deferred) and peek_code(self._deferred[0]) in self._administration
+        return bool(self._deferred) and self._deferred[0][1] in self._administration
 
     @property
     def expected_s(self) -> float:
@@ -797,13 +807,11 @@ class Connection(asyncio.Protocol):
             if not self._deferred:
                 new_frame = self._cut_part()
             self._serve_deferred()
-            if not self._deferred:
-                self._frames.check()
+            self._check_bytes()
         except ProtocolError as error:
             self._end(error)
-        except Exception:  # as a loop does for `data_received`; the rotation must go on
-            log.exception("connection closed: it cannot be served", peer=self.peer)
-            self.abort()
+        except Exception:  # noqa: BLE001 - as a loop does for `data_received`; the rotation must go on
+            self.fail()
         self.flush()
         self._count_received(new_frame=new_frame)
         self._in_rotation = self.has_work
@@ -892,9 +900,27 @@ class Connection(asyncio.Protocol):
         self._take_turns()
 
     def _defer(self, frames: list[Frame]) -> None:
-        self._deferred.extend(frames)
+        """Have requests wait. A frame whose header has no code ends the connection once those before
+        it are served; none behind it is looked at.
+        """
+        if self._fault is not None:
+            return
         for frame in frames:
+            try:
+                code = peek_code(frame)
+            except ProtocolError as error:
+                self._fault = error
+                return
+            self._deferred.append((frame, code))
             self._deferred_bytes += len(frame.header) + len(frame.body)
+
+    def _check_bytes(self) -> None:
+        """Raise the ProtocolError of bytes that are no requests, once all before them are served."""
+        if self._deferred:
+            return
+        if self._fault is not None:
+            raise self._fault
+        self._frames.check()
 
     def _drop_deferred(self) -> None:
         self._deferred.clear()
@@ -913,9 +939,9 @@ class Connection(asyncio.Protocol):
         if turns is not None:
             began_s, until_s = turns.work_s(), turns.monotonic() + SLICE_S
         while deferred and self._writable is None and not self._is_full and not self.closed:
-            frame = deferred.popleft()
+            frame, code = deferred.popleft()
             self._deferred_bytes -= len(frame.header) + len(frame.body)
-            self._on_frame(frame, peek_code(frame))
+            self._on_frame(frame, code)
             if turns is not None and deferred:
                 self._slice_left -= 1
                 if (

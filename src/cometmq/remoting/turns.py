@@ -107,6 +107,9 @@ class Waiting(Protocol):
     def serve_slice(self) -> int:
         """Serve what waits for one slice; return its cost."""
 
+    def fail(self) -> None:
+        """Log the error that is being handled, and close the connection."""
+
     @property
     def is_of_administration(self) -> bool:
         """Whether what waits first is a request that runs or inspects the cluster."""
@@ -210,8 +213,8 @@ class ServingTurns:
 
     def join(self, connection: Waiting) -> None:
         """Serve a connection in the next turn, and then again for as long as it has work."""
-        self._put(connection)
         self._arm()
+        self._put(connection)
 
     def _put(self, connection: Waiting) -> None:
         now_s = self.monotonic()
@@ -233,6 +236,13 @@ class ServingTurns:
     def _serve(self) -> None:
         self._reads_until_s = 0.0
         self._is_due = False
+        try:
+            self._serve_turn()
+        finally:  # whatever failed, the others go on
+            if self.count:
+                self._arm()
+
+    def _serve_turn(self) -> None:
         now_s = self.monotonic()
         until_s = now_s + TURN_S
         left = TURN_COST
@@ -249,8 +259,6 @@ class ServingTurns:
             self._is_for_oldest = not self._is_for_oldest
         self._serve_administration()
         collect_young()
-        if self.count:
-            self._arm()
 
     def _serve_administration(self) -> None:
         """Serve those whose short work runs or inspects the cluster for a slice each, one at least: by
@@ -285,10 +293,14 @@ class ServingTurns:
             now_s = self.monotonic()
 
     def _serve_one(self, connection: Waiting) -> int:
-        """Serve a slice; return its cost."""
-        cost = connection.serve_slice()
-        if connection.has_work:
-            self._put(connection)
-        else:
-            connection.standing.end(self.monotonic())
+        """Serve a slice; return its cost. A connection that fails is closed, and harms no other."""
+        try:
+            cost = connection.serve_slice()
+            if connection.has_work:
+                self._put(connection)
+            else:
+                connection.standing.end(self.monotonic())
+        except Exception:  # noqa: BLE001 - the edge between a connection and all others
+            connection.fail()
+            return SLICE_COST
         return cost

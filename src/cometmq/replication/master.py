@@ -296,7 +296,11 @@ class ReplicationMaster:
 
     def _go_on(self) -> None:
         for connection in tuple(self._connections):
-            connection.go_on()
+            try:
+                connection.go_on()
+            except Exception:  # the other slaves must get their bytes
+                log.exception("connection of a slave closed: it cannot be served")
+                connection.close("sending to it failed")
 
     def _drop_silent(self) -> bool:
         now_s = self._loop.time()

@@ -18,6 +18,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
+from cometmq.runtime.loggers import get_logger
+
+log = get_logger(__name__)
+
 RECORDS_AT_ONCE: Final = 8
 TURN_S: Final = 0.0005
 # Records of bulk data are not counted: a read of the socket has 32 of them at most.
@@ -68,7 +72,12 @@ class RecordTurns:
         self._is_counting = False
         self._left_s = TURN_S
         while self._waiting and not self.is_over:
-            self._waiting.popleft().go_on()
+            reader = self._waiting.popleft()
+            try:
+                reader.go_on()
+            except Exception:  # the edge between a connection and all others
+                log.exception("connection closed: its TLS records cannot be opened")
+                reader.abort()
         if self._waiting:
             self._count()
         # For those of which something has just come.
@@ -138,6 +147,10 @@ class RecordReader(asyncio.Protocol):
         self._is_in_turns = False
         if not self._is_held and not self._under.is_closing():
             self._read()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._under.abort()
 
     # -- inside --
 

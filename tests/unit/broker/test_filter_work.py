@@ -47,6 +47,20 @@ async def test_connections_take_turns() -> None:
     assert work.deferred_count == 0
 
 
+async def test_a_pull_that_fails_keeps_no_other_from_its_turn() -> None:
+    work = FilterWork(10)
+    served: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("a fault of ours")
+
+    work.defer(open_connection(), fail)
+    work.defer(open_connection(), lambda: served.append("other"))
+    await asyncio.sleep(0)
+    assert served == ["other"]
+    assert work.deferred_count == 0
+
+
 async def test_what_waits_is_bounded() -> None:
     work = FilterWork(2, per_turn=100)
     work.charge(100)

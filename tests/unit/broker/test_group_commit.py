@@ -132,6 +132,26 @@ def test_who_is_above_the_synced_offset_waits_for_the_next_sync() -> None:
     scene(play)
 
 
+def test_an_answer_that_fails_keeps_no_other_from_being_sent() -> None:
+    async def play(sends: Sends) -> None:
+        def fail() -> None:
+            raise RuntimeError("a fault of ours")
+
+        other = Line()
+        request = Request(
+            code=ECHO, header=EchoHeader(number=1), opaque=1, frame=Frame(0, b"", b"")
+        )
+        sends.commit.answer_when_safe(100, other.connection, request, b"", fail)
+        sends.send(2, end=200)
+        await turns(5)
+        await sends.synced(0, 200)
+        assert sends.answers == [(2, OK)]
+        assert other.connection.closed
+        assert sends.commit.waiting_count == 0
+
+    scene(play)
+
+
 def test_a_later_send_begins_a_new_sync() -> None:
     async def play(sends: Sends) -> None:
         sends.send(1, end=100)

@@ -317,3 +317,17 @@ async def test_a_sweep_is_quiet_until_the_first_of_the_pulls_that_stay_has_waite
     assert polling.quiet_s(3.5) == 0.5
     polling.sweep(4.0)
     assert polling.quiet_s(4.0) == math.inf
+
+
+async def test_a_pull_that_fails_keeps_no_other_from_its_answer() -> None:
+    pulls = waiter()
+
+    def fail() -> None:
+        raise RuntimeError("a fault of ours")
+
+    for number in range(3):
+        pulls.polling.hold(HeldPull(open_connection(), "t", 0, 0, 100.0, None, fail))
+        pulls.hold(f"a{number}")
+    pulls.polling.arrived("t", 0, 1, 0)
+    assert await pulls.woken() == ["a0", "a1", "a2"]
+    assert pulls.polling.count == 0

@@ -116,3 +116,22 @@ def test_every_changed_group_is_told_and_a_later_change_again() -> None:
         assert clients.consumer_ids("g-7") == ["c-0", "c-1"]
 
     virtual.run(run())
+
+
+def test_a_member_that_cannot_be_notified_keeps_no_other_from_it() -> None:
+    class Broken(Connection):
+        def send_oneway(self, command: RemotingCommand) -> int:
+            raise RuntimeError("a fault of ours")
+
+        def fail(self) -> None:
+            self.closed = True
+
+    async def play() -> None:
+        connections: list[Connection] = [Connection() for _ in range(100)]
+        broken = connections[50] = Broken()
+        join(new_clients(), connections, "g")
+        await settled(connections)
+        assert all(connection.told for connection in connections if connection is not broken)
+        assert broken.closed
+
+    virtual.run(play())

@@ -56,8 +56,8 @@ class FilterWork(WorkBudget):
         """Call `serve` in a later turn, unless the connection is lost. Return False if too many
         wait.
 
-        `serve` must not raise. Connections are served in rotation, so that one with many pulls does
-        not hold up the others.
+        An error that `serve` raises closes the connection. Connections are served in rotation, so that
+        one with many pulls does not hold up the others.
         """
         if self.deferred_count >= self.max_deferred:
             return False
@@ -85,6 +85,9 @@ class FilterWork(WorkBudget):
             self.deferred_count -= 1
             if waiting:
                 self._deferred[connection] = waiting
-            serve()
+            try:
+                serve()
+            except Exception:  # noqa: BLE001 - the edge between a connection and all others
+                connection.fail()
         if self._deferred and not self._is_turning:
             self._turn_soon()

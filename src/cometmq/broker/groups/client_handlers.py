@@ -285,6 +285,8 @@ class ClientHandlers:
                     )
                 except ConnectionLostError:  # the member's removal is under way
                     log.debug("member not notified", group=group, client_id=member.client_id)
+                except Exception:  # noqa: BLE001 - the other members must hear of the change
+                    member.connection.fail()
                 yield
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cometmq.protocol.codes import ResponseCode
+from cometmq.remoting.connection import Connection
 
 HEARTBEAT_WAIT_S: Final = 1.0
 MAX_PULLS_AHEAD: Final = 10_000
@@ -28,14 +29,15 @@ AHEAD: Final = frozenset(
 
 
 # Called with `final`. Answers the pull and returns True, or returns False if the pull is still
-# ahead of its heartbeat and `final` is false. Must not raise.
+# ahead of its heartbeat and `final` is false. An error that it raises closes the pull's connection.
 Serve = Callable[[bool], bool]
 
 
 class _Waiting:
-    __slots__ = ("serve", "timer")
+    __slots__ = ("connection", "serve", "timer")
 
-    def __init__(self, serve: Serve) -> None:
+    def __init__(self, connection: Connection, serve: Serve) -> None:
+        self.connection = connection
         self.serve = serve
         self.timer: asyncio.TimerHandle | None = None
 
@@ -55,12 +57,12 @@ class AwaitedHeartbeats:
         self._heard_again: set[str] = set()
         self._count = 0
 
-    def hold(self, group: str, serve: Serve) -> bool:
-        """Let a pull wait. Return False if MAX_PULLS_AHEAD others wait: the caller refuses the pull."""
+    def hold(self, group: str, connection: Connection, serve: Serve) -> bool:
+        """Let a pull of `connection` wait. Return False if MAX_PULLS_AHEAD others wait: the caller refuses the pull."""
         if self._count >= MAX_PULLS_AHEAD:
             self.on_limit("MAX_PULLS_AHEAD")
             return False
-        waiting = _Waiting(serve)
+        waiting = _Waiting(connection, serve)
         waiting.timer = asyncio.get_running_loop().call_later(
             HEARTBEAT_WAIT_S, self._give_up, group, waiting
         )
@@ -80,7 +82,7 @@ class AwaitedHeartbeats:
         to_try = self._to_try[group]
         for _ in range(min(len(to_try), TRIED_PER_TURN)):
             waiting = to_try.popleft()
-            if waiting in self._groups.get(group, ()) and waiting.serve(False):
+            if waiting in self._groups.get(group, ()) and self._is_served(waiting):
                 assert waiting.timer is not None
                 waiting.timer.cancel()
                 self._forget(group, waiting)
@@ -91,6 +93,14 @@ class AwaitedHeartbeats:
         if group in self._heard_again:
             self._heard_again.discard(group)
             self.heard(group)
+
+    @staticmethod
+    def _is_served(waiting: _Waiting) -> bool:
+        try:
+            return waiting.serve(False)
+        except Exception:  # noqa: BLE001 - the edge between a connection and all others
+            waiting.connection.fail()
+            return True
 
     def _give_up(self, group: str, waiting: _Waiting) -> None:
         self._forget(group, waiting)

@@ -15,6 +15,9 @@ from cometmq.filtering.metering import MeteredProperties, decoding_cost
 from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.properties import decode_properties
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.loggers import get_logger
+
+log = get_logger(__name__)
 
 TagMatcher = Callable[[int], bool]
 
@@ -38,9 +41,9 @@ DEFAULT_HELD_OF_CONNECTION: Final = 20_000
 class HeldPull:
     """A pull of `topic`/`queue_id` that found nothing at `offset`.
 
-    `deadline` is a time of the loop. `answer` serves the pull once more, and always answers it. It
-    must not raise, because other pulls are answered after it. `matches_properties` may raise
-    OutOfWorkError, but nothing else.
+    `deadline` is a time of the loop. `answer` serves the pull once more, and always answers it; an
+    error that it raises closes the connection. `matches_properties` may raise OutOfWorkError, but
+    nothing else.
     """
 
     connection: Connection
@@ -194,11 +197,14 @@ class LongPolling:
 
     def _sweep_on(self) -> None:
         left = _SWEPT_PER_TURN
-        for looked_at in self._sweeping or ():
-            left -= looked_at
-            if left <= 0:
-                asyncio.get_running_loop().call_soon(self._sweep_on)
-                return
+        try:
+            for looked_at in self._sweeping or ():
+                left -= looked_at
+                if left <= 0:
+                    asyncio.get_running_loop().call_soon(self._sweep_on)
+                    return
+        except Exception:  # the next sweep must begin
+            log.exception("waiting pulls could not be looked through")
         self._sweeping = None
 
     def _sweep_steps(self, now: float) -> Iterator[int]:
@@ -270,6 +276,14 @@ class LongPolling:
             asyncio.get_running_loop().call_soon(self._answer_woken)
 
     def _answer_woken(self) -> None:
+        try:
+            self._answer_some()
+        finally:  # whatever failed, the others go on
+            self._answering = bool(self._woken) or self._ready_count > 0
+            if self._answering:
+                asyncio.get_running_loop().call_soon(self._answer_woken)
+
+    def _answer_some(self) -> None:
         self._sort_woken()
         most = self._answers_per_turn
         if self._woken:
@@ -280,12 +294,12 @@ class LongPolling:
                 continue
             if pull.connection.congested:
                 self._postponed.append(pull)
-            else:
-                pull.connection.held_pulls -= 1
+                continue
+            pull.connection.held_pulls -= 1
+            try:
                 pull.answer()
-        self._answering = bool(self._woken) or self._ready_count > 0
-        if self._answering:
-            asyncio.get_running_loop().call_soon(self._answer_woken)
+            except Exception:  # noqa: BLE001 - the edge between a connection and all others
+                pull.connection.fail()
 
     def _sort_woken(self) -> None:
         count = min(len(self._woken), max(_SORTED_PER_TURN, self._answers_per_turn))

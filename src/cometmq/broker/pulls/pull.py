@@ -144,6 +144,7 @@ class PullHandler:
                 and header.sys_flag & PULL_SUSPEND
                 and self._awaited.hold(
                     header.consumer_group,
+                    connection,
                     lambda final: self._answer_late(connection, request, final),
                 )
             ):

@@ -106,6 +106,14 @@ class FirstSends:
 
     def _work(self) -> None:
         """Make topics, then serve requests, for a slice of time."""
+        self._working = False
+        try:
+            self._work_slice()
+        finally:  # whatever failed, the others go on
+            if self._unmade or self._served:
+                self._work_soon()
+
+    def _work_slice(self) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + SLICE_S
         made: list[str] = []
@@ -124,9 +132,6 @@ class FirstSends:
                 self._unmade.append(topic)
             else:
                 self._serve_one(topic, refused)
-        self._working = False
-        if self._unmade or self._served:
-            self._work_soon()
 
     def _make_topic(self, topic: str) -> bool:
         """Make the topic for its first request that is allowed to; return False if none is."""

@@ -95,10 +95,13 @@ class _Waiting:
         self.left -= 1
         if self.left == 0:
             self.owner.waiting_count -= 1
-            if self.answered is not None:
-                self.answered()
-            if not self.is_oneway:
-                self.connection.write(encode_answer(self.opaque, self.ext_json, code=self.code))
+            try:
+                if self.answered is not None:
+                    self.answered()
+                if not self.is_oneway:
+                    self.connection.write(encode_answer(self.opaque, self.ext_json, code=self.code))
+            except Exception:  # noqa: BLE001 - those behind it in the line must be answered
+                self.connection.fail()
 
     def refuse(self, code: ResponseCode, remark: str) -> None:
         """Answer with an error, whatever else is waited for."""
