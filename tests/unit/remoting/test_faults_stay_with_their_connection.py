@@ -146,7 +146,7 @@ async def test_whichever_hook_of_a_connection_raises_the_others_are_served(
     failing: str, line: dict[str, float]
 ) -> None:
     turns = ServingTurns()
-    first, bad, last = (Guest(hook, **line) for hook in ("", failing, ""))  # type: ignore[arg-type]
+    first, bad, last = (Guest(hook, **line) for hook in ("", failing, ""))  # type: ignore[arg-type]  # two hooks of different types
     for guest in (first, bad, last):
         turns.join(guest)
     await until(lambda: first.left <= 0 and last.left <= 0)
@@ -182,7 +182,7 @@ async def test_a_write_that_raises_keeps_no_answer_of_others() -> None:
     def fail(_: object) -> None:
         raise FailingHookError
 
-    lines[1].transport.writelines = fail  # type: ignore[assignment,method-assign]
+    lines[1].transport.writelines = fail  # type: ignore[assignment,method-assign]  # a transport that fails
     with structlog.testing.capture_logs() as logged:
         for line in lines:
             line.feed(echo(opaque=4))
