@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from typing import Final
@@ -53,10 +54,12 @@ def check_installation(
 def _form(interpreted_because: str) -> Finding:
     if not interpreted_because:
         return ok("compiled modules", "in use")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
     remedy = (
         "unset COMETMQ_PURE"
         if "COMETMQ_PURE" in interpreted_because
-        else "run scripts/compile in a checkout (it needs a C compiler), then pip install ."
+        else "in a checkout, with a C compiler, run "
+        f"make compiled PYTHON={sys.executable} VENV=.venv-{version}, then pip install ."
     )
     return warning(
         "compiled modules",
