@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.waits import until
@@ -311,7 +311,7 @@ async def test_a_stored_message_is_consumed_directly(desk: Desk) -> None:
 
 async def test_a_member_that_does_not_answer_in_time_is_told_of(desk: Desk) -> None:
     broker = desk.cluster.brokers[0]
-    relay = ClientRelay(broker.parts, call_timeout_s=0.1)
+    relay = ClientRelay(broker.parts, cast("Any", None), call_timeout_s=0.1)
     handlers = Handlers()
     relay.register(handlers)
     server = RemotingServer("127.0.0.1", 0, handlers)

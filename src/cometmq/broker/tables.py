@@ -210,8 +210,14 @@ class BrokerTables:
         )
 
     def _offsets_text(self) -> Iterator[str]:
-        table = self.offsets.table
-        return _offset_pieces(msgspec.structs.replace(table, offset_table=dict(table.offset_table)))
+        table, resets = self.offsets.table, self.offsets.resets
+        return _offset_pieces(
+            msgspec.structs.replace(
+                table,
+                offset_table=dict(table.offset_table),
+                reset_offset_table={key: dict(queues) for key, queues in resets.items()} or None,
+            )
+        )
 
 
 def _offset_pieces(table: ConsumerOffsetSerializeWrapper) -> Iterator[str]:

@@ -172,10 +172,15 @@ class SubscriptionGroupWrapper(Body):
 
 
 class ConsumerOffsetSerializeWrapper(Body):
-    """Code 43 and the file consumerOffset.json: offset by queue id by `topic@group`."""
+    """Code 43 and the file consumerOffset.json: offset by queue id by `topic@group`.
+
+    `reset_offset_table` has the resets that members have not followed yet, in the same form. Java keeps
+    them in memory only, and passes over the field.
+    """
 
     data_version: DataVersion | None = None
     offset_table: dict[str, dict[Int32, Int64]] = {}
+    reset_offset_table: dict[str, dict[Int32, Int64]] | None = None
 
 
 class DelayOffsetSerializeWrapper(Body):

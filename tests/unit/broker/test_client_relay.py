@@ -523,7 +523,7 @@ async def test_a_member_that_leaves_before_it_answers(broker: Broker, operator: 
 async def test_a_member_that_does_not_answer_in_time(broker: Broker) -> None:
     member = joined(broker, "m", 5000)
     handlers = Handlers()
-    ClientRelay(broker.parts, call_timeout_s=0.05).register(handlers)
+    ClientRelay(broker.parts, cast("Any", None), call_timeout_s=0.05).register(handlers)
     operator = Client(cast("Any", SimpleNamespace(handlers=handlers)), host=HOST)
     answer = await operator.ask(INFO, info_ext())
     assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT

@@ -331,5 +331,5 @@ def test_offsets_of_one_queue_go_alone() -> None:
     assert not manager.changed
     manager.remove_queue("t", 0)
     assert manager.table.offset_table == {"t@g": {1: 7}}
-    assert manager.take_reset("g", "t", 0) is None
+    assert manager.moved_to("g", "t", 0, 7, "a connection") is None
     assert (manager.count, manager.groups_of("t"), manager.changed) == (1, {"g"}, True)

@@ -20,6 +20,7 @@ from cometmq.broker.groups.questions import Questions, Statuses
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
+from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, ProtocolError, RequestTimeoutError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
@@ -51,7 +52,13 @@ _RESET_REMEDY: Final = "reset the queues one by one (queueId)"
 class ClientRelay:
     """Passes requests on to group members. For the loop's thread only."""
 
-    def __init__(self, parts: Parts, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        tables: BrokerTables,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+    ) -> None:
+        self._tables = tables
         self._call_timeout_s = call_timeout_s
         self._config = parts.config
         self._store = parts.store
@@ -97,6 +104,7 @@ class ClientRelay:
             answer = LongAnswer(self._clock, self._config.max_frame_length, _RESET_REMEDY)
             if self._config.use_server_side_reset_offset:
                 count = await self._reset_here(header, topic, answer)
+                await self._tables.offsets_written()  # what is answered outlives a kill
                 body = await _offset_table(answer)
             else:
                 count, body = await self._push_reset(

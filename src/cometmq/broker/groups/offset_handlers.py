@@ -51,7 +51,7 @@ class OffsetHandlers:
         handlers.register(requests.GET_EARLIEST_MSG_STORETIME, self.earliest_store_time)
 
     def query(
-        self, _connection: Connection, call: Request[QueryConsumerOffsetRequestHeader]
+        self, connection: Connection, call: Request[QueryConsumerOffsetRequestHeader]
     ) -> RemotingCommand:
         """Return a group's stored offset.
 
@@ -59,7 +59,9 @@ class OffsetHandlers:
         not say so: its master may have an offset that is not copied yet.
         """
         header = call.header
-        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        offset = self._offsets.query_of(
+            header.consumer_group, header.topic, header.queue_id, connection
+        )
         if offset < 0:
             if (
                 header.set_zero_if_not_found is False

@@ -9,10 +9,16 @@ from cometmq.broker.refusal import Refused
 from cometmq.model import names
 from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
+from cometmq.runtime.loggers import get_logger
+
+log = get_logger(__name__)
 
 _SEPARATOR = "@"
 # How many corrections a log line names.
 _EXAMPLES: Final = 5
+# How many answers on one connection name a reset's offset before a member that pulls from elsewhere is
+# taken to choose its offsets itself, as programs do that keep them elsewhere.
+_ANSWERS_TO_A_RESET: Final = 3
 # (topic, queue id) -> the offset that the queue's next message gets; None if there is no such queue
 EndOf = Callable[[str, int], int | None]
 
@@ -54,8 +60,10 @@ class ConsumerOffsetManager:
     An offset is that of the next message to consume. As in Java, an offset smaller than the stored
     one is accepted: a client may have been reset.
 
-    A reset is stored at once, and also kept in `resets` until the next pull of the queue has been
-    told of it. Until then, offsets that the queue's consumer commits are ignored.
+    A reset is stored at once, and also kept in `resets` until a member pulls from the new offset. Until
+    then each pull from elsewhere is answered with that offset, and offsets that the queue's consumer
+    commits are ignored: an answer may be lost with its connection, and the member then goes on, and
+    commits, where it was.
 
     Before committing for a client, the caller must check that the queue exists and reaches that
     far. `max_count` bounds the number of offsets kept; `ignored_count` counts offsets that came
@@ -76,7 +84,10 @@ class ConsumerOffsetManager:
         # Of a slave: which offsets were committed here.
         self._committed_here: dict[tuple[str, int], _Committed] = {}
         self.commits_here = 0
-        self.resets: dict[str, dict[int, int]] = {}
+        self.resets: dict[str, dict[int, int]] = self.table.reset_offset_table or {}
+        self.table.reset_offset_table = None
+        # Members that were given the new offset of a queue: the connection, and how many answers named it.
+        self._informed: dict[tuple[str, int], tuple[object, int]] = {}
         # Topics by group and groups by topic: a key of the table is a text made of both.
         self._topics: dict[str, set[str]] = {}
         self._groups: dict[str, set[str]] = {}
@@ -93,8 +104,12 @@ class ConsumerOffsetManager:
         return self._put(topic, group, queue_id, offset)
 
     def awaits_pull(self, group: str, topic: str, queue_id: int) -> bool:
-        """Return True if no pull has been told of the queue's reset yet (Java: hasOffsetReset)."""
-        return bool(self.resets) and queue_id in self.resets.get(_key(topic, group), ())
+        """Return True if no member has followed the queue's reset yet (Java: hasOffsetReset)."""
+        return (
+            bool(self.resets)
+            and not self.is_copy
+            and queue_id in self.resets.get(_key(topic, group), ())
+        )
 
     def _put(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
         offsets = self.table.offset_table.get(_key(topic, group))
@@ -145,6 +160,8 @@ class ConsumerOffsetManager:
         if not self._put(topic, group, queue_id, offset):
             return False
         self.resets.setdefault(key, {})[queue_id] = offset
+        self._informed.pop((key, queue_id), None)
+        self.changed = True
         return True
 
     def clone(self, source: str, group: str, topic: str) -> bool:
@@ -162,7 +179,7 @@ class ConsumerOffsetManager:
         self.table.offset_table[key] = dict(cloned)
         self._note(topic, group)
         self.count += more
-        self.resets.pop(key, None)
+        self._drop_resets(key)
         self.changed = True
         return True
 
@@ -178,7 +195,14 @@ class ConsumerOffsetManager:
 
         `asked_at` is what `commits_here` was when the master was asked. What it said may be older than
         a later commit here, which stays unless the master's consumers were reset.
+
+        Resets that the master's members have not followed yet are kept for the time when this broker
+        is the master itself; before that nobody is reset here.
         """
+        resets = master.reset_offset_table or {}
+        if resets != self.resets:
+            self.resets = {key: dict(queues) for key, queues in resets.items()}
+            self.changed = True
         for key, theirs in master.offset_table.items():
             ours = self.table.offset_table.get(key)
             taken: dict[int, int] = {}
@@ -206,17 +230,56 @@ class ConsumerOffsetManager:
                 self.changed = True
             yield
 
-    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the offset of a reset that no pull has been told of, and forget the reset; None if
-        there is none (Java: queryThenEraseResetOffset)."""
+    def moved_to(
+        self, group: str, topic: str, queue_id: int, position: int, connection: object
+    ) -> int | None:
+        """Return the offset at which a pull from `position` has to go on, because of a reset; None if it
+        may be served.
+
+        A member that pulls from the new offset, over the connection by which it learnt of it, has
+        followed the reset, which is forgotten. So is one that a member disregards although
+        _ANSWERS_TO_A_RESET answers on its connection have named the new offset. (Java forgets a reset
+        when it makes the first answer, whether that arrives or not: queryThenEraseResetOffset.)
+        """
         key = _key(topic, group)
-        pending = self.resets.get(key)
-        if pending is None:
+        offset = self.resets.get(key, {}).get(queue_id)
+        if offset is None or self.is_copy:
             return None
-        offset = pending.pop(queue_id, None)
-        if not pending:
-            del self.resets[key]
+        informed, answers = self._informed.get((key, queue_id), (None, 0))
+        if informed is not connection:
+            answers = 0
+        elif position == offset or answers >= _ANSWERS_TO_A_RESET:
+            self._drop_reset(key, queue_id)
+            if position != offset:
+                log.warning(
+                    "reset disregarded: a member pulls from elsewhere",
+                    group=group,
+                    topic=topic,
+                    queue_id=queue_id,
+                    reset_to=offset,
+                    pulls_from=position,
+                )
+            return None
+        self._informed[key, queue_id] = (connection, answers + 1)
         return offset
+
+    def query_of(self, group: str, topic: str, queue_id: int, connection: object) -> int:
+        """Return what `query` does, and note that a member on this connection learns of a reset so."""
+        if self.awaits_pull(group, topic, queue_id):
+            self._informed[_key(topic, group), queue_id] = (connection, 1)
+        return self.query(group, topic, queue_id)
+
+    def _drop_reset(self, key: str, queue_id: int) -> None:
+        self._informed.pop((key, queue_id), None)
+        resets = self.resets.get(key)
+        if resets is not None and resets.pop(queue_id, None) is not None:
+            self.changed = True
+            if not resets:
+                del self.resets[key]
+
+    def _drop_resets(self, key: str) -> None:
+        for queue_id in list(self.resets.get(key, ())):
+            self._drop_reset(key, queue_id)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the stored offset, -1 if there is none."""
@@ -261,7 +324,7 @@ class ConsumerOffsetManager:
             del offsets[queue_id]
             self.count -= 1
             self._committed_here.pop((key, queue_id), None)
-            self.resets.get(key, {}).pop(queue_id, None)
+            self._drop_reset(key, queue_id)
             self.changed = True
 
     def remove_group(self, group: str, *, copies_only: bool = False) -> None:
@@ -277,7 +340,7 @@ class ConsumerOffsetManager:
                 return
             for place in places:
                 self._committed_here.pop(place, None)
-        self.resets.pop(key, None)
+        self._drop_resets(key)
         self.count -= len(self.table.offset_table.pop(key, ()))
         self._forget(topic, group)
         self.changed = True

@@ -46,7 +46,7 @@ class Groups(Service):
             parts.handlers
         )
         OffsetAdmin(parts).register(parts.handlers)
-        ClientRelay(parts).register(parts.handlers)
+        ClientRelay(parts, self._tables).register(parts.handlers)
         GroupHandlers(parts, self._tables).register(parts.handlers)
 
     def start(self) -> None:

@@ -194,7 +194,7 @@ class PullHandler:
                 return None
             scan = _Scan(wanted, wanted.ext_matcher(self._work), wanted.record_matcher(self._work))
         if self._offsets.resets:
-            moved = self._moved(header, group, topic)
+            moved = self._moved(connection, header, group, topic)
             if moved is not None:
                 return moved
         began_s = self._traffic.monotonic()
@@ -284,10 +284,16 @@ class PullHandler:
         return result
 
     def _moved(
-        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig, topic: TopicConfig
+        self,
+        connection: Connection,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
+        topic: TopicConfig,
     ) -> RemotingCommand | None:
-        """Return the answer to the first pull of a queue after its offset was reset, else None."""
-        offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        """Return the answer to a pull that has to go on at the offset of a reset, else None."""
+        offset = self._offsets.moved_to(
+            header.consumer_group, header.topic, header.queue_id, header.queue_offset, connection
+        )
         if offset is None:
             return None
         return response(
