@@ -103,6 +103,7 @@ DELAYS: Final = "delays never early"
 TRANSACTIONS: Final = "transactions one way"
 RETRIES: Final = "retries counted"
 LETTERS: Final = "dead letters after the last try"
+RESETS: Final = "resets are followed"
 COMMITS: Final = "commits behind consumption"
 FILTERS: Final = "filtered exactly"
 DELIVERED: Final = "delivered at least once"
@@ -309,6 +310,20 @@ def commit_ahead(rng: Random) -> Any:
         return original(self, group, topic, queue_id, offset + (rng.random() < 0.5))
 
     return patch.object(ConsumerOffsetManager, "commit", commit)
+
+
+@canary("one reset in two is forgotten before a pull is answered", RESETS, needs=("resets",))
+def forget_resets(rng: Random) -> Any:
+    original = ConsumerOffsetManager.moved_to
+
+    def moved_to(
+        self: ConsumerOffsetManager, group: str, topic: str, queue_id: int, *args: Any
+    ) -> int | None:
+        if rng.random() < 0.5:
+            self.resets.get(f"{topic}@{group}", {}).pop(queue_id, None)
+        return original(self, group, topic, queue_id, *args)
+
+    return patch.object(ConsumerOffsetManager, "moved_to", moved_to)
 
 
 @canary("one retry in five counts twice", RETRIES, needs=("retries",))

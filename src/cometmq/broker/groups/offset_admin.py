@@ -70,7 +70,9 @@ class OffsetAdmin:
                     await answer.add_offsets(key, queues)
             # Java 5.3's slaves keep no offsets without one: they fail over a null.
             version = encode_body(table.data_version or DataVersion())
-            resets = encode_body({key: dict(queues) for key, queues in self._offsets.resets.items()})
+            resets = encode_body(
+                {key: dict(queues) for key, queues in self._offsets.resets.items()}
+            )
             end = b',"resetOffsetTable":%b}' % resets if self._offsets.resets else b"}"
             body = await answer.body(b'{"dataVersion":%b,"offsetTable":{' % version, b"}" + end)
         return response(ResponseCode.SUCCESS, body=body)
