@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from tests import again
 from tests.real_sleeps import watch_asyncio
 
 LIMIT_S = 300.0
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     watch_asyncio()
     config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
     config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
+    again.register(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
