@@ -3,6 +3,7 @@
 python -m tests.simulation --seeds 100 --jobs 2
 python -m tests.simulation --seed 4711
 python -m tests.simulation --schedule short.json
+python -m tests.simulation --found
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tests.simulation.run import Figures, Outcome, run
 from tests.simulation.schedule import Schedule, draw, read, write
 from tests.simulation.shrink import RUNS, Shrinker
 
+# Seeds that once found a fault, each with its virtual hours.
+FOUND: Final = Path(__file__).with_name("found_seeds.txt")
 _LINE: Final = 300
 _LINES: Final = 12
 _NO_FIGURES: Final = Figures(0.0, 0.0, 0, 0, 0, 0, 0, Counter())
@@ -37,6 +40,7 @@ class Verdict(NamedTuple):
     """Is what of an outcome goes from one process to another."""
 
     seed: int
+    hours: float
     failures: list[str]
     figures: Figures
 
@@ -57,6 +61,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first", type=int, help="the first seed; a fresh one by default")
     parser.add_argument("--seed", type=int, help="run this seed only, and say more about it")
     parser.add_argument("--schedule", type=Path, help="run the schedule in this file")
+    parser.add_argument(
+        "--found", action="store_true", help=f"run the seeds of {FOUND.name}, with their hours"
+    )
     parser.add_argument("--hours", type=float, default=0.5, help="virtual hours of a run")
     parser.add_argument("--seconds", type=float, help="begin no further run after this real time")
     parser.add_argument(
@@ -68,6 +75,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--history", type=Path, help="write the history of the run to this file")
     parser.add_argument("--shrink", action="store_true", help="cut a schedule that fails")
+    parser.add_argument(
+        "--cuts", type=Path, default=Path(), help="the directory for schedules that were cut"
+    )
     return parser.parse_args()
 
 
@@ -120,7 +130,7 @@ def _one(schedule: Schedule, options: argparse.Namespace) -> int:
         print(f"Replay it by\n{how}")
     tell([outcome.figures], int(bool(outcome.failures)))
     if outcome.failures and options.shrink:
-        shrink(outcome, Path(f"{schedule.name}.json"))
+        shrink(outcome, options.cuts / f"{schedule.name}.json")
     return 1 if outcome.failures else 0
 
 
@@ -137,27 +147,37 @@ def shrink(outcome: Outcome, file: Path) -> Schedule:
     return short
 
 
+def found_seeds(path: Path = FOUND) -> list[tuple[int, float]]:
+    """Return the seeds that once found a fault, and the virtual hours of each."""
+    lines = [line.split(maxsplit=2) for line in path.read_text().splitlines() if line[:1] != "#"]
+    return [(int(seed), float(hours)) for seed, hours, _ in lines]
+
+
 def _many(options: argparse.Namespace) -> int:
-    first = secrets.randbelow(1 << 31) if options.first is None else options.first
+    if options.found:
+        seeds = found_seeds()
+    else:
+        first = secrets.randbelow(1 << 31) if options.first is None else options.first
+        seeds = [(seed, options.hours) for seed in range(first, first + options.seeds)]
     verdicts: list[Verdict] = []
-    for verdict in _verdicts(range(first, first + options.seeds), options):
+    for verdict in _verdicts(seeds, options):
         verdicts.append(verdict)
         if verdict.failures:
             print(f"seed {verdict.seed} FAILED; replay it by")
-            print(f"    {command(verdict.seed, options.hours, options.store)}")
+            print(f"    {command(verdict.seed, verdict.hours, options.store)}")
             for failure in verdict.failures[:3]:
                 print(short_of(failure))
         if sys.stdout.isatty() or len(verdicts) % 20 == 0:
-            print(f"{len(verdicts)} of {options.seeds} seeds", flush=True)
+            print(f"{len(verdicts)} of {len(seeds)} seeds", flush=True)
     failed = [each for each in verdicts if each.failures]
     tell([each.figures for each in verdicts], len(failed))
     if failed and options.shrink:
-        schedule = draw(failed[0].seed, hours=options.hours, store=options.store)
-        shrink(run(schedule), Path(f"{schedule.name}.json"))
+        schedule = draw(failed[0].seed, hours=failed[0].hours, store=options.store)
+        shrink(run(schedule), options.cuts / f"{schedule.name}.json")
     return 1 if failed else 0
 
 
-def _verdicts(seeds: Iterable[int], options: argparse.Namespace) -> Iterator[Verdict]:
+def _verdicts(seeds: Iterable[tuple[int, float]], options: argparse.Namespace) -> Iterator[Verdict]:
     """Run seeds, some at a time; give each verdict when it is there."""
     ends = time.monotonic() + options.seconds if options.seconds else float("inf")
     waiting = iter(seeds)
@@ -165,10 +185,10 @@ def _verdicts(seeds: Iterable[int], options: argparse.Namespace) -> Iterator[Ver
         running: dict[Future[Verdict], int] = {}
         while True:
             while len(running) < options.jobs and time.monotonic() < ends:
-                seed = next(waiting, None)
-                if seed is None:
+                if (following := next(waiting, None)) is None:
                     break
-                args = (seed, options.hours, options.store, options.limit)
+                seed, hours = following
+                args = (seed, hours, options.store, options.limit)
                 running[pool.submit(_verdict, *args)] = seed
             if not running:
                 return
@@ -199,8 +219,8 @@ def _verdict(seed: int, hours: float, store: str | None, limit_s: float) -> Verd
             outcome = run(draw(seed, hours=hours, store=store))
             _leave_out_modules()
     except RunTooLongError as error:
-        return Verdict(seed, [str(error)], _NO_FIGURES)
-    return Verdict(seed, outcome.failures, outcome.figures)
+        return Verdict(seed, hours, [str(error)], _NO_FIGURES)
+    return Verdict(seed, hours, outcome.failures, outcome.figures)
 
 
 def tell(figures: list[Figures], failed: int) -> None:

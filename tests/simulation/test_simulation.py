@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -227,3 +228,26 @@ def test_a_failing_seed_is_told_with_the_command_that_replays_it(
     assert f"--schedule {short.name}.json" in told
     assert len(short.faults) <= len(draw(3, hours=0.05).faults)
     assert run(short).kinds == {"planted"}
+
+
+def test_the_seeds_that_once_failed_are_listed_once_and_in_order() -> None:
+    seeds = [seed for seed, _ in command_line.found_seeds()]
+    assert seeds == sorted(set(seeds))
+    assert {hours for _, hours in command_line.found_seeds()} <= {0.03, 0.1, 0.2, 0.3, 0.5}
+
+
+def test_the_seeds_that_once_failed_are_run_with_their_hours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = tmp_path / "found_seeds.txt"
+    listed.write_text("# why\n17   0.03  a fault\n4711 0.03  another fault\n")
+    seeds = command_line.found_seeds(listed)
+    monkeypatch.setattr(command_line, "found_seeds", lambda: seeds)
+    monkeypatch.setattr(sys, "argv", ["simulation", "--found"])
+    with pytest.raises(SystemExit) as ended:
+        command_line.main()
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^runs +2$", shown, re.MULTILINE)
+    # With half an hour each, which is the default, it would be more than one.
+    assert re.search(r"^cluster-hours +0\.\d$", shown, re.MULTILINE)
