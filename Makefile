@@ -15,7 +15,7 @@ PARALLEL := -n $(JOBS) --dist worksteal
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-spark-kafka fuzz floods audit sbom crash sim docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -151,6 +151,10 @@ crash: compiled ## Kills, power losses, lost nodes, cut links, a storm of member
 sim: compiled ## Simulated clusters under faults, each from a seed: SEEDS=200 HOURS=0.5, or SEED=4711
 	@$(BIN)/python -m tests.simulation --hours $(or $(HOURS),0.5) $(if $(STORE),--store $(STORE)) --shrink \
 		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --jobs 2) $(ARGS)
+
+# ARGS="--only simulation,fuzz" hunts with some kinds only; ARGS=--list shows them.
+hunt: compiled ## All that draws, with fresh seeds, two at a time: MINUTES=30; what fails is in build/hunt
+	@$(BIN)/python -m tests.hunt --minutes $(or $(MINUTES),30) $(ARGS)
 
 docs: $(DOCS_READY) ## The documentation site in site/, built strictly: a warning is an error
 	@$(VENV)-docs/bin/python scripts/docs

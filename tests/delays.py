@@ -6,6 +6,9 @@ What is late is what the protocol promises only for some time: a call's answer, 
 topic, a rebalance, a state file, the end of a listener, a thread's beginning. COMETMQ_DELAYS names some
 of them (`calls,listeners,…`), else all are; `stalls` stops the whole process now and then, and is for
 whoever asks for it. A test that fails under these delays fails in CI some day.
+
+The last lines print COMETMQ_DELAYS_SEED. With it the same delays are drawn again, but threads and processes
+may take them in another order.
 """
 
 from __future__ import annotations
@@ -15,12 +18,17 @@ import ctypes
 import functools
 import os
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-_CHANCE = random.Random()
+import pytest
+
+# Workers of xdist inherit it from the process that starts them.
+SEED = os.environ.setdefault("COMETMQ_DELAYS_SEED", str(secrets.randbelow(1_000_000)))
+_CHANCE = random.Random(SEED)
 
 
 def pytest_configure() -> None:
@@ -28,6 +36,11 @@ def pytest_configure() -> None:
     kinds = wanted.split(",") if wanted else [kind for kind in DELAYS if kind != "stalls"]
     for kind in kinds:
         DELAYS[kind]()
+
+
+# At the end, since `-q` leaves out what pytest says at the beginning.
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"with delays: COMETMQ_DELAYS_SEED={SEED}")
 
 
 def _wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
