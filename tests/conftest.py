@@ -1,7 +1,13 @@
-"""What holds for all tests: how long one may take, and which examples hypothesis draws.
+"""What holds for all tests: how long one may take, which signals end what it starts, and which examples
+hypothesis draws.
 
 A test may take as long as it would on a machine that is ten times slower, and more: a deadline inside
-it, such as `tests.waits.WAIT_S`, says what was missing, and this limit is only for tests that hang.
+it, such as `tests.waits.WAIT_S`, says what was missing, and this limit is only for tests that hang. All
+limits (those of marks, of the command line and of `pyproject.toml`) are for a quiet machine, and as much
+longer as this one is slower: `tests.pace`.
+
+A shell that runs something in the background has it ignore SIGINT, and all that it starts, too. Tests
+that interrupt a process would wait for its end in vain, so SIGINT is what it is in the foreground.
 
 The examples are the same in every run, so that a run says something about the change that it is for;
 COMETMQ_EXPLORE=1 draws new ones. None is refused for its time: a machine that is busy with something
@@ -11,6 +17,7 @@ else proves nothing.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +26,13 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests import again
+from tests.pace import PACE
 from tests.real_sleeps import watch_asyncio
 
 LIMIT_S = 300.0
+# However slow the machine, a limit makes no test that hangs last longer than this, unless it is longer
+# itself.
+MOST_S = 7200.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
 _ROOMS = [Path(__file__).parent / name for name in ("unit", "integration", "simulation")]
 
@@ -36,16 +47,27 @@ settings.load_profile("unhurried")
 
 def pytest_configure(config: pytest.Config) -> None:
     watch_asyncio()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
     config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
     again.register(config)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    others_s = float(config.getoption("timeout") or config.getini("timeout") or 0)
     for item in items:
-        of_these = any(room in item.path.parents for room in _ROOMS)
-        if of_these and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(LIMIT_S))
+        limit_s = LIMIT_S if any(room in item.path.parents for room in _ROOMS) else others_s
+        mark = item.get_closest_marker("timeout")
+        if mark is not None:
+            limit_s = mark.args[0]
+        # In front of the others, it is the one that counts.
+        item.add_marker(pytest.mark.timeout(paced(limit_s)), append=False)
+
+
+def paced(limit_s: float) -> float:
+    """Return a limit of a test on a machine as slow as this one; 0 is none."""
+    return min(limit_s * PACE, max(limit_s, MOST_S))
 
 
 @pytest.fixture

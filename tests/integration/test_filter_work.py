@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.integration.client_faces import Received, open_face
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
+from tests.waits import WAIT_S
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.broker.server import Broker
@@ -198,7 +199,7 @@ async def test_an_arrival_is_not_held_up_by_pulls_that_wait_with_such_an_express
         asyncio.ensure_future(greedy.ask(PULL, stated("t", 1) | {"sysFlag": "6"})) for _ in range(5)
     ]
     polling = cluster.brokers[0].parts.long_polling
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         while polling.count < len(waiting):
             await other.ask(MAX_OFFSET, {"topic": "t", "queueId": "0"})
     work = cluster.brokers[0].parts.filter_work

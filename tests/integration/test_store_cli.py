@@ -14,6 +14,7 @@ import pytest
 import structlog
 from tests.golden.golden import unpack_store
 from tests.unit.store.store_box import Box
+from tests.waits import PROCESS_WAIT_S
 from typer.testing import CliRunner
 
 from cometmq.cli.main import app
@@ -87,7 +88,7 @@ def process(*arguments: str | Path, user: int | None = None) -> subprocess.Compl
         [sys.executable, *start, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PROCESS_WAIT_S,
         check=False,
     )
 

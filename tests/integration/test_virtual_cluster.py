@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
 import cometmq
 from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
@@ -322,7 +323,7 @@ def test_processes_with_other_hash_seeds_have_the_same_history(story: str) -> No
             capture_output=True,
             text=True,
             check=True,
-            timeout=250,  # takes a few seconds, on an idle machine
+            timeout=PROCESS_WAIT_S,  # takes a few seconds, on an idle machine
         )
         return done.stdout.splitlines()[-1]
 

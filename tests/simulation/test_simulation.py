@@ -19,6 +19,7 @@ from tests.simulation.run import run
 from tests.simulation.schedule import KINDS, Schedule, SwitchPlan, draw, lives_of, read, write
 from tests.simulation.shrink import Shrinker
 from tests.simulation.workloads import WORKLOADS
+from tests.waits import PROCESS_WAIT_S
 
 from cometmq.aio import Producer
 from cometmq.model.message import Message
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.timeout(600)
 SEEDS = (1, 2, 3, 4)
 HOURS = 0.2
 # A run of a few seconds, on a machine that is ten times slower.
-PROCESS_S = 250.0
+PROCESS_S = PROCESS_WAIT_S
 REPO = Path(__file__).resolve().parents[2]
 
 
