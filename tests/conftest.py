@@ -11,7 +11,7 @@ that interrupt a process would wait for its end in vain, so SIGINT is what it is
 
 The examples are the same in every run, so that a run says something about the change that it is for;
 COMETMQ_EXPLORE=1 draws new ones. None is refused for its time: a machine that is busy with something
-else proves nothing.
+else proves nothing. `tests.seeds` says the same of what the tests themselves draw.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, settings
 from tests import again
 from tests.pace import PACE
 from tests.real_sleeps import watch_asyncio
+from tests.seeds import draw_fresh_seeds, drawn_seeds
 
 LIMIT_S = 300.0
 # However slow the machine, a limit makes no test that hangs last longer than this, unless it is longer
@@ -47,11 +48,18 @@ settings.load_profile("unhurried")
 
 def pytest_configure(config: pytest.Config) -> None:
     watch_asyncio()
+    draw_fresh_seeds()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
     config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
     again.register(config)
+
+
+# At the end, since `-q` leaves out what pytest says at the beginning.
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for seed in drawn_seeds():
+        terminalreporter.write_line(f"drawn for this run: {seed}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -72,7 +72,7 @@ def test_a_request_gets_the_reply_to_it(face: Face, name: str, replier: list[Mes
         assert "CORRELATION_ID" not in message.properties
     asked = replier[0].properties
     assert asked["REPLY_TO_CLIENT"] == producer.client_id
-    assert asked["TTL"] == "60000"
+    assert asked["TTL"] == str(SEND_WAIT_MS)
     assert len({m.properties["CORRELATION_ID"] for m in replier}) == 8
 
 
