@@ -26,14 +26,11 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests import again
-from tests.pace import PACE
+from tests.pace import paced_limit_s
 from tests.real_sleeps import watch_asyncio
 from tests.seeds import draw_fresh_seeds, drawn_seeds
 
 LIMIT_S = 300.0
-# However slow the machine, a limit makes no test that hangs last longer than this, unless it is longer
-# itself.
-MOST_S = 7200.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
 _ROOMS = [Path(__file__).parent / name for name in ("unit", "integration", "simulation")]
 
@@ -70,12 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if mark is not None:
             limit_s = mark.args[0]
         # In front of the others, it is the one that counts.
-        item.add_marker(pytest.mark.timeout(paced(limit_s)), append=False)
-
-
-def paced(limit_s: float) -> float:
-    """Return a limit of a test on a machine as slow as this one; 0 is none."""
-    return min(limit_s * PACE, max(limit_s, MOST_S))
+        item.add_marker(pytest.mark.timeout(paced_limit_s(limit_s)), append=False)
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from typing import Final
 _VARIABLE: Final = "COMETMQ_PACE"
 # A test that hangs ends in the end, however busy the machine is.
 MOST: Final = 16.0
+# Nor does a limit that is longer on a slow machine become longer than this.
+_MOST_LIMIT_S: Final = 7200.0
 # What the work takes on two quiet cores of 2.5 GHz with Python 3.11.
 _ROUNDS: Final = 2_200_000
 _QUIET_S: Final = 0.05
@@ -69,3 +71,8 @@ def _measured() -> float:
 
 
 PACE: Final = _measured()
+
+
+def paced_limit_s(limit_s: float, pace: float = PACE) -> float:
+    """Return a test's limit on a machine of this pace; 0 is none."""
+    return min(limit_s * pace, max(limit_s, _MOST_LIMIT_S))
