@@ -1,16 +1,23 @@
-"""What holds for all tests: how long one may take, and which examples hypothesis draws.
+"""What holds for all tests: how long one may take, which signals end what it starts, and which examples
+hypothesis draws.
 
 A test may take as long as it would on a machine that is ten times slower, and more: a deadline inside
-it, such as `tests.waits.WAIT_S`, says what was missing, and this limit is only for tests that hang.
+it, such as `tests.waits.WAIT_S`, says what was missing, and this limit is only for tests that hang. All
+limits (those of marks, of the command line and of `pyproject.toml`) are for a quiet machine, and as much
+longer as this one is slower: `tests.pace`.
+
+A shell that runs something in the background has it ignore SIGINT, and all that it starts, too. Tests
+that interrupt a process would wait for its end in vain, so SIGINT is what it is in the foreground.
 
 The examples are the same in every run, so that a run says something about the change that it is for;
 COMETMQ_EXPLORE=1 draws new ones. None is refused for its time: a machine that is busy with something
-else proves nothing.
+else proves nothing. `tests.seeds` says the same of what the tests themselves draw.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +26,9 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from tests import again
+from tests.pace import paced_limit_s
 from tests.real_sleeps import watch_asyncio
+from tests.seeds import draw_fresh_seeds, drawn_seeds
 
 LIMIT_S = 300.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
@@ -36,16 +45,29 @@ settings.load_profile("unhurried")
 
 def pytest_configure(config: pytest.Config) -> None:
     watch_asyncio()
+    draw_fresh_seeds()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
     config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
     again.register(config)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# At the end, since `-q` leaves out what pytest says at the beginning.
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for seed in drawn_seeds():
+        terminalreporter.write_line(f"drawn for this run: {seed}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    others_s = float(config.getoption("timeout") or config.getini("timeout") or 0)
     for item in items:
-        of_these = any(room in item.path.parents for room in _ROOMS)
-        if of_these and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(LIMIT_S))
+        limit_s = LIMIT_S if any(room in item.path.parents for room in _ROOMS) else others_s
+        mark = item.get_closest_marker("timeout")
+        if mark is not None:
+            limit_s = mark.args[0]
+        # In front of the others, it is the one that counts.
+        item.add_marker(pytest.mark.timeout(paced_limit_s(limit_s)), append=False)
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ from typing import Any
 
 import pytest
 
+from cometmq.testing.virtual.loop import VirtualLoop
+
 # Workers of xdist inherit it from the process that starts them.
 SEED = os.environ.setdefault("COMETMQ_DELAYS_SEED", str(secrets.randbelow(1_000_000)))
 _CHANCE = random.Random(SEED)
@@ -61,13 +63,18 @@ def _soon(owner: type, name: str, *delays_s: float) -> None:
 
 
 def _blocking(owner: type, name: str, *delays_s: float, after: bool = False) -> None:
+    def pause() -> None:
+        # In virtual time there is one thread, and nothing that it does takes any time.
+        if not isinstance(asyncio._get_running_loop(), VirtualLoop):
+            time.sleep(_CHANCE.choice(delays_s))
+
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         def late(*arguments: Any) -> Any:
             if not after:
-                time.sleep(_CHANCE.choice(delays_s))
+                pause()
             outcome = method(*arguments)
             if after:
-                time.sleep(_CHANCE.choice(delays_s))
+                pause()
             return outcome
 
         return late
@@ -93,9 +100,10 @@ def _calls() -> None:
 
 
 def _registrations() -> None:
-    from cometmq.broker.operation.registration import Registration
+    from cometmq.broker.operation import registration
 
-    _soon(Registration, "topics_changed", 0, 0.1, 0.5)
+    # For so long the first send to a topic waits until the name servers know the topic.
+    registration._ANNOUNCEMENT_WAIT_S = 0.01
 
 
 def _rebalances() -> None:

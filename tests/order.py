@@ -1,4 +1,4 @@
-"""Tests in random order: `pytest -p tests.order`; COMETMQ_ORDER_SEED repeats one that was printed.
+"""Shuffle the tests: `pytest -p tests.order`. COMETMQ_ORDER_SEED is another order, `fresh` a new one.
 
 Modules are shuffled, and the tests inside each: what is set up once for a module stays so.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 
 import pytest
+from tests.seeds import FIXED, draw_fresh_seeds
 
-# Workers of xdist inherit it from the process that starts them, so all see the same order.
-SEED = os.environ.setdefault("COMETMQ_ORDER_SEED", str(secrets.randbelow(1_000_000)))
+# Before xdist starts its workers, so that all see the same order.
+draw_fresh_seeds()
+SEED = os.environ.setdefault("COMETMQ_ORDER_SEED", str(FIXED))
 
 
 # At the end, since `-q` leaves out what pytest says at the beginning.

@@ -2,6 +2,9 @@
 
 A test tells the time and pauses by `CLOCK`, so that it runs in real and in virtual time alike.
 
+All deadlines of tests come from here. They are as much longer as the machine was slower when the tests
+started, which `tests.pace` measures once.
+
 Both ask again and again, for what tests wait for rarely announces itself. A deadline is for what never
 comes, so it is long: a busy machine may take all of it. Who waits in vain is told what was waited for,
 as the test has it in its source, what was seen last, and what the names stood for.
@@ -17,14 +20,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
+from tests.pace import PACE
 from tests.real_sleeps import check_sleep
 
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 
 # What must come has all the time that a busy machine may need.
-WAIT_S = 60.0
+WAIT_S = 60.0 * PACE
+# A program that a test runs: Python starts anew, and it may run a whole example.
+PROCESS_WAIT_S = 200.0 * PACE
 # Spark, and what else takes a JVM or two of the same machine.
-JVM_WAIT_S = 600.0
+JVM_WAIT_S = 600.0 * PACE
 # What an answer to a send may take. Clients wait for three seconds unless they are told otherwise.
 SEND_WAIT_MS = int(WAIT_S * 1000)
 

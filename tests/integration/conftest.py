@@ -18,6 +18,9 @@ from tests.integration.fixtures import (
     real_cluster,
 )
 
+from cometmq.client.membership import offset_store
+from cometmq.client.pulling import puller
+
 __all__ = [
     "chosen_face",
     "cluster",
@@ -34,6 +37,23 @@ __all__ = [
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parametrize_faces(metafunc, can_be_virtual=True)
+
+
+# Half a second otherwise, for each consumer that is closed.
+SERVED_S = 0.02
+
+
+@pytest.fixture(autouse=True, scope="module")
+def requests_of_a_connection_served_in_order() -> Iterator[None]:
+    """Have consumers that close commit soon behind their last pull and commit.
+
+    They wait until a Java broker has served these, which it does in other threads. Ours serves the
+    requests of a connection in their order.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(puller, "PULL_SERVED_S", SERVED_S)
+        patch.setattr(offset_store, "COMMIT_SERVED_S", SERVED_S)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Self
 
+from tests.waits import WAIT_S
+
 from cometmq.protocol.command import (
     RemotingCommand,
     decode_command,
@@ -15,7 +17,7 @@ from cometmq.protocol.command import (
 from cometmq.protocol.frame import FrameDecoder
 from cometmq.runtime.surroundings import Surroundings
 
-PATIENCE_S = 30.0
+PATIENCE_S = WAIT_S
 
 
 class Peer(asyncio.Protocol):

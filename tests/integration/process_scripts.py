@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tests.waits import SEND_WAIT_MS, WAIT_S
+
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeFromWhere, ConsumeResult, LocalTransactionState, Message, MessageExt
@@ -22,8 +24,7 @@ from cometmq.errors import ClientStateError, ForkedClientError
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 # A fork of a busy machine, or its disk, may take longer than a send waits by itself.
-WAIT_S = 60.0
-PATIENT: dict[str, Any] = {"send_timeout_ms": int(WAIT_S * 1000)}
+PATIENT: dict[str, Any] = {"send_timeout_ms": SEND_WAIT_MS}
 
 
 def say(*words: object) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.integration.raw_client import Command, RawClient, send_ext
+from tests.waits import PROCESS_WAIT_S
 
 from cometmq.testing.ports import HeldPort
 
-DEADLINE_S = 120.0
+DEADLINE_S = PROCESS_WAIT_S
 UNSUPPORTED = 9_999
 SEND = 10
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waits import until
+from tests.waits import PROCESS_WAIT_S, until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from cometmq.admin import AdminClient
@@ -31,7 +31,7 @@ from cometmq.errors import RouteNotFoundError
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
 
-DEADLINE_S = 120.0
+DEADLINE_S = PROCESS_WAIT_S
 
 
 def command(*arguments: str) -> list[str]:

@@ -15,6 +15,7 @@ from benchmarks import access
 from benchmarks.frames import BenchmarkError
 from benchmarks.load import Generator, LoadConfig
 from benchmarks.room import check_room
+from tests.waits import WAIT_S
 
 GIB = 1 << 30
 
@@ -66,7 +67,7 @@ def test_a_broker_that_refuses_everything_ends_the_load() -> None:
         )
         with pytest.raises(BenchmarkError, match="every send was refused: 14 the disk is full"):
             Generator(config).run()
-        thread.join(10)
+        thread.join(WAIT_S)
 
 
 def refuse_all(listening: socket.socket) -> None:

@@ -20,6 +20,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
+from tests.integration.virtual import driven
 from tests.waits import CLOCKS_APART_MS, eventually
 
 from cometmq.broker.config import BrokerConfig
@@ -37,10 +38,12 @@ SEARCH, MAX, MIN, EARLIEST = 29, 30, 31, 32
 HEARTBEAT, UNREGISTER, CONSUMER_LIST, NOTIFY = 34, 35, 38, 40
 ROUTE = 105
 NOT_FOUND = 22
+# Sooner, in virtual time, than a broker registers its topics without a change, which is every 30 s.
+SOON_S = 25.0
 
 
 def address_of(cluster: Cluster, index: int = 0) -> str:
-    return f"127.0.0.1:{cluster.brokers[index].port}"
+    return cluster.brokers[index].address
 
 
 @pytest.fixture
@@ -523,11 +526,11 @@ def test_without_auto_creation_no_route_invites_to_make_topics() -> None:
         assert route(cluster.namesrv, "TBW102") is None
 
 
+@pytest.mark.faces("virtual")
 def test_a_new_topic_is_registered_at_once(client: RawClient, cluster: Cluster, name: str) -> None:
     assert route(cluster.namesrv, name) is None
     stored(client, name, defaultTopicQueueNums=3)
-    # Without a change, a broker registers its topics every 30 s.
-    eventually(lambda: route(cluster.namesrv, name) is not None, wait_s=25)
+    eventually(lambda: route(cluster.namesrv, name) is not None, wait_s=SOON_S)
     found = route(cluster.namesrv, name)
     assert found is not None
     assert [queues["writeQueueNums"] for queues in found["queueDatas"]] == [3]
@@ -548,24 +551,26 @@ def test_a_broker_that_stops_is_forgotten_at_once(tmp_path: Path) -> None:
 
 
 def test_a_name_server_that_restarts_knows_all_topics_within_seconds() -> None:
-    with Cluster() as cluster:
+    cluster = Cluster(clock="virtual")
+    with driven(cluster):
         with RawClient(address_of(cluster)) as client:
             stored(client, "t")
         eventually(lambda: route(cluster.namesrv, "t") is not None)
         cluster.call("restart_name_server", 0)
-        eventually(lambda: route(cluster.namesrv, "t") is not None, wait_s=25)
+        eventually(lambda: route(cluster.namesrv, "t") is not None, wait_s=SOON_S)
 
 
 def test_name_servers_do_without_each_other() -> None:
-    with Cluster(name_servers=2) as cluster, RawClient(address_of(cluster)) as client:
+    cluster = Cluster(name_servers=2, clock="virtual")
+    with driven(cluster), RawClient(address_of(cluster)) as client:
         first, second = cluster.namesrv.split(";")
         for address in (first, second):
             assert route(address, "TBW102") is not None
         cluster.call("stop_name_server", 0)
         stored(client, "t")
-        eventually(lambda: route(second, "t") is not None, wait_s=25)
+        eventually(lambda: route(second, "t") is not None, wait_s=SOON_S)
         cluster.call("start_name_server", 0)
-        eventually(lambda: route(first, "t") is not None, wait_s=25)
+        eventually(lambda: route(first, "t") is not None, wait_s=SOON_S)
 
 
 def test_a_broker_starts_without_a_name_server_and_finds_it_later(tmp_path: Path) -> None:
@@ -600,7 +605,7 @@ def test_a_broker_starts_without_a_name_server_and_finds_it_later(tmp_path: Path
         with RawClient(f"127.0.0.1:{broker.port}") as client:
             stored(client, "t")
             server = thread.call(name_server(port.port))
-            eventually(lambda: route(address, "t") is not None, wait_s=25)
+            eventually(lambda: route(address, "t") is not None)
             stored(client, "t")
         thread.call(close(broker, server))
     finally:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
-DEADLINE_S = 120.0
+DEADLINE_S = PROCESS_WAIT_S
 
 
 def command(*arguments: str) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
-from tests.waits import until
+from tests.waits import WAIT_S, until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, MessageQueue
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer
@@ -229,7 +229,7 @@ async def test_a_pushed_reset_goes_forward_only_by_force(pushing: Desk) -> None:
         await pushing.consumed()
         for force, expected in ((False, 0), (True, 10)):
             await pushing.ask(RESET, by_time(0))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 while True:
                     # Now and then the consumer's own commit comes in between.
                     pushing.cluster.brokers[0].offsets.commit("g", "t", 0, 0)

@@ -15,11 +15,12 @@ from examples.demo import __main__ as demo
 from examples.demo.tally import Tally, percentile
 from examples.order_events import OrderEvent, load_events
 from rich.console import Console
+from tests.waits import PROCESS_WAIT_S
 
 from cometmq import MessageQueue, SendResult, SendStatus
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 200.0
+DEADLINE_S = PROCESS_WAIT_S
 QUEUE = MessageQueue("t", "broker-a", 0)
 RESULT = SendResult(SendStatus.SEND_OK, "", "", QUEUE, 0)
 VERDICT = "OK sent = stored = received: 10,000 = 10,000 = 10,000"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from tests.integration.test_dev_json import dev, told
-from tests.waits import until
+from tests.waits import SEND_WAIT_MS, WAIT_S, until
 
 from cometmq import Message, Producer
 from cometmq.cli.dev_screen import Row, size_text, table
@@ -25,9 +25,9 @@ def test_json_has_the_addresses_of_all() -> None:
         assert [server.get("brokerId", 0) for server in servers] == [0, 1, 0, 1]
         assert len({server[kind] for server in servers for kind in ("address", "metrics")}) == 8
         with Producer("shop", namesrv=found["namesrv"]) as producer:
-            producer.send(Message("orders", b"x"), timeout_ms=100_000)
+            producer.send(Message("orders", b"x"), timeout_ms=SEND_WAIT_MS)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 async def test_slaves_follow_and_masters_share_topics(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 from tests.integration.test_dev_json import dev, told
+from tests.waits import WAIT_S
 
 from cometmq.cli import dev_console
 from cometmq.cli.dev_console import DevConsole, console_for
@@ -30,7 +31,7 @@ def page_of(console: dict[str, Any], account: str, ca_file: str | None = None) -
         )
     browser = urllib.request.build_opener(*handlers)
     form = urlencode({"name": account, "password": console["passwords"][account]}).encode()
-    with browser.open(f"{console['url']}/login", form, timeout=60) as answer:
+    with browser.open(f"{console['url']}/login", form, timeout=WAIT_S) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -43,14 +44,14 @@ def test_a_console_comes_with_the_cluster_and_its_passwords_in_json(tmp_path: Pa
             assert f"{account} ({account})" in page_of(console, account)
         assert "log in" in (tmp_path / "console" / "audit.jsonl").read_text()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def test_its_port_is_named_when_it_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with dev("--console-port", port, stdin=subprocess.DEVNULL) as process:
-            assert process.wait(60) == 2
+            assert process.wait(WAIT_S) == 2
             assert process.stdout is not None
             assert process.stdout.read() == ""
 

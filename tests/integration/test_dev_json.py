@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import PROCESS_WAIT_S, SEND_WAIT_MS
 
 from cometmq import Message, Producer
 
-DEADLINE_S = 120.0
+DEADLINE_S = PROCESS_WAIT_S
 COMMAND = [sys.executable, "-m", "cometmq", "dev", "--json", "--port", "0", "--broker-port", "0"]
 
 
@@ -42,7 +43,7 @@ def told(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def send_to(addresses: dict[str, Any]) -> None:
     with Producer("shop", namesrv=addresses["namesrv"]) as producer:
-        result = producer.send(Message("orders", b"x"), timeout_ms=100_000)
+        result = producer.send(Message("orders", b"x"), timeout_ms=SEND_WAIT_MS)
         assert result.queue.broker_name == addresses["brokers"][0]["name"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import WAIT_S
 from typer.testing import CliRunner
 
 from cometmq.admin.checkup import ClusterCheckup, probe
@@ -22,7 +23,7 @@ from cometmq.store.refusals import RefusalCause
 from cometmq.testing import Cluster
 from cometmq.testing.ports import HeldPort
 
-DEADLINE_S = 120.0
+DEADLINE_S = 2 * WAIT_S
 
 
 class ShiftedClock(SystemClock):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
 from cometmq.testing import Cluster
 
@@ -38,7 +39,7 @@ def test_an_example_runs(example: str, said: str) -> None:
             cwd=EXAMPLES.parent,
             stdout=subprocess.PIPE,
             text=True,
-            timeout=200,
+            timeout=PROCESS_WAIT_S,
             check=True,
         )
     assert said in done.stdout

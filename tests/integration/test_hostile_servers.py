@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.integration.raw_client import RawClient, send_ext
+from tests.waits import WAIT_S
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from cometmq.aio import Producer, PushConsumer
@@ -142,7 +143,7 @@ async def test_bombs_do_not_fill_a_consumers_memory() -> None:
                 consume_from=ConsumeFromWhere.FIRST_OFFSET,
             )
             consumer.subscribe("orders")
-            async with consumer, asyncio.timeout(60):
+            async with consumer, asyncio.timeout(WAIT_S):
                 await done.wait()
             _, peak = tracemalloc.get_traced_memory()
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.client_faces import Face, Received
-from tests.waits import WAIT_S, eventually
+from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -176,7 +176,7 @@ def test_a_request_in_a_namespace(face: Face, name: str) -> None:
         return ConsumeResult.SUCCESS
 
     face.consumer(f"{name}-repliers", name, reply, consume_from=FIRST, namespace="ns1")
-    assert producer.request(Message(name, b"?"), timeout_ms=60_000).body == b"yes"
+    assert producer.request(Message(name, b"?"), timeout_ms=SEND_WAIT_MS).body == b"yes"
     for thread in answers:
         thread.join()
 

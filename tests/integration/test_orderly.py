@@ -253,7 +253,7 @@ def test_a_closed_member_leaves_its_queues_unlocked(face: Face, name: str) -> No
     first.close()
     second = face.consumer(name, name, watch.handle, **ORDERLY)
     # A lock that nobody returns expires after 60 s.
-    eventually(lambda: owned(second, name) == 4, wait_s=40)
+    eventually(lambda: owned(second, name) == 4, wait_s=LOCK_WAIT_S)
     face.producer(f"{name}-more").send(
         Message(name, b"more"), queue=MessageQueue(name, "broker-a", 3)
     )

@@ -14,7 +14,7 @@ from tests.integration.test_lite_pull import fill as fill_queue
 from tests.integration.test_orderly import ORDERLY, Watch, fill
 from tests.integration.test_retry import FailsFirst
 from tests.integration.test_sql_consumers import make_topic
-from tests.waits import eventually
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
 from cometmq.errors import CometMQError, ConfigError, RemoteError
@@ -116,7 +116,7 @@ def test_a_restarted_broker_does_not_mix_its_members(own_cluster: OwnCluster) ->
             face.consumer(topic, topic, watch.handle, **ORDERLY)
         eventually(lambda: sum(map(len, watch.history.values())) > 300)
         cluster.call("restart_broker", 0)
-        eventually(lambda: watch.done(counts), wait_s=120)
+        eventually(lambda: watch.done(counts), wait_s=2 * WAIT_S)
         assert watch.overlaps == []
         assert watch.gaps() == []
 

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.waits import WAIT_S
 
 import cometmq
 import cometmq.aio
@@ -18,7 +19,7 @@ from cometmq import Message
 
 ROOT = Path(__file__).parents[2]
 # Long enough to tell an interpreter that ends from one that its clients would hold up for ever.
-END_S = 60.0
+END_S = WAIT_S
 
 
 pytestmark = [pytest.mark.cluster(properties={"accessMessageInMemoryMaxRatio": "0"})]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 import structlog.testing
+from tests.waits import WAIT_S
 
 from cometmq import ConsumeResult, Message
 from cometmq.access.config import AccessConfig
@@ -308,7 +309,7 @@ def test_with_access_control_a_slave_of_ours_proves_itself_and_copies() -> None:
     async def main(cluster: Cluster) -> None:
         master = cluster.broker(BROKER).copies.master
         assert master is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while not master.slaves:  # noqa: ASYNC110 - a master tells nobody who has connected
                 await asyncio.sleep(0.1)
         async with Producer(

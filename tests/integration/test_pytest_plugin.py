@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -125,7 +126,7 @@ def run(tmp_path: Path) -> Run:
             env={**inherited, **environment},
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=PROCESS_WAIT_S,
             check=False,
         )
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.waits import WAIT_S
+from tests.waits import PROCESS_WAIT_S, WAIT_S
 from typer.testing import CliRunner
 
 from cometmq.broker.operation import registration
@@ -40,7 +40,7 @@ def run(code: str) -> str:
         env={k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PROCESS_WAIT_S,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

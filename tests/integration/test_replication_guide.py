@@ -10,7 +10,7 @@ import textwrap
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.waits import WAIT_S
+from tests.waits import PROCESS_WAIT_S, WAIT_S
 
 from cometmq.testing.ports import HeldPort
 
@@ -60,7 +60,7 @@ def test_the_switch_of_the_guide_works_as_it_is_typed(tmp_path: Path) -> None:
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=PROCESS_WAIT_S,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr

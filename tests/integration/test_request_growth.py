@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from tests.growth import FACTOR, check_growth
 from tests.unit.test_growth import JSON_SHAPES, registered
+from tests.waits import WAIT_S
 
 import cometmq
 from cometmq.broker.retries.redrive_handlers import MAX_SELECTED
@@ -31,7 +32,7 @@ from cometmq.protocol.redrive import RedriveDeadLettersRequestHeader
 from cometmq.remoting.client import RemotingClient
 from cometmq.testing import Cluster
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 2 * WAIT_S
 _KIB = 1024
 
 

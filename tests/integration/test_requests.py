@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.integration.client_faces import AsyncFace, BlockingFace, Face
 from tests.integration.test_client_scenarios import create_topic
-from tests.waits import WAIT_S, eventually
+from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
 
 from cometmq import (
     ConsumeFromWhere,
@@ -66,13 +66,13 @@ def test_a_request_gets_the_reply_to_it(face: Face, name: str, replier: list[Mes
     producer = face.producer(name)
     for i in range(8):  # replies come by either broker
         message = ask(name, b"hello %d" % i)
-        reply = producer.request(message, timeout_ms=60_000)
+        reply = producer.request(message, timeout_ms=SEND_WAIT_MS)
         assert reply.body == b"HELLO %d" % i
         assert reply.properties["MSG_TYPE"] == "reply"
         assert "CORRELATION_ID" not in message.properties
     asked = replier[0].properties
     assert asked["REPLY_TO_CLIENT"] == producer.client_id
-    assert asked["TTL"] == "60000"
+    assert asked["TTL"] == str(SEND_WAIT_MS)
     assert len({m.properties["CORRELATION_ID"] for m in replier}) == 8
 
 
@@ -80,7 +80,7 @@ def test_a_request_to_a_topic_made_on_demand(
     face: Face, name: str, replier: list[MessageExt]
 ) -> None:
     producer = face.producer(name)
-    assert producer.request(ask(name), timeout_ms=60_000).body == b"HELLO"
+    assert producer.request(ask(name), timeout_ms=SEND_WAIT_MS).body == b"HELLO"
     assert len(replier) == 1
 
 
@@ -97,7 +97,9 @@ def test_requests_in_the_background(face: Face, name: str, replier: list[Message
         return future.result(WAIT_S) if hasattr(future, "result") else future
 
     queue = MessageQueue(name, "broker-a", 2)
-    reply = outcome(producer.request_async(ask(name), callback, timeout_ms=60_000, queue=queue))
+    reply = outcome(
+        producer.request_async(ask(name), callback, timeout_ms=SEND_WAIT_MS, queue=queue)
+    )
     assert reply.body == b"HELLO"
     assert (replier[0].broker_name, replier[0].queue_id) == ("broker-a", 2)
     with pytest.raises(RequestTimeoutError, match="no reply came within 3000 ms"):
@@ -113,7 +115,7 @@ def test_many_at_a_time_are_told_apart(face: Face, name: str, replier: list[Mess
     results: dict[int, bytes] = {}
 
     def one(i: int) -> None:
-        results[i] = producer.request(ask(name, b"n%d" % i), timeout_ms=60_000).body
+        results[i] = producer.request(ask(name, b"n%d" % i), timeout_ms=SEND_WAIT_MS).body
 
     threads = [threading.Thread(target=one, args=(i,)) for i in range(30)]
     for thread in threads:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from tests.waits import WAIT_S
+from tests.waits import PROCESS_WAIT_S, WAIT_S
 
 from cometmq.testing.ports import HeldPort
 
@@ -64,7 +64,7 @@ def test_the_way_from_an_empty_directory_to_a_new_password_works_as_it_is_typed(
             input="choose-a-long-one\n",
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=PROCESS_WAIT_S,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr

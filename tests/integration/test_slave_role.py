@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.waits import WAIT_S
 
 from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
 from cometmq.aio import AdminClient, Producer, PushConsumer, TransactionProducer
@@ -859,7 +860,7 @@ def test_a_former_master_serves_reads_once_its_log_was_compared() -> None:
         assert (await ask(cluster.brokers[0], pull(0))).code == ResponseCode.SUCCESS
 
     async def until_served(broker: Broker) -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(WAIT_S):
             while (await ask(broker, pull(0))).code != ResponseCode.SUCCESS:  # noqa: ASYNC110 - in virtual time
                 await asyncio.sleep(1)
 

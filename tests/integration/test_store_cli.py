@@ -14,9 +14,10 @@ import pytest
 import structlog
 from tests.golden.golden import unpack_store
 from tests.unit.store.store_box import Box
+from tests.waits import PROCESS_WAIT_S
 from typer.testing import CliRunner
 
-from cometmq.cli.main import app
+from cometmq.cli.main import app, main
 from cometmq.protocol.compression import compress
 from cometmq.protocol.record_layout import FIELDS
 from cometmq.store.files.disk import Disk
@@ -76,6 +77,22 @@ def called(*arguments: str | Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.fixture
+def ended_here(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Return what runs a command as its process would, in this process: its status and what it wrote."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["cometmq", "store", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ending:
+            main()
+        return (ending.value.code or 0, *capfd.readouterr())
+
+    return run
+
+
 def ended(*arguments: str | Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command as a process of its own."""
     return process("store", *arguments, user=user)
@@ -87,7 +104,7 @@ def process(*arguments: str | Path, user: int | None = None) -> subprocess.Compl
         [sys.executable, *start, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PROCESS_WAIT_S,
         check=False,
     )
 
@@ -238,7 +255,9 @@ def test_explain_works_while_a_broker_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "stats", "dump", "repair"])
-def test_a_store_in_use_is_refused(java: Path, command: str) -> None:
+def test_a_store_in_use_is_refused(
+    java: Path, command: str, ended_here: Callable[..., tuple[int, str, str]]
+) -> None:
     before = snapshot(java)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(java / "lock")],
@@ -247,11 +266,9 @@ def test_a_store_in_use_is_refused(java: Path, command: str) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"locked\n"
-        result = ended(command, java)
-    assert result.returncode == 2
-    assert result.stderr == (
-        f"cometmq: {java} is in use by a broker: stop it first, or work on a copy\n"
-    )
+        status, _, errors = ended_here(command, java)
+    assert status == 2
+    assert errors == f"cometmq: {java} is in use by a broker: stop it first, or work on a copy\n"
     assert {name: data for name, (data, _) in snapshot(java).items()} == {
         name: data for name, (data, _) in before.items()
     }
@@ -277,7 +294,7 @@ def test_a_broker_does_not_start_on_a_store_being_checked(java: Path) -> None:
     ],
 )
 def test_what_is_no_store_is_one_sentence_and_status_2(
-    tmp_path: Path, name: str, complaint: str
+    tmp_path: Path, name: str, complaint: str, ended_here: Callable[..., tuple[int, str, str]]
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
@@ -285,11 +302,11 @@ def test_what_is_no_store_is_one_sentence_and_status_2(
     (tmp_path / "dledger/dledger-n0").mkdir()
     another_layout(tmp_path / "foreign")
     for command in ("check", "repair", "explain"):
-        result = ended(command, tmp_path / name)
-        assert (result.returncode, result.stdout) == (2, "")
-        assert result.stderr.startswith(f"cometmq: {tmp_path / name}")
-        assert complaint in result.stderr
-        assert result.stderr.count("\n") == 1
+        status, output, errors = ended_here(command, tmp_path / name)
+        assert (status, output) == (2, "")
+        assert errors.startswith(f"cometmq: {tmp_path / name}")
+        assert complaint in errors
+        assert errors.count("\n") == 1
 
 
 def broker(root: Path, user: int | None = None) -> subprocess.CompletedProcess[str]:

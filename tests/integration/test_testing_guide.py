@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waits import PROCESS_WAIT_S
+
 from cometmq.testing import FAULTS
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +32,7 @@ def test_the_example_and_the_programs_of_the_guide_pass(tmp_path: Path) -> None:
         env={name: text for name, text in os.environ.items() if not name.startswith("PYTEST")},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PROCESS_WAIT_S,
         check=False,
     )
     code = "\n".join(path.read_text() for path in tmp_path.rglob("test_*.py"))

@@ -11,6 +11,7 @@ import unittest
 from collections.abc import Iterator
 
 import pytest
+from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.aio import Producer as AsyncProducer
@@ -75,7 +76,7 @@ def broker_case() -> type[BrokerTestCase]:
             self.broker.stop()
             self.broker.start()
             self.broker.restart()
-            self.producer.send(Message("orders", b"after"), timeout_ms=100_000)
+            self.producer.send(Message("orders", b"after"), timeout_ms=SEND_WAIT_MS)
             bodies = [message.body for message in self.broker.messages("orders", 2)]
             self.assertEqual(bodies, [b"before", b"after"])
             with self.assertRaisesRegex(AssertionError, "topic orders has 2 messages, and 1 are"):

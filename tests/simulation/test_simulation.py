@@ -19,6 +19,7 @@ from tests.simulation.run import run
 from tests.simulation.schedule import KINDS, Schedule, SwitchPlan, draw, lives_of, read, write
 from tests.simulation.shrink import Shrinker
 from tests.simulation.workloads import WORKLOADS
+from tests.waits import PROCESS_WAIT_S
 
 from cometmq.aio import Producer
 from cometmq.model.message import Message
@@ -27,11 +28,11 @@ from cometmq.testing import Cluster, Fault
 # Runs are long for tests, and a busy machine makes them longer.
 pytestmark = pytest.mark.timeout(600)
 
-# Short runs, which between them have every kind of workload and most faults.
-SEEDS = (1, 2, 3, 4)
+# A short run with faults of most kinds. CI runs longer ones of 24 fixed seeds, and `make sim` of any.
+SEEDS = (2,)
 HOURS = 0.2
 # A run of a few seconds, on a machine that is ten times slower.
-PROCESS_S = 250.0
+PROCESS_S = PROCESS_WAIT_S
 REPO = Path(__file__).resolve().parents[2]
 
 
@@ -125,25 +126,26 @@ def test_a_master_is_started_again_whose_successor_could_not_start() -> None:
 def test_one_seed_gives_one_history_in_each_process() -> None:
     schedule = draw(1, hours=HOURS)  # it has a slave, which is promoted
     with command_line.quiet():
-        first, second = run(schedule).history, run(schedule).history
-        other = run(draw(6, hours=HOURS)).history
-    assert list(first.lines()) == list(second.lines())
+        outcome = run(schedule)
+        other = run(draw(6, hours=HOURS / 4)).history
+    assert outcome.failures == []
+    first = outcome.history
     assert digest(other) != digest(first)
     program = (
         "from tests.simulation import test_simulation as t, __main__ as m\n"
         f"with m.quiet(): print(t.digest(t.run(t.draw(1, hours={HOURS})).history))"
     )
-    for hash_seed in ("1", "2"):
-        told = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=REPO,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            timeout=PROCESS_S,
-            check=False,
-        )
-        assert told.stdout.strip() == digest(first), told.stderr
+    # This process hashes in a way of its own.
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=REPO,
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+        check=False,
+    )
+    assert told.stdout.strip() == digest(first), told.stderr
 
 
 def test_a_schedule_is_plain_data_that_follows_from_its_seed(tmp_path: Path) -> None:
@@ -215,18 +217,18 @@ def test_a_failing_seed_is_told_with_the_command_that_replays_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command_line, "RUNS", 6)
-    arguments = ["--seed", "3", "--hours", "0.05", "--shrink"]
+    monkeypatch.setattr(command_line, "RUNS", 3)
+    arguments = ["--seed", "3", "--hours", "0.02", "--shrink"]
     monkeypatch.setattr(sys, "argv", ["simulation", *arguments])
     with pytest.raises(SystemExit) as ended:
         command_line.main()
     told = capsys.readouterr().out
     assert ended.value.code == 1
     assert "planted: it is always broken" in told
-    assert "make sim SEED=3 HOURS=0.05" in told
+    assert "make sim SEED=3 HOURS=0.02" in told
     short = read(next(tmp_path.glob("*.json")))
     assert f"--schedule {short.name}.json" in told
-    assert len(short.faults) <= len(draw(3, hours=0.05).faults)
+    assert len(short.faults) <= len(draw(3, hours=0.02).faults)
     assert run(short).kinds == {"planted"}
 
 

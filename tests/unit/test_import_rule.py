@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
 SOURCE = Path(__file__).parents[2] / "src" / "cometmq"
 
@@ -180,7 +181,7 @@ def test_the_rooms_imports_run_one_way() -> None:
 def test_servers_start_without_numpy(module: str) -> None:
     # It takes 6 MB and a quarter of a second; what needs it imports it when it is needed.
     program = f"import sys, cometmq.{module}; sys.exit('numpy' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PROCESS_WAIT_S)
 
 
 def test_the_packages_of_the_broker_import_one_way() -> None:

@@ -115,8 +115,21 @@ class Arrival:
             self._socket = None
 
     async def connect(self, protocol: asyncio.Protocol) -> None:
-        """Serve the connection without TLS. Raises OSError, and has closed it then."""
-        await self._loop.connect_accepted_socket(lambda: protocol, self._take())
+        """Serve the connection without TLS. Raises OSError, and has closed it then.
+
+        If this is cancelled, the connection is closed, and `protocol` learns that it is lost if it
+        learned that it was made: of a connection that is just being made, uvloop would say only that.
+        """
+        connecting = self._loop.create_task(
+            self._loop.connect_accepted_socket(lambda: protocol, self._take())
+        )
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                transport, _ = await connecting
+                transport.abort()
+            raise
 
     async def connect_tls(
         self,

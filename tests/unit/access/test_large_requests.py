@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.remoting.line import Line
+from tests.waits import WAIT_S
 
 from cometmq.access.asked import Asked
 from cometmq.access.config import AccessConfig
@@ -152,7 +153,7 @@ def topics(count: int = 4_000) -> list[str]:
 async def until(is_done: Callable[[], bool]) -> int:
     """Return how many turns of the loop it takes."""
     count = 0
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         while not is_done():
             await asyncio.sleep(0)
             count += 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import WAIT_S
 
 from cometmq.access.asked import Asked
 from cometmq.access.config import AccessConfig
@@ -500,11 +501,11 @@ async def test_a_pipe_in_the_place_of_a_file_does_not_end_the_looks(
     path = tmp_path / "conf" / "plain_acl.yml"
     path.unlink()
     os.mkfifo(path)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await rules._look()
     assert list(rules.table.faults) == [path]
     writer = os.open(path, os.O_RDWR)  # who has written nothing yet
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await rules._look()
     os.close(writer)
     assert list(rules.table.faults) == [path]

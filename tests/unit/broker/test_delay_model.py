@@ -1,22 +1,22 @@
 """Delayed messages on virtual time, compared with a dictionary: see `delay_model`.
 
-COMETMQ_DELAY_STEPS is the total number of operations (default 20,000; CI 100,000). A failure names
-its seed; COMETMQ_DELAY_SEED=… repeats that life alone.
+COMETMQ_DELAY_STEPS is the total number of operations (default 8,000), COMETMQ_DELAY_SEED the seed of the
+first life (`tests.seeds`). A failure names the seed of the life that failed: COMETMQ_DELAY_STEPS=1 with it
+repeats that life alone.
 """
 
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import structlog.testing
+from tests.seeds import seed_of
 from tests.unit.broker.delay_model import live
 
-STEPS = int(os.environ.get("COMETMQ_DELAY_STEPS", "20000"))
-SEED = os.environ.get("COMETMQ_DELAY_SEED")
+STEPS = int(os.environ.get("COMETMQ_DELAY_STEPS", "8000"))
 # Long enough for several restarts and kills each; what a step costs grows with the life.
 STEPS_PER_LIFE = 1000
 
@@ -28,8 +28,8 @@ def test_no_message_is_early_lost_or_doubled(
     tmp_path: Path, power: bool, clock_jumps: bool
 ) -> None:
     counts: Counter[str] = Counter()
-    seed = int(SEED) if SEED is not None else random.SystemRandom().randrange(2**32)
-    for number in range(1 if SEED is not None else max(1, STEPS // STEPS_PER_LIFE // 4)):
+    seed = seed_of("COMETMQ_DELAY_SEED")
+    for number in range(max(1, STEPS // STEPS_PER_LIFE // 4)):
         # Shown when the test fails: the last one is the life that did.
         print(f"COMETMQ_DELAY_SEED={seed + number}")  # noqa: T201 - shown when the test fails
         with structlog.testing.capture_logs():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seeds import seed_of
 from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import CLIENT, Box, damage_body
 
@@ -121,9 +122,7 @@ def random_properties(rng: random.Random) -> str:
 
 @pytest.mark.parametrize("suffix", [b"", b"STORED\x01%d\x02"], ids=["", "suffix"])
 def test_many_at_once_are_as_one_by_one(tmp_path: Path, suffix: bytes) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
-    rng = random.Random(seed)
+    rng = random.Random(seed_of("COMETMQ_DELIVERY_SEED"))
     rooms = Room(tmp_path / "many"), Room(tmp_path / "one")
     many, one = rooms
     places = []

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.broker.broker_box import turns
 from tests.unit.remoting.line import ECHO, EchoHeader, Line
-from tests.waits import until
+from tests.waits import WAIT_S, until
 
 from cometmq.broker.storage.group_commit import DiskLine, GroupCommit, SlaveLine
 from cometmq.errors import ANSWER_MEANINGS, Stored, StoreError, StoreStarvedError
@@ -232,7 +232,7 @@ def test_sends_to_a_disk_that_hangs_were_overdue_for_twice_their_time() -> None:
         sends.send(2, end=200)
         await asyncio.sleep(4.0)
         sends.send(3, end=300)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             await looking
         for opaque, sent_s in ((1, 0.0), (2, 2.0), (3, 6.0)):
             assert answered[opaque] == pytest.approx(sent_s + TIMEOUT_S, abs=0.1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from tests.waits import WAIT_S
+
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.client_handlers import ClientHandlers
 from cometmq.broker.groups.clients import ClientManager, Member
@@ -54,7 +56,7 @@ def join(clients: ClientManager, connections: list[Connection], group: str) -> N
 
 async def settled(connections: list[Connection]) -> None:
     """Wait until all notifications are sent."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         before = -1
         while before != (now := sum(len(connection.told) for connection in connections)):
             before = now

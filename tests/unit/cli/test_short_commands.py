@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+from tests.waits import PROCESS_WAIT_S
 from typer.testing import CliRunner
 
 from cometmq.cli.help import Command
@@ -90,7 +91,11 @@ def test_values_are_converted_and_refused_as_by_typer(line: str) -> None:
 
 def test_a_simple_command_imports_only_what_it_needs() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SIMPLE], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", SIMPLE],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PROCESS_WAIT_S,
     )
     assert done.returncode == 0, done.stderr
     assert "could not be asked of 127.0.0.1:1" in done.stderr

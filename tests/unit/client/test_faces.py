@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from tests.waits import until
+from tests.waits import PROCESS_WAIT_S, WAIT_S, until
 
 import cometmq
 import cometmq.aio
@@ -203,7 +203,9 @@ consumer.start()
 {closing}
 """
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", program]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=PROCESS_WAIT_S, check=True
+    )
     assert ("2 blocking clients are unclosed at exit" in ended.stderr) is (closing == "")
     assert closing == "" or ended.stderr == ""
 
@@ -236,7 +238,7 @@ async def test_clients_of_one_instance_name_share_an_instance() -> None:
 async def test_a_consumer_starts_and_closes_without_a_cluster() -> None:
     consumer = cometmq.aio.PushConsumer("g", lambda _: ConsumeResult.SUCCESS, namesrv=NOBODY)
     consumer.subscribe("t")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         async with consumer:
             assert consumer.assigned_queues() == []
 
@@ -275,7 +277,7 @@ def test_a_blocking_call_on_the_loop_thread_is_refused_instead_of_hanging() -> N
                 told.set()
 
         future = producer.send_async(Message("t", b"x"), callback)
-        assert told.wait(60)
+        assert told.wait(WAIT_S)
         assert future.exception(60) is not None
     assert "use cometmq.aio" in str(refused[0])
     assert len(refused) == 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.waits import until
+from tests.waits import WAIT_S, until
 
 from cometmq.client.consuming import listening
 from cometmq.client.consuming.listening import (
@@ -114,7 +114,7 @@ async def test_slow_functions_get_as_many_threads_as_allowed() -> None:
         with lock:
             now += 1
             most = max(most, now)
-        together.wait(60)  # fails unless five run at once
+        together.wait(WAIT_S)  # fails unless five run at once
         time.sleep(0.01)
         with lock:
             now -= 1
@@ -187,7 +187,7 @@ async def test_close_drops_what_has_not_begun_and_waits_for_what_has(wrap: Any) 
         nonlocal ran
         ran += 1
         entered.set()
-        assert release.wait(60)
+        assert release.wait(WAIT_S)
         return SUCCESS
 
     async def listen_async(messages: list[MessageExt]) -> ConsumeResult:
@@ -209,13 +209,13 @@ async def test_close_gives_up_on_a_listener_that_never_returns() -> None:
     release = threading.Event()
 
     def listen(_: list[MessageExt]) -> ConsumeResult:
-        release.wait(120)
+        release.wait(2 * WAIT_S)
         return SUCCESS
 
     done = Done()
     runner = ThreadRunner(listen, 1, "test", done)
     runner.submit(jobs(1))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         await runner.close(0.05)
     assert done.jobs == []
     release.set()

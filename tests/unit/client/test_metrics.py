@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
-from tests.waits import WAIT_S
+from tests.waits import PROCESS_WAIT_S, WAIT_S
 
 import cometmq
 from cometmq import ClientMetrics, Message
@@ -184,7 +184,7 @@ def test_clients_that_nobody_measures_load_neither_prometheus_nor_opentelemetry(
         "import sys, cometmq; cometmq.Producer, cometmq.PushConsumer; "
         "sys.exit('prometheus_client' in sys.modules or 'opentelemetry' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PROCESS_WAIT_S)
 
 
 def test_spans_without_their_extra_name_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ async def test_the_reply_to_a_request_is_found_by_its_id(fake: FakeInstance) -> 
     await until(lambda: fake.remoting.sent(RequestCode.SEND_MESSAGE_V2))
     properties = sent_properties(fake)
     assert properties["REPLY_TO_CLIENT"] == fake.instance.client_id
-    assert properties["TTL"] == "60000"
+    assert properties["TTL"] == f"{WAIT_S * 1000:.0f}"
     # All brokers of the cluster know the client before the request is sent.
     assert {"a:1", "b:1"} <= set(fake.remoting.called(RequestCode.HEART_BEAT))
     assert push(fake, "of another").code == ResponseCode.SUCCESS

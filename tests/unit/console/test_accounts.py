@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
+from tests.waits import WAIT_S
 from typer.testing import CliRunner
 
 from cometmq.cli.console import app
@@ -140,7 +141,7 @@ async def test_a_pipe_in_the_place_of_the_file_does_not_end_the_looks(
     file.unlink()
     os.mkfifo(file)
     writer = os.open(file, os.O_RDWR) if is_written_to else -1
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         assert await watched.look() == []
     assert "anna" in accounts
     if is_written_to:

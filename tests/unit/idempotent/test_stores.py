@@ -20,7 +20,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.unit.idempotent.stores import new_store, redis_server, run
-from tests.waits import eventually
+from tests.waits import PROCESS_WAIT_S, eventually
 
 from cometmq.errors import ConfigError, IllegalArgumentError, KeyStoreError
 from cometmq.idempotent import (
@@ -149,7 +149,7 @@ def test_processes_that_contend_begin_a_key_once(kind: str, place: Place) -> Non
     processes = [run("contend", kind, where) for _ in range(3)]
     begun: Counter[str] = Counter()
     for process in processes:
-        begun.update(process.communicate(timeout=120)[0].split())
+        begun.update(process.communicate(timeout=PROCESS_WAIT_S)[0].split())
         assert process.returncode == 0
     assert begun == {str(number): 1 for number in range(200)}
 
@@ -160,7 +160,7 @@ def test_what_a_process_had_in_progress_when_it_was_killed_is_free_later(
 ) -> None:
     where = place(kind)
     process = run("crash", kind, where)
-    process.communicate(timeout=120)
+    process.communicate(timeout=PROCESS_WAIT_S)
     assert process.returncode == -9
     store = new_store(kind, where)
     assert store.begin("before", 60.0).state is DONE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.namesrv.route_table_fixtures import wrapper
 from tests.unit.namesrv.test_takeovers import HERE, Peer, Site
-from tests.waits import until
+from tests.waits import WAIT_S, until
 
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import headers
@@ -136,7 +136,7 @@ async def test_thousands_of_changes_are_seen_at_once(site: Site, broker: Peer) -
     new = {f"topic-{n:05d}": 3 for n in range(COUNT)}
     broker.line.feed(frame(2, changed=new))
     seen = set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while site.table.live()[0].data_version.counter == 1:
             seen.add((queues(site, "topic-00000"), queues(site, f"topic-{COUNT - 1:05d}")))
             await asyncio.sleep(0)

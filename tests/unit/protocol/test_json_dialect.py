@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.growth import FACTOR, check_growth, cpu_seconds
+from tests.waits import PROCESS_WAIT_S
 
 from cometmq.errors import ProtocolError
 from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -312,7 +313,7 @@ def test_the_first_short_body_in_the_dialect_loaded_numpy() -> None:
         "assert decode_request(body, HeartbeatData).producer_data_set[0].group_name == 'g'\n"
         "sys.exit('numpy' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PROCESS_WAIT_S)
 
 
 def test_nulls_and_references_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,3 +264,19 @@ def test_the_addresses_of_one_ipv6_subscriber_share_their_places() -> None:
     places.free("2001:db8::1")
     places.free("2001:db8::2")
     assert places.of("2001:db8::1") == 0
+
+
+async def test_a_server_that_ends_in_the_turn_in_which_a_client_arrives_does_end() -> None:
+    closing: list[asyncio.Task[None]] = []
+    server = RemotingServer(
+        "127.0.0.1",
+        0,
+        handlers(),
+        on_connect=lambda _: closing.append(asyncio.create_task(server.close())),
+    )
+    await server.start()
+    with socket.create_connection(("127.0.0.1", server.port), WAIT_S):
+        await until(lambda: closing)
+        async with asyncio.timeout(WAIT_S):
+            await closing[0]
+    assert not server.connections

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.replication.peers import Master, Wire, new_slave
 from tests.unit.store.store_box import Box, bodies, put
-from tests.waits import until
+from tests.waits import WAIT_S, until
 
 from cometmq.errors import ConnectError, StoreFullError
 from cometmq.protocol.replication import MAX_BODY_SIZE, encode_head
@@ -172,7 +172,7 @@ def test_a_frame_behind_the_end_of_a_step_does_not_wait_for_more_bytes(
 
     async def play(master: Master, store: MessageStore) -> None:
         master.connection.data_received(frame(0, log[:300]) + frame(300, log[300:]))
-        await until(lambda: master.reports == len(log), pause_s=0.001, wait_s=2)
+        await until(lambda: master.reports == len(log), pause_s=0.001, wait_s=WAIT_S)
 
     scene(tmp_path, play)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.waits import WAIT_S
+
 from cometmq.runtime.back_off import BackOff
 
 
@@ -16,5 +18,5 @@ def test_pauses_double_up_to_the_longest_and_begin_again() -> None:
 
 async def test_a_pause_ends_at_the_deadline() -> None:
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         await BackOff(3600.0, 3600.0).wait(loop.time() + 0.01)

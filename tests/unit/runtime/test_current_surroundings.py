@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
 import cometmq
 from cometmq.aio import Producer
@@ -72,4 +73,4 @@ def test_clients_do_not_import_virtual_time() -> None:
         "import sys, cometmq, cometmq.aio, cometmq.client.producing.producer; "
         "sys.exit('cometmq.testing' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PROCESS_WAIT_S)

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from tests.waits import PROCESS_WAIT_S, WAIT_S
 
 from cometmq.runtime.daemon_threads import DaemonThreads
 
@@ -41,11 +42,11 @@ async def test_no_more_run_than_the_limit_and_all_are_daemons() -> None:
         names.add(threading.current_thread().name)
         assert threading.current_thread().daemon
         inside.release()
-        assert go_on.wait(60)
+        assert go_on.wait(WAIT_S)
 
     calls = asyncio.gather(*(threads.run(wait) for _ in range(8)))
     for _ in range(3):
-        assert await asyncio.to_thread(inside.acquire, timeout=120)
+        assert await asyncio.to_thread(inside.acquire, timeout=WAIT_S)
     assert not inside.acquire(blocking=False)
     go_on.set()
     await calls
@@ -94,6 +95,10 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_WAIT_S,
+        check=True,
     )
     assert done.stdout == "begun True\ngiven up\n"

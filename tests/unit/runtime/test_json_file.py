@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import WAIT_S
 
 from cometmq.errors import ConfigError
 from cometmq.runtime.json_file import JsonFile
@@ -155,7 +156,7 @@ async def test_texts_that_pile_up_are_saved_as_the_newest(
     write = file.write
 
     def slow_write(text: str) -> None:
-        assert go_on.wait(60)
+        assert go_on.wait(WAIT_S)
         written.append(text)
         write(text)
 

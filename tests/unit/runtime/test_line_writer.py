@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
 from cometmq.runtime.line_writer import LineWriter
 
@@ -82,6 +83,10 @@ _, status = os.waitpid(pid, 0)
 writer.write(f"ended {os.waitstatus_to_exitcode(status)}\\n")
 """
     shown = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PROCESS_WAIT_S,
     )
     assert shown.stdout.splitlines() == ["parent", "child", "ended 0"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.waits import PROCESS_WAIT_S
 
 from cometmq.errors import ConfigError
 from cometmq.runtime.logging import MAX_LOGGED_CHARACTERS, change_log_level, configure_logging
@@ -124,7 +125,7 @@ input()
         # A process that ends waits for its lines for a second only.
         assert running.stderr is not None
         first = running.stderr.readline()
-        _, rest = running.communicate("\n", timeout=120)
+        _, rest = running.communicate("\n", timeout=PROCESS_WAIT_S)
         assert (running.returncode, rest) == (0, "")
     line = json.loads(first)
     assert (line["level"], line["event"]) == ("error", "event='the disk is full'")

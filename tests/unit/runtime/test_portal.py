@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.waits import eventually
+from tests.waits import WAIT_S, eventually
 
 from cometmq.errors import ClientStateError
 from cometmq.runtime.portal import LoopThread
@@ -82,9 +82,9 @@ def test_a_call_that_waits_while_the_thread_stops_is_told_so() -> None:
 
     caller = threading.Thread(target=call)
     caller.start()
-    assert waiting.wait(60)
+    assert waiting.wait(WAIT_S)
     portal.stop()
-    caller.join(60)
+    caller.join(WAIT_S)
     assert [str(error) for error in raised] == ["the loop thread cometmq-loop was stopped"]
     assert not portal.running
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waits import PROCESS_WAIT_S, WAIT_S
 
 from cometmq.runtime.loop import run
 from cometmq.runtime.signals import stop_event
@@ -18,7 +19,7 @@ def test_the_first_signal_sets_the_event(number: signal.Signals) -> None:
     async def main() -> bool:
         with stop_event() as stop:
             os.kill(os.getpid(), number)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 await stop.wait()
             return stop.is_set()
 
@@ -40,7 +41,7 @@ async def main():
         await asyncio.Event().wait()
 run(main())
 """
-    ended = subprocess.run([sys.executable, "-c", script], timeout=120, check=False)
+    ended = subprocess.run([sys.executable, "-c", script], timeout=PROCESS_WAIT_S, check=False)
     assert ended.returncode == 128 + signal.SIGTERM
 
 

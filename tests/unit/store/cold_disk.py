@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from tests.unit.store.store_box import QuickDisk
+from tests.waits import WAIT_S
 
 from cometmq.errors import StoreError
 from cometmq.store.config import PAGE_SIZE
@@ -41,7 +42,7 @@ class ColdDisk(QuickDisk):
         assert start % PAGE_SIZE == 0
         assert end <= len(mapping)
         self.readers.add(threading.current_thread().name)
-        assert self.lets_read.wait(20)
+        assert self.lets_read.wait(WAIT_S)
         if self.fault is not None:
             raise self.fault
         self.brought.append((path.parent.name, start, end))

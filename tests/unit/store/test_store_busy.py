@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.store.store_box import CLIENT, Box, put
+from tests.waits import WAIT_S
 
 from cometmq.errors import (
     MessageIllegalError,
@@ -71,7 +72,7 @@ def test_while_a_flush_is_blocked_messages_are_refused(box: Box) -> None:
 
         def sync(self, path: Path) -> None:
             self.started.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(WAIT_S)
             super().sync(path)
 
     disk = HangingDisk()
@@ -79,7 +80,7 @@ def test_while_a_flush_is_blocked_messages_are_refused(box: Box) -> None:
     put(store)
     flush = threading.Thread(target=store.flush_commit_log)
     flush.start()
-    assert disk.started.wait(60)
+    assert disk.started.wait(WAIT_S)
     box.clock.value += 1000
     store.watch_page_cache()
     put(store)

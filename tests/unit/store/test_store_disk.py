@@ -194,7 +194,7 @@ def test_the_flushed_offset_does_not_claim_what_came_meanwhile(box: Box) -> None
 
         def sync(self, path: Path) -> None:
             self.started.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(WAIT_S)
             super().sync(path)
 
     disk = SlowDisk()
@@ -203,7 +203,7 @@ def test_the_flushed_offset_does_not_claim_what_came_meanwhile(box: Box) -> None
     end = store.commit_log.end
     flush = threading.Thread(target=store.flush_commit_log)
     flush.start()
-    assert disk.started.wait(60)
+    assert disk.started.wait(WAIT_S)
     put(store, bytes(LOG_FILE - 200))
     disk.go_on.set()
     flush.join()

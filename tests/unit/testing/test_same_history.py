@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
 PROGRAM = Path(__file__).with_name("seeded_history.py")
 
@@ -30,7 +31,7 @@ def test_two_processes_have_the_same_history(tmp_path: Path) -> None:
         )
         processes.append(process)
     for process in processes:
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=PROCESS_WAIT_S)
         assert process.returncode == 0, output.decode()
     first, second, other = ((tmp_path / name).read_text().splitlines() for name, *_ in runs)
     assert sum(" sent " in line for line in first) == 21

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.remoting.line import Line
+from tests.waits import WAIT_S
 
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
@@ -98,7 +99,7 @@ def create(info: AclInfo) -> bytes:
 async def answers(line: Line, count: int) -> tuple[list[RemotingCommand], float]:
     """Return the answers, and the processor time that the longest turn of the loop took meanwhile."""
     longest_s = 0.0
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         while len(found := line.received()) < count:
             before_s = time.thread_time()
             await asyncio.sleep(0)
