@@ -5,7 +5,7 @@ it, such as `tests.waits.WAIT_S`, says what was missing, and this limit is only 
 
 The examples are the same in every run, so that a run says something about the change that it is for;
 COMETMQ_EXPLORE=1 draws new ones. None is refused for its time: a machine that is busy with something
-else proves nothing.
+else proves nothing. `tests.seeds` says the same of what the tests themselves draw.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from tests import again
 from tests.real_sleeps import watch_asyncio
+from tests.seeds import draw_fresh_seeds, drawn_seeds
 
 LIMIT_S = 300.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
@@ -36,9 +37,16 @@ settings.load_profile("unhurried")
 
 def pytest_configure(config: pytest.Config) -> None:
     watch_asyncio()
+    draw_fresh_seeds()
     config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
     config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
     again.register(config)
+
+
+# At the end, since `-q` leaves out what pytest says at the beginning.
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for seed in drawn_seeds():
+        terminalreporter.write_line(f"drawn for this run: {seed}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,7 +5,8 @@ loses nothing that reached the page cache, whatever the flush mode. After each k
 which has recovered, is asked over the wire; after some of them the store is opened and looked at
 from end to end: offsets are dense and none is given twice, queues equal a replay of the log.
 
-COMETMQ_KILLS says how many kills there are together (default 200), COMETMQ_CRASH_SEED what is drawn.
+COMETMQ_KILLS says how many kills there are together (default 200), COMETMQ_CRASH_SEED what is drawn
+(`tests.seeds`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
+from tests.seeds import seed_of
 from tests.waits import eventually
 
 from cometmq.protocol.record import decode_record, decode_records
@@ -290,7 +292,7 @@ def find(store: MessageStore, queue_id: int, queue_offset: int, place: int, sent
 def test_acknowledged_messages_survive_kills(
     tmp_path: Path, flush: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = int(os.environ.get("COMETMQ_CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = seed_of("COMETMQ_CRASH_SEED")
     rng = random.Random(seed)
     conf = configuration(tmp_path, flush)
     acknowledged: Acknowledged = {}

@@ -5,7 +5,8 @@ transaction is visible once, one that is rolled back never is. What was not ackn
 but then too not before its time, and not against its producer's verdict: the broker asks for it in a
 later life. Between kills files of the log expire while messages wait in them.
 
-COMETMQ_WAIT_KILLS says how many kills there are (default 6), COMETMQ_CRASH_SEED what is drawn.
+COMETMQ_WAIT_KILLS says how many kills there are (default 6), COMETMQ_CRASH_SEED what is drawn
+(`tests.seeds`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 import pytest
 from tests.crash.test_killed_brokers import Broker
 from tests.integration.raw_client import Command, RawClient, binary_request, properties, send_ext
+from tests.seeds import seed_of
 from tests.waits import CLOCKS_APART_MS
 
 from cometmq.protocol.record import StoredRecord, decode_record
@@ -298,8 +300,7 @@ class Seen:
 
 
 def test_what_waits_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seed = int(os.environ.get("COMETMQ_CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
-    print(f"COMETMQ_CRASH_SEED={seed}")  # noqa: T201 - shown when the test fails
+    seed = seed_of("COMETMQ_CRASH_SEED")
     world = World(random.Random(seed))
     conf, root, seen = configuration(tmp_path), tmp_path / "store", Seen()
     gone = 0

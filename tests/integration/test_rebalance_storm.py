@@ -1,23 +1,22 @@
 """Test a small storm of members; `tests/crash` has the large one, which also kills orderly members.
 
 There are no kills here: the broker keeps a dead member's queues locked for a minute, as Java's
-does. COMETMQ_STORM_SEED repeats a run.
+does. COMETMQ_STORM_SEED says what is drawn (`tests.seeds`).
 """
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
 from tests.crash.storm import Life, Plan, Storm
 from tests.crash.storm_member import RECORD
+from tests.seeds import seed_of
 
 
 @pytest.mark.parametrize(("mode", "kills"), [("concurrent", True), ("orderly", False)])
 def test_members_that_come_and_go_lose_nothing(tmp_path: Path, mode: str, kills: bool) -> None:
-    seed = int(os.environ.get("COMETMQ_STORM_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = seed_of("COMETMQ_STORM_SEED")
     plan = Plan(mode, messages=10_000, members=6, queues=8, per_second=2000, kills=kills)
     outcome = Storm(plan, seed, tmp_path).run()
     assert outcome.faults == [], f"seed {seed}: {outcome}"

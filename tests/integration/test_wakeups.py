@@ -1,18 +1,18 @@
 """Test that no message waits for the end of a long poll, whatever selects the message.
 
 A pull is held for 15 s when nothing comes. So a wake-up that was lost would show as a message that
-did not come within 12 s.
+did not come within 12 s. COMETMQ_WAKEUP_SEED says what is drawn (`tests.seeds`).
 """
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+from tests.seeds import seed_of
 
 from cometmq import (
     ConsumeFromWhere,
@@ -77,7 +77,7 @@ def wanted(a: int, tag: str, with_b: bool) -> set[str]:
 
 
 def test_messages_find_whoever_waits_for_them(cluster: Cluster) -> None:
-    seed = int(os.environ.get("COMETMQ_WAKEUP_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = seed_of("COMETMQ_WAKEUP_SEED")
     chance = random.Random(seed)
     seen = {group: Seen() for group in SELECTIONS}
     consumers = []
