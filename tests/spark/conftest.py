@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.integration.fixtures import real_cluster as cluster
 from tests.spark.hadoop_aws import jars
-from tests.spark.processes import QUICK_JAVA
+from tests.spark.processes import QUICK_JAVA, QUICK_QUERIES
 
 __all__ = ["cluster"]
 
@@ -41,10 +41,8 @@ def spark() -> Iterator[Any]:
         .appName("cometmq-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
-        # Many small queries: compiling them costs more than it saves.
         .config("spark.driver.extraJavaOptions", QUICK_JAVA)
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config(map=QUICK_QUERIES)
         .config("spark.sql.session.timeZone", "UTC")
         # Stores are read in the JVM, unless `scripts/store-jar` could not make the jar for it.
         # An S3 server is reached by further jars, if they were got.
