@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.processes import QUICK_JAVA, QUICK_QUERIES
+from tests.spark.processes import QUICK_JAVA
 from tests.spark.sink_rows import make_topic
 from tests.spark.standalone import HOST, ROOT, StandaloneCluster
 from tests.waits import SEND_WAIT_MS
@@ -123,7 +123,7 @@ def config(traces: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Dlog4j2.configurationFile={logs.as_uri()}",
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": QUICK_JAVA,
-        **QUICK_QUERIES,
+        "spark.sql.shuffle.partitions": "2",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": (traces / "events").as_uri(),
         "spark.eventLog.compress": "false",
