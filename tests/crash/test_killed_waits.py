@@ -16,6 +16,7 @@ import os
 import random
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -25,7 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.crash.test_killed_brokers import Broker
 from tests.integration.raw_client import Command, RawClient, binary_request, properties, send_ext
 from tests.seeds import seed_of
 from tests.waits import CLOCKS_APART_MS
@@ -51,6 +51,39 @@ LOG_FILE = 256 * 1024
 QUEUE_FILE = 20_000
 LEVELS_MS = {1: 1_000, 2: 2_000}
 UNDER_WAY = 32
+
+
+class Broker:
+    """The process, from its start until it is killed."""
+
+    def __init__(self, conf: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cometmq", "broker", "-c", str(conf), "--log-level", "error"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+        )
+        self.port = self._port()
+
+    def _port(self) -> int:
+        stdout = self.process.stdout
+        assert stdout is not None
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if not select.select([stdout], [], [], 0.1)[0]:
+                continue
+            line = stdout.readline().decode()
+            if "boot success" in line:
+                return int(line.split("127.0.0.1:")[1].split("]")[0])
+            assert line, self.process.stderr.read() if self.process.stderr else ""
+        raise AssertionError("the broker did not start")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(DEADLINE_S)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 @dataclass
