@@ -67,7 +67,7 @@ def spark() -> Iterator[Any]:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", QUICK_JAVA)
-        .config(map=QUICK_QUERIES)
+        .config(map={**QUICK_QUERIES})
         .config("spark.sql.session.timeZone", "UTC")
         # Stores are read in the JVM, unless `scripts/store-jar` could not make the jar for it.
         # An S3 server is reached by further jars, if they were got.
