@@ -56,7 +56,8 @@ class ForkedBroker:
 
     def __init__(self, pid: int, log: Path) -> None:
         # Not the pid, which another process may have once this one has ended.
-        self._process: int | None = os.pidfd_open(pid)
+        self._process = os.pidfd_open(pid)
+        self._killed = False
         self._log = log
         try:
             self.port: int = eventually(self._port, wait_s=DEADLINE_S)
@@ -71,13 +72,13 @@ class ForkedBroker:
         return int(found[1]) if found else None
 
     def kill(self) -> None:
-        if self._process is None:
+        if self._killed:
             return
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._process, signal.SIGKILL)
         assert self._has_ended(DEADLINE_S)
         os.close(self._process)
-        self._process = None
+        self._killed = True
 
     def _has_ended(self, wait_s: float) -> bool:
         return bool(select.select([self._process], [], [], wait_s)[0])
