@@ -10,6 +10,8 @@ SUPPLY_READY := $(VENV)-supply/.ready
 # Most tests wait for something most of the time, so a few more of them than there are cores.
 JOBS ?= 3
 PARALLEL := -n $(JOBS) --dist worksteal
+# Modules as a whole, which share servers, in the order of the room's conftest: the longest first.
+BY_MODULE := --dist loadfile --no-loadscope-reorder
 
 # Tasks, executors, drivers, planners and brokers, killed at random under load: COMETMQ_SPARK_KILLS of
 # them (50).
@@ -81,7 +83,7 @@ interop: compiled ## The official Java, Go and Node clients and the Java broker 
 # comes from npm.
 console-test: compiled ## The web console: every page and action on a real cluster, in Chromium where scripts count
 	@$(BIN)/python -m tests.console.axe
-	@$(BIN)/python -m pytest -q tests/console -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -q tests/console -n $(JOBS) $(BY_MODULE) $(ARGS)
 
 screenshots: compiled ## The pictures of the console in docs/img, of a cluster that is filled for them
 	@$(BIN)/python scripts/screenshots
@@ -93,7 +95,7 @@ spark: $(SPARK_READY) $(SPARK_TABLES_READY) ## The Spark sources, sink and pipel
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
 	@$(VENV)-spark/bin/python -m tests.spark.hadoop_aws
 	@$(VENV)-spark/bin/python -m tests.spark.class_archive
-	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 --dist loadfile $(ARGS)
+	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 $(BY_MODULE) $(ARGS)
 	@$(SPARK_KILLS)
 
 spark-versions: $(SPARK_VERSIONS_READY) ## Sources and sink on the older versions of PySpark, and through Spark Connect
@@ -140,7 +142,7 @@ floods: compiled ## What a well-behaved client notices while others flood broker
 	@$(BIN)/python -m tests.floods $(ARGS)
 
 crash: compiled ## Kills, power losses, lost nodes, cut links, a storm of members, a million messages; 500 kills under Spark
-	@export COMETMQ_LOSSES=$${COMETMQ_LOSSES:-108}; COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} \
+	@export COMETMQ_LOSSES=$${COMETMQ_LOSSES:-144}; COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} \
 		$(BIN)/python -m pytest -q tests/crash $(PARALLEL) $(ARGS)
 	@if [ "$${COMETMQ_SPARK_KILLS:-500}" = 0 ]; then :; elif scripts/java-for-spark; then \
 		$(MAKE) -s $(SPARK_READY) && $(VENV)-spark/bin/python scripts/store-jar --optional && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \

@@ -17,6 +17,7 @@ from cometmq.admin.client import AdminClient
 from cometmq.console.accounts import made_accounts
 from cometmq.console.config import ConsoleConfig
 from cometmq.console.serving import ConsoleServer
+from cometmq.console.state import COOKIE
 from cometmq.runtime.portal import LoopThread
 
 CHROMIUM: Final = "/usr/bin/chromium"
@@ -98,6 +99,8 @@ class Visitor:
     def __init__(self, served: Served, account: str | None = "operator") -> None:
         self.served = served
         self.cookies: dict[str, str] = {}
+        # By session: a token stays as long as its session.
+        self._tokens: dict[str | None, str] = {}
         if account is not None:
             answer = self.log_in(account, served.passwords[account])
             assert answer.status == 303, answer
@@ -111,9 +114,12 @@ class Visitor:
 
     def token(self) -> str:
         """The token that this session's forms carry."""
-        found = re.search(r'name="csrf" value="([0-9a-f]+)"', self.get("/audit").html)
-        assert found is not None, "a page has a form"
-        return found[1]
+        session = self.cookies.get(f"{COOKIE}-{self.served.port}")
+        if session not in self._tokens:
+            found = re.search(r'name="csrf" value="([0-9a-f]+)"', self.get("/audit").html)
+            assert found is not None, "a page has a form"
+            self._tokens[session] = found[1]
+        return self._tokens[session]
 
     def post(self, path: str, /, **fields: object) -> Answer:
         """Post a form with the session's token; `confirm` and `why` are fields like others."""
@@ -168,9 +174,28 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
-def logged_in(browser: Browser, served: Served, account: str = "operator", **options: Any) -> Page:
-    """Return a page of a new context that is logged in; `options` are those of the context."""
-    page = browser.new_context(base_url=served.url, **options).new_page()
+def logged_in(
+    browser: Browser, served: Served, account: str = "operator", *, at: str = "/", **options: Any
+) -> Page:
+    """Return a page of a new context that is logged in and `at` an address, blank without one.
+
+    The session is one that a plain request began: a form is filled in by `logged_in_by_form` alone.
+    `options` are those of the context.
+    """
+    context = browser.new_context(base_url=served.url, **options)
+    cookies = Visitor(served, account).cookies
+    context.add_cookies(
+        [{"name": name, "value": value, "url": served.url} for name, value in cookies.items()]
+    )
+    page = context.new_page()
+    if at:
+        page.goto(at)
+    return page
+
+
+def logged_in_by_form(browser: Browser, served: Served, account: str = "operator") -> Page:
+    """Return a page of a new context where somebody logged in as people do."""
+    page = browser.new_context(base_url=served.url).new_page()
     page.goto("/login")
     page.fill("[name=name]", account)
     page.fill("[name=password]", served.passwords[account])

@@ -43,7 +43,7 @@ def addresses(shop: Demo) -> list[str]:
 def test_no_page_has_a_serious_finding(
     browser: Browser, shop: Demo, addresses: list[str], view: str
 ) -> None:
-    page = logged_in(browser, shop.served, **VIEWS[view])
+    page = logged_in(browser, shop.served, at="", **VIEWS[view])
     # A report's own page is in a sandbox, where no script runs, not even axe's: it would wait for ever.
     ours = [address for address in addresses if not address.startswith("/reports/page")]
     assert len(ours) > 20
@@ -53,7 +53,7 @@ def test_no_page_has_a_serious_finding(
 
 
 def test_login_and_errors_have_no_serious_finding(browser: Browser, shop: Demo) -> None:
-    page = logged_in(browser, shop.served)
+    page = logged_in(browser, shop.served, at="")
     said = judged(page, "/there-is-no-such-page")
     page.context.clear_cookies()
     said += judged(page, "/login")

@@ -44,7 +44,7 @@ def message_id(cluster: Cluster, admin: AdminClient) -> str:
 
 @pytest.fixture
 def page(browser: Browser, served: Served) -> Iterator[Page]:
-    made = logged_in(browser, served)
+    made = logged_in(browser, served, at="")
     yield made
     made.context.close()
 

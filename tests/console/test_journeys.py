@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from tests.console.actors import QUICK_CHECKS, Actors, Bank
-from tests.console.running import Served, logged_in, running_console
+from tests.console.running import Served, logged_in, logged_in_by_form, running_console
 from tests.waits import eventually
 
 from cometmq import AdminClient, LocalTransactionState, Message
@@ -48,12 +48,12 @@ def admin(namesrv: str) -> Iterator[AdminClient]:
 @pytest.fixture
 def page(browser: Browser, served: Served) -> Iterator[Page]:
     """An operator's page."""
-    yield from opened(logged_in(browser, served))
+    yield from opened(logged_in(browser, served, at=""))
 
 
 @pytest.fixture
 def readers_page(browser: Browser, served: Served) -> Iterator[Page]:
-    yield from opened(logged_in(browser, served, "reader"))
+    yield from opened(logged_in(browser, served, "reader", at=""))
 
 
 def opened(page: Page) -> Iterator[Page]:
@@ -105,6 +105,11 @@ def mark(page: Page) -> None:
 
 def was_never_reloaded(page: Page) -> bool:
     return page.evaluate("window.isStillHere === true") is True
+
+
+def test_an_account_logs_in_by_the_form(browser: Browser, served: Served) -> None:
+    for page in opened(logged_in_by_form(browser, served)):
+        expect(page.locator("#live-state")).to_have_text("live", timeout=WAIT_MS)
 
 
 def test_a_topic_is_made_and_a_message_sent_and_found(page: Page, actors: Actors) -> None:
@@ -283,7 +288,7 @@ def test_on_a_phone_all_dead_letters_of_a_page_are_chosen_at_once(
 ) -> None:
     """The box was in the heading, which cards do not have."""
     actors.bury("journey-phone-dead", "journey-phone-letters", [b"1", b"2"])
-    page = logged_in(browser, served, viewport={"width": 390, "height": 844})
+    page = logged_in(browser, served, at="", viewport={"width": 390, "height": 844})
     page.goto("/letters?group=journey-phone-dead")
     every = page.get_by_role("checkbox", name="Choose all on this page")
     ones = page.locator("tbody").get_by_role("checkbox")

@@ -140,7 +140,7 @@ _TYPED = {
 def test_a_time_that_is_typed_is_that_of_the_browser(
     browser: Browser, served: Served, path: str, field: str
 ) -> None:
-    page = logged_in(browser, served, "reader", timezone_id="America/St_Johns")
+    page = logged_in(browser, served, "reader", at="", timezone_id="America/St_Johns")
     for typed, sent in _TYPED.items():
         page.goto(path)
         page.fill(f"[name={field}]", typed)
@@ -157,7 +157,7 @@ def test_a_reset_to_a_time_is_shown_as_it_was_typed(
     with Actors(cluster.namesrv) as actors:
         actors.producer("live-reset-sender").send(Message(topic, b"x"))
         actors.member(group, topic).wait_for(1)
-    page = logged_in(browser, served, timezone_id="Asia/Kathmandu")
+    page = logged_in(browser, served, at="", timezone_id="Asia/Kathmandu")
     page.goto(f"/group?name={group}&view=offsets&topic={topic}")
     form = page.locator('form[action="/groups/reset"]')
     form.locator("[name=time]").fill("2026-03-01 10:00")

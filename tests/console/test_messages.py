@@ -405,7 +405,7 @@ def test_rows_appear_while_somebody_looks(
     producer: Producer, browser: Browser, served: Served
 ) -> None:
     producer.send(Message("live-rows", b"first"))
-    page = logged_in(browser, served, "reader")
+    page = logged_in(browser, served, "reader", at="")
     page.goto("/messages?topic=live-rows&by=tail")
     expect(page.locator("tbody tr")).to_have_count(1)
     producer.send(Message("live-rows", b"<img src=x onerror=document.title='hit'>"))

@@ -5,7 +5,8 @@ loses nothing that reached the page cache, whatever the flush mode. After each k
 which has recovered, is asked over the wire; after some of them the store is opened and looked at
 from end to end: offsets are dense and none is given twice, queues equal a replay of the log.
 
-COMETMQ_KILLS says how many kills there are together (default 200), COMETMQ_CRASH_SEED what is drawn.
+COMETMQ_KILLS says how many kills there are together (default 200), COMETMQ_CRASH_SEED what is drawn
+(`tests.seeds`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ import json
 import os
 import random
 import select
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.crash.nursery import ForkedBroker, Nursery
 from tests.crash.replay import compare, replayed
 from tests.integration.raw_client import (
     Command,
@@ -34,6 +34,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
+from tests.seeds import seed_of
 from tests.waits import eventually
 
 from cometmq.protocol.record import decode_record, decode_records
@@ -71,43 +72,12 @@ class Sent(NamedTuple):
 Acknowledged = dict[tuple[int, int], tuple[int, Sent]]
 
 
-class Broker:
-    """The process, from its start until it is killed."""
-
-    def __init__(self, conf: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "cometmq", "broker", "-c", str(conf), "--log-level", "error"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-        )
-        self.port = self._port()
-
-    def _port(self) -> int:
-        stdout = self.process.stdout
-        assert stdout is not None
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            if not select.select([stdout], [], [], 0.1)[0]:
-                continue
-            line = stdout.readline().decode()
-            if "boot success" in line:
-                return int(line.split("127.0.0.1:")[1].split("]")[0])
-            assert line, self.process.stderr.read() if self.process.stderr else ""
-        raise AssertionError("the broker did not start")
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(DEADLINE_S)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-
-
 class Load:
     """One connection with many sends under way; remembers what was acknowledged."""
 
-    def __init__(self, broker: Broker, rng: random.Random, acknowledged: Acknowledged) -> None:
+    def __init__(
+        self, broker: ForkedBroker, rng: random.Random, acknowledged: Acknowledged
+    ) -> None:
         self._client = RawClient(f"127.0.0.1:{broker.port}")
         self._rng = rng
         self._acknowledged = acknowledged
@@ -160,7 +130,7 @@ class Load:
 class Reader:
     """Looks for messages over the wire, in a broker that has recovered."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ForkedBroker) -> None:
         self._client = RawClient(f"127.0.0.1:{broker.port}")
         self._opaques = itertools.count(1)
         self._checks: dict[int, Callable[[Command], None]] = {}
@@ -286,18 +256,24 @@ def find(store: MessageStore, queue_id: int, queue_offset: int, place: int, sent
     assert store.offset_by_time(TOPIC, queue_id, at + 1) > queue_offset
 
 
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as made:
+        yield made
+
+
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_acknowledged_messages_survive_kills(
-    tmp_path: Path, flush: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, nursery: Nursery, flush: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = int(os.environ.get("COMETMQ_CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = seed_of("COMETMQ_CRASH_SEED")
     rng = random.Random(seed)
     conf = configuration(tmp_path, flush)
     acknowledged: Acknowledged = {}
     kills = KILLS // 2
     before = asked = seen = 0
     for number in range(1, kills + 1):
-        broker = Broker(conf)
+        broker = nursery.broker(conf)
         try:
             wanted = to_ask(acknowledged, before, rng)
             if wanted:
@@ -320,16 +296,18 @@ def test_acknowledged_messages_survive_kills(
         )
 
 
-def test_a_topic_is_known_after_a_kill_right_behind_its_first_message(tmp_path: Path) -> None:
+def test_a_topic_is_known_after_a_kill_right_behind_its_first_message(
+    tmp_path: Path, nursery: Nursery
+) -> None:
     conf = configuration(tmp_path, "ASYNC_FLUSH")
-    broker = Broker(conf)
+    broker = nursery.broker(conf)
     try:
         for number in range(10):
             topic = f"new-{number}"
             with RawClient(f"127.0.0.1:{broker.port}") as client:
                 assert client.ask(SEND, send_ext(topic, queueId=1), b"the first").code == 0
                 broker.kill()
-            broker = Broker(conf)
+            broker = nursery.broker(conf)
             with RawClient(f"127.0.0.1:{broker.port}") as client:
                 answer = client.ask(PULL, pull_ext(topic, queueId=1, queueOffset=0))
             assert (answer.code, answer.remark) == (0, "FOUND"), topic

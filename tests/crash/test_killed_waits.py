@@ -5,7 +5,8 @@ transaction is visible once, one that is rolled back never is. What was not ackn
 but then too not before its time, and not against its producer's verdict: the broker asks for it in a
 later life. Between kills files of the log expire while messages wait in them.
 
-COMETMQ_WAIT_KILLS says how many kills there are (default 6), COMETMQ_CRASH_SEED what is drawn.
+COMETMQ_WAIT_KILLS says how many kills there are (default 6), COMETMQ_CRASH_SEED what is drawn
+(`tests.seeds`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import random
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -24,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.crash.test_killed_brokers import Broker
 from tests.integration.raw_client import Command, RawClient, binary_request, properties, send_ext
+from tests.seeds import seed_of
 from tests.waits import CLOCKS_APART_MS
 
 from cometmq.protocol.record import StoredRecord, decode_record
@@ -49,6 +51,39 @@ LOG_FILE = 256 * 1024
 QUEUE_FILE = 20_000
 LEVELS_MS = {1: 1_000, 2: 2_000}
 UNDER_WAY = 32
+
+
+class Broker:
+    """The process, from its start until it is killed."""
+
+    def __init__(self, conf: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cometmq", "broker", "-c", str(conf), "--log-level", "error"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+        )
+        self.port = self._port()
+
+    def _port(self) -> int:
+        stdout = self.process.stdout
+        assert stdout is not None
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if not select.select([stdout], [], [], 0.1)[0]:
+                continue
+            line = stdout.readline().decode()
+            if "boot success" in line:
+                return int(line.split("127.0.0.1:")[1].split("]")[0])
+            assert line, self.process.stderr.read() if self.process.stderr else ""
+        raise AssertionError("the broker did not start")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(DEADLINE_S)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 @dataclass
@@ -298,8 +333,7 @@ class Seen:
 
 
 def test_what_waits_survives_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seed = int(os.environ.get("COMETMQ_CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
-    print(f"COMETMQ_CRASH_SEED={seed}")  # noqa: T201 - shown when the test fails
+    seed = seed_of("COMETMQ_CRASH_SEED")
     world = World(random.Random(seed))
     conf, root, seen = configuration(tmp_path), tmp_path / "store", Seen()
     gone = 0

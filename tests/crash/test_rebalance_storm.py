@@ -1,17 +1,16 @@
 """1 → 20 members that join, leave and are killed while 100,000 messages flow.
 
-COMETMQ_STORM_SEED repeats a run.
+COMETMQ_STORM_SEED says what is drawn (`tests.seeds`).
 """
 
 from __future__ import annotations
 
-import os
-import random
 import sys
 from pathlib import Path
 
 import pytest
 from tests.crash.storm import Plan, Storm
+from tests.seeds import seed_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
@@ -20,7 +19,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 def test_a_storm_of_members_loses_nothing(
     tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = int(os.environ.get("COMETMQ_STORM_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = seed_of("COMETMQ_STORM_SEED")
     plan = Plan(mode, messages=100_000, members=20, queues=24, per_second=2500)
     outcome = Storm(plan, seed, tmp_path).run()
     with capsys.disabled():

@@ -1,14 +1,13 @@
 """Thousands of crashes of a simulated disk, and damage of every kind, each from a seed.
 
-COMETMQ_CRASHES says how many (default 2,000), COMETMQ_CRASH_SEED replays the one seed that a failure
-named.
+COMETMQ_CRASHES says how many (default 2,000), COMETMQ_CRASH_SEED which seed is the first
+(`tests.seeds`); a failure prints the command that replays its one seed.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import random
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,14 +18,16 @@ import structlog
 from tests.crash.damage import DamagedStore
 from tests.crash.lives import Campaign
 from tests.crash.slave_lives import Rejoins, SlaveLives
+from tests.seeds import seed_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
 CRASHES = int(os.environ.get("COMETMQ_CRASHES", "2000"))
 # Of the crashes, so many damages of a stopped store.
-DAMAGES = CRASHES // 5
+DAMAGES = max(1, CRASHES // 5)
 # And so many of a slave's store, and of mendings of a log that has diverged.
-SLAVES = REJOINS = CRASHES // 25
+SLAVES = REJOINS = max(1, CRASHES // 25)
+LIVES = max(1, CRASHES - DAMAGES - SLAVES - REJOINS)
 
 
 @pytest.fixture(autouse=True)
@@ -38,13 +39,14 @@ def _silent() -> Iterator[None]:
 
 
 def campaign(
-    kind: type[Campaign | SlaveLives | Rejoins], target: int, capsys: pytest.CaptureFixture[str]
+    kind: type[Campaign | SlaveLives | Rejoins],
+    target: int,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Seeds one after the other until there were `target` crashes."""
-    given = os.environ.get("COMETMQ_CRASH_SEED")
-    first = int(given) if given else random.SystemRandom().randrange(1 << 32)
+    first = seed = seed_of("COMETMQ_CRASH_SEED")
     crashes = 0
-    seed = first
     while crashes < target:
         with tempfile.TemporaryDirectory() as directory:
             run = kind(seed, Path(directory) / "store")
@@ -53,34 +55,32 @@ def campaign(
             except Exception as error:
                 raise AssertionError(
                     f"seed {seed} (faults: {run.disk.faults.strikes}); replay it with "
-                    f"COMETMQ_CRASH_SEED={seed} make crash"
+                    f"COMETMQ_CRASH_SEED={seed} COMETMQ_CRASHES=1 python -m pytest {request.node.nodeid}"
                 ) from error
         seed += 1
-        if given:
-            break
     with capsys.disabled():
         sys.stdout.write(f"\n{crashes} crashes, {kind.__name__}, seeds {first} to {seed - 1} ")
 
 
 def test_nothing_flushed_is_lost_and_nothing_wrong_is_served(
-    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    campaign(Campaign, CRASHES - DAMAGES - SLAVES - REJOINS, capsys)
+    campaign(Campaign, LIVES, request, capsys)
 
 
 def test_damage_is_found_and_repaired_and_never_served(
-    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    campaign(DamagedStore, DAMAGES, capsys)
+    campaign(DamagedStore, DAMAGES, request, capsys)
 
 
 def test_a_slave_goes_on_where_it_is_with_its_masters_bytes(
-    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    campaign(SlaveLives, SLAVES, capsys)
+    campaign(SlaveLives, SLAVES, request, capsys)
 
 
 def test_a_mending_that_is_killed_is_finished_by_another_and_loses_nothing(
-    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    campaign(Rejoins, REJOINS, capsys)
+    campaign(Rejoins, REJOINS, request, capsys)

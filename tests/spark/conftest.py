@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from tests.integration.fixtures import real_cluster as cluster
+from tests.longest_first import begin_with
 from tests.spark.hadoop_aws import jars
-from tests.spark.processes import QUICK_JAVA
+from tests.spark.processes import QUICK_JAVA, QUICK_QUERIES
 
 __all__ = ["cluster"]
 
@@ -20,8 +21,32 @@ __all__ = ["cluster"]
 collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else ["test_*.py"]
 
 
+# Each takes half a minute or more, the first ones minutes.
+LONGEST = (
+    "test_audit_stream",
+    "test_pipeline_archive",
+    "test_pipeline_audit",
+    "test_standalone",
+    "test_pipeline_replay",
+    "test_audit_stream_evidence",
+    "test_pipeline_redrive",
+    "test_pipeline_rebuild",
+    "test_live_stream",
+    "test_secrets",
+    "test_demo",
+    "test_sink_stream",
+    "test_archive_on_java",
+    "test_resending_on_java",
+    "test_on_java",
+    "test_trace_on_java",
+    "test_archive_objects",
+    "test_stream_outages",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    begin_with(LONGEST, here, items)
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
@@ -41,10 +66,8 @@ def spark() -> Iterator[Any]:
         .appName("cometmq-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
-        # Many small queries: compiling them costs more than it saves.
         .config("spark.driver.extraJavaOptions", QUICK_JAVA)
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config(map={**QUICK_QUERIES})
         .config("spark.sql.session.timeZone", "UTC")
         # Stores are read in the JVM, unless `scripts/store-jar` could not make the jar for it.
         # An S3 server is reached by further jars, if they were got.

@@ -18,6 +18,13 @@ PLAIN_QUICK_JAVA: Final = (
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 QUICK_JAVA: Final = PLAIN_QUICK_JAVA + archive_options()
+# Many small queries: compiling them costs more than it saves, a third of an audit's processor time.
+# Drivers with the settings that users have (the demo, the killed ones) run compiled queries.
+QUICK_QUERIES: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 class Process(NamedTuple):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.spark.processes import QUICK_JAVA, below, kill
+from tests.spark.processes import QUICK_JAVA, QUICK_QUERIES, below, kill
 from tests.waits import JVM_WAIT_S
 
 HOST = "127.0.0.1"
@@ -141,7 +141,7 @@ def main(text: str) -> None:
         "spark.driver.host": HOST,
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": QUICK_JAVA,
-        "spark.sql.shuffle.partitions": "2",
+        **QUICK_QUERIES,
         "spark.python.authenticate.socketTimeout": "600s",
         **given["config"],
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyspark
-from tests.spark.processes import QUICK_JAVA, Process, below
+from tests.spark.processes import QUICK_JAVA, QUICK_QUERIES, Process, below
 from tests.waits import JVM_WAIT_S
 
 HOME = Path(pyspark.__file__).parent
@@ -156,6 +156,7 @@ def main(master: str, source: str, options: str) -> None:
             "spark.executor.extraJavaOptions": QUICK_JAVA,
             "spark.task.maxFailures": "100",
             "spark.excludeOnFailure.enabled": "false",
+            **QUICK_QUERIES,
         },
     )
     spark.sparkContext.setLogLevel("ERROR")

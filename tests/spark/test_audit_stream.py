@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark import archives
 from tests.spark.audited import Sender, audited, balance, context_of, kinds
+from tests.spark.processes import QUICK_JAVA
 from tests.spark.standalone import HOST
 from tests.spark.test_pipeline_audit import NOT_CONSUMED, send_explained, send_unexplained
 from tests.waits import JVM_WAIT_S, eventually
@@ -246,7 +247,7 @@ def test_a_stream_that_is_killed_goes_on_where_it_was_and_keeps_no_more_each_rou
         )
         command = [sys.executable, "-m", "cometmq", "pipeline", "audit", "-c", str(file)]
         command += ["--reports", str(reports)]
-        environment = {**os.environ, "SPARK_LOCAL_IP": HOST}
+        environment = {**os.environ, "SPARK_LOCAL_IP": HOST, "JAVA_TOOL_OPTIONS": QUICK_JAVA}
         with (tmp_path / "log").open("wb") as log:
             process = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, start_new_session=True

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.spark.processes import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,6 +18,7 @@ def test_it_ends_with_an_archive_and_its_audit(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "examples.demo", str(reports)],
         cwd=ROOT,
+        env={**os.environ, "JAVA_TOOL_OPTIONS": QUICK_JAVA},
         capture_output=True,
         text=True,
         check=False,

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from tests.spark.archives import archived_rows, context_of, places, run, send, sent_rows
 from tests.spark.audited import audited, balance, kinds
 from tests.spark.hadoop_aws import ROOT
+from tests.spark.processes import QUICK_JAVA
 from tests.spark.standalone import HOST
 from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
@@ -620,7 +621,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
         f'[archive]\ntopics = ["killed"]\npath = "{path}"\nmax_messages = 2\ncompact_files = 3\n'
     )
     command = [sys.executable, "-m", "cometmq", "pipeline", "archive", "-c", str(file)]
-    environment = {**os.environ, "SPARK_LOCAL_IP": HOST}
+    environment = {**os.environ, "SPARK_LOCAL_IP": HOST, "JAVA_TOOL_OPTIONS": QUICK_JAVA}
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             command, env=environment, stdout=log, stderr=log, start_new_session=True

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.processes import QUICK_JAVA
+from tests.spark.processes import QUICK_JAVA, QUICK_QUERIES
 from tests.spark.rows import pulled_rows
 from tests.spark.standalone import HOME, HOST, Job, StandaloneCluster
 from tests.waits import SEND_WAIT_MS
@@ -31,7 +31,7 @@ SMALL_SPARK = {
     "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK_JAVA,
-    "spark.sql.shuffle.partitions": "2",
+    **QUICK_QUERIES,
 }
 Place = tuple[str, int, int]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seeds import seed_of
 from tests.spark.changing_cluster import ChangingCluster
 from tests.spark.micro_batches import CrashError, MicroBatches, Place
 from tests.waits import SEND_WAIT_MS
@@ -27,7 +28,7 @@ from cometmq.spark import live_queues
 from cometmq.spark.live_options import offsets_of
 
 SEQUENCES = int(os.environ.get("COMETMQ_SPARK_SEQUENCES", "20"))
-SEED = int(os.environ.get("COMETMQ_SPARK_SEED", "0"))
+SEED = seed_of("COMETMQ_SPARK_SEED", 0)
 BROKERS = 2
 LOG_FILE_BYTES = 32 * 1024
 
