@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.raw_client import RawClient
+from tests.interop.at_once import at_once
 from tests.interop.clients import Event, JavaClient, RunningClient
 from tests.interop.conftest import need
 from tests.waits import SEND_WAIT_MS, eventually
@@ -20,34 +21,29 @@ from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 RESET, STATUS, INFO, DIRECTLY = 222, 223, 307, 309
 COUNT = 10
-
-
-@pytest.fixture(scope="module", params=[True, False], ids=["kept", "pushed"])
-def kept(request: pytest.FixtureRequest) -> bool:
-    """Whether the broker keeps resets for the next pull, or pushes them to the members."""
-    return bool(request.param)
+PROPERTIES = {"accessMessageInMemoryMaxRatio": "0"}
+# Whether the broker keeps resets for the next pull, or pushes them to the members.
+KEPT = {"kept": True, "pushed": False}
+LINES = {"java4": 4, "java5": 5}
 
 
 @pytest.fixture(scope="module")
-def cluster(kept: bool) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     need("java", "mvn")
-    properties = {
-        "accessMessageInMemoryMaxRatio": "0",
-        "useServerSideResetOffset": str(kept).lower(),
-        "filterPredicateModules": "com.shop.Paid=tests.integration.filter_functions:is_paid",
-    }
-    with Cluster(properties=properties) as cluster:
+    predicate = "com.shop.Paid=tests.integration.filter_functions:is_paid"
+    with Cluster(properties={**PROPERTIES, "filterPredicateModules": predicate}) as cluster:
         yield cluster
 
 
-@pytest.fixture(params=[4, 5], ids=["java4", "java5"])
+@pytest.fixture(params=LINES)
 def client(request: pytest.FixtureRequest) -> JavaClient:
-    return JavaClient(request.param)
+    return JavaClient(LINES[request.param])
 
 
 class Scene:
@@ -83,9 +79,8 @@ def fill(cluster: Cluster, topic: str, bodies: list[bytes]) -> None:
             producer.send(message, queue=MessageQueue(topic, "broker-a", 0))
 
 
-@pytest.fixture
-def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> Iterator[Scene]:
-    topic = fresh("relay")
+@contextmanager
+def consuming(cluster: Cluster, client: JavaClient, topic: str) -> Iterator[Scene]:
     fill(cluster, topic, [b"order %d" % i for i in range(COUNT)])
     names = {"namesrv": cluster.namesrv, "topic": topic, "group": topic}
     with ExitStack() as stack:
@@ -95,7 +90,39 @@ def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> 
         consumer.finish()
 
 
-def test_a_reset_has_a_java_consumer_go_back(scene: Scene) -> None:
+@pytest.fixture
+def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> Iterator[Scene]:
+    with consuming(cluster, client, fresh("relay")) as scene:
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def resets(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[None]]]:
+    """Resets of consumers of both lines at both kinds of brokers, all at once: most is waiting."""
+    need("java", "mvn")
+
+    with ExitStack() as stack:
+        clusters = {
+            kind: stack.enter_context(
+                Cluster(properties={**PROPERTIES, "useServerSideResetOffset": str(kept).lower()})
+            )
+            for kind, kept in KEPT.items()
+        }
+
+        def run(case: str) -> None:
+            kind, label = case.split("-")
+            with consuming(clusters[kind], JavaClient(LINES[label]), f"reset-{label}") as scene:
+                go_back(scene)
+
+        yield stack.enter_context(at_once(request, run, places=4))
+
+
+@pytest.mark.parametrize("case", [f"{kind}-{label}" for kind in KEPT for label in LINES])
+def test_a_reset_has_a_java_consumer_go_back(resets: dict[str, Future[None]], case: str) -> None:
+    resets[case].result()
+
+
+def go_back(scene: Scene) -> None:
     # Java commits for the first time 10 s after its start.
     eventually(lambda: scene.committed() == COUNT)
     # A member that waits for messages in the other queues has not committed them yet.
