@@ -25,6 +25,7 @@ from tests.simulation.invariants import (
     retries_counted,
     slaves_follow,
     slaves_refuse,
+    state_files_whole,
     tables_copied,
     transactions,
 )
@@ -52,5 +53,6 @@ INVARIANTS: Final[dict[str, Judge]] = {
         slaves_follow,
         slaves_refuse,
         tables_copied,
+        state_files_whole,
     )
 }
