@@ -8,17 +8,20 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 import structlog
 
-from cometmq.errors import StoreCorruptError, StoreError
+from cometmq.errors import StoreCorruptError, StoreError, StoreFileLostError
 from cometmq.store.config import PAGE_SIZE
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 
 log = structlog.get_logger(__name__)
+
+_LOOKED_AT_ONCE: Final = 32
 
 
 class MappedFileQueue:
@@ -27,7 +30,8 @@ class MappedFileQueue:
 
     `flushed` is the offset up to which everything is on disk. With `sparse` a new file takes only
     the room of its first page, and its writer reserves more room step by step. `on_map` is called
-    each time one of the files was mapped.
+    each time one of the files was mapped. With `watched` a flush raises StoreFileLostError if what it
+    wrote has no name any more.
     """
 
     def __init__(
@@ -39,7 +43,11 @@ class MappedFileQueue:
         size_key: str,
         writable: bool = True,
         sparse: bool = False,
+        watched: bool = False,
     ) -> None:
+        self._watched = watched
+        # From which file on the next look goes on.
+        self._looked = 0
         self.on_map: Callable[[], None] | None = None
         self._sparse = sparse
         self._disk = disk
@@ -123,7 +131,7 @@ class MappedFileQueue:
         base = self.files[-1].end if self.files else first_base
         with self._creation:
             file = self._prepared
-            if file is None or file.base != base:
+            if file is None or file.base != base or file.loss() is not None:
                 file = self._prepared = self._create(base)
             # Mapped first: a file that cannot be mapped waits for the next attempt. If it were the
             # last one of the queue already, it would be behind a gap that nobody can write to.
@@ -197,10 +205,36 @@ class MappedFileQueue:
         if not self._worth_flushing(flushed, written, least_pages):
             return False
         self._flush_names()
-        for file in self.overlapping(flushed, written):
+        flushed_files = self.overlapping(flushed, written)
+        for file in flushed_files:
             file.sync()
+        if self._watched and (loss := self._loss_among(flushed_files)) is not None:
+            raise loss
         self.flushed = written
         return True
+
+    def loss(self) -> StoreFileLostError | None:
+        """Return what to raise if somebody removed, replaced or cut one of the files. For any thread.
+
+        Looks at all names, at the last file, and at some of the others, in turn: a log may have
+        thousands.
+        """
+        files = tuple(self.files)
+        names = set(self._disk.names(self.directory))
+        missing = [file for file in files if file.path.name not in names]
+        begin = self._looked if self._looked < len(files) else 0
+        self._looked = begin + _LOOKED_AT_ONCE
+        return self._loss_among((*missing, *files[-1:], *files[begin : self._looked]))
+
+    def _loss_among(self, files: Iterable[MappedFile]) -> StoreFileLostError | None:
+        for file in files:
+            if (loss := file.loss()) is not None and self._is_kept(file):
+                return loss
+        return None
+
+    def _is_kept(self, file: MappedFile) -> bool:
+        # The store's thread may have removed it meanwhile.
+        return any(kept is file for kept in tuple(self.files))
 
     def _flush_names(self) -> None:
         if not self._directory_changed:
