@@ -88,7 +88,7 @@ def ended_here(
         capfd.readouterr()
         with pytest.raises(SystemExit) as ending:
             main()
-        return (ending.value.code or 0, *capfd.readouterr())
+        return (int(ending.value.code or 0), *capfd.readouterr())
 
     return run
 
