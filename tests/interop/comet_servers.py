@@ -20,6 +20,10 @@ class CometNamesrv(JavaNamesrv):
         """The command line, by the interpreter that runs the tests."""
         return [sys.executable, "-m", "cometmq", "namesrv", "-c", str(conf)]
 
+    def leave(self) -> None:
+        """Stop cleanly; a server that hangs or fails at its stop fails the test."""
+        self.stop()
+
 
 class CometBroker(JavaBroker):
     """`cometmq broker -c FILE`."""
@@ -29,3 +33,7 @@ class CometBroker(JavaBroker):
     def command(self, home: Path, logback: Path, conf: Path) -> list[str]:
         """The command line, by the interpreter that runs the tests."""
         return [sys.executable, "-m", "cometmq", "broker", "-c", str(conf)]
+
+    def leave(self) -> None:
+        """Stop cleanly; a server that hangs or fails at its stop fails the test."""
+        self.stop()

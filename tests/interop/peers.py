@@ -287,8 +287,10 @@ class JavaServer:
     """One JVM with its own home, configuration and log in `directory`. A context manager.
 
     Its log is `directory/<name>.log`. `stop` is a clean stop (SIGTERM runs the shutdown hook),
-    `kill` is SIGKILL. After either, `start` starts it again on the same files and ports. `module` is
-    the Maven module that it comes from, `tls` how to talk to it where it wants TLS.
+    `kill` is SIGKILL. After either, `start` starts it again on the same files and ports. At the end
+    of its context it is killed, as a clean stop takes a Java broker ten seconds: a test whose next
+    step reads its store stops it first. `module` is the Maven module that it comes from, `tls` how to
+    talk to it where it wants TLS.
     """
 
     main_class: str
@@ -443,9 +445,13 @@ class JavaServer:
             self._remove_directory()
             raise
 
+    def leave(self) -> None:
+        """End the server at the end of its context."""
+        self.kill()
+
     def __exit__(self, *exc: object) -> None:
         try:
-            self.stop()
+            self.leave()
         finally:
             self._remove_directory()
 

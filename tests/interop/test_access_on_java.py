@@ -102,8 +102,6 @@ def acl1() -> Iterator[Guarded]:
     need("java", "mvn")
     with JavaNamesrv() as namesrv, Acl1Broker(namesrv.address, conf=JAVA_BROKER_CONF) as broker:
         yield Guarded(namesrv.address, broker.address)
-        broker.kill()  # a clean stop takes ten seconds
-        namesrv.kill()
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +113,6 @@ def acl2_over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]
         tls = Tls(**files.options())
         run(admit_guest(broker, tls))
         yield Guarded(namesrv.address, broker.address, tls, files)
-        broker.kill()
-        namesrv.kill()
 
 
 @pytest.fixture(params=["acl1", "acl2_over_tls"])

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.interop.on_java import MARKS, namesrv
+from tests.interop.conftest import Namesrv, need
+from tests.interop.on_java import MARKS
 from tests.interop.peers import JavaBroker
 
 from cometmq import AdminClient
 from cometmq.admin.broker_settings import settings_of
 
-__all__ = ["namesrv"]
 pytestmark = MARKS
 # Java computes these from processors, host name, home or other settings, or they are secrets.
 OF_THE_MACHINE = re.compile(
@@ -21,13 +21,15 @@ OF_THE_MACHINE = re.compile(
 
 
 @pytest.fixture
-def broker(namesrv: str) -> Iterator[JavaBroker]:
-    with JavaBroker(namesrv, broker_name="settings") as made:
+def broker(comet_namesrv: Namesrv) -> Iterator[JavaBroker]:
+    """A broker at a name server of its own: it would stay in the list of one that others ask."""
+    need("java", "mvn")
+    with JavaBroker(comet_namesrv, broker_name="settings") as made:
         yield made
 
 
-def test_only_what_was_set_differs_from_javas_defaults(namesrv: str, broker: JavaBroker) -> None:
-    with AdminClient(namesrv) as admin:
+def test_only_what_was_set_differs_from_javas_defaults(broker: JavaBroker) -> None:
+    with AdminClient(broker.namesrv) as admin:
         config = admin.brokers.config(broker=broker.address)[broker.address]
     settings = {setting.key: setting for setting in settings_of(config)}
     assert {key for key, setting in settings.items() if setting.is_changed} <= set(broker.config())

@@ -104,6 +104,7 @@ def test_what_waits_comes_once_from_whichever_broker_has_the_store(
         RawClient(broker.address) as client,
     ):
         first_stage(client)
+        broker.stop()
     with (
         open_broker(second, comet_namesrv, store, tmp_path / "second") as broker,
         RawClient(broker.address) as client,

@@ -52,8 +52,6 @@ def test_every_mode_goes_on_and_nothing_acknowledged_is_lost(tmp_path: Path) -> 
         for side in sides:
             eventually(side.reaches_both, wait_s=120)
             side.expect_everything()
-        java.kill()
-        namesrv.kill()
 
 
 class Side:

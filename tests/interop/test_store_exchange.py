@@ -99,7 +99,8 @@ def test_every_message_survives_the_exchange(
             known_before, known = known, read_all(comet_namesrv)
             assert known_before.items() <= known.items()
             assert len(known) == len(TOPICS) * 30 * (stage + 1)
-            broker.stop()
+            if stage < 2:
+                broker.stop()
     assert len(list((store / "commitlog").iterdir())) > 2, "the commit log rolled"
     assert len(list((store / "consumequeue" / "tagged" / "0").iterdir())) > 1
 

@@ -43,10 +43,8 @@ def comet() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def java() -> Iterator[str]:
     need("java", "mvn")
-    with JavaNamesrv() as namesrv, JavaBroker(namesrv.address, conf=QUICK) as broker:
+    with JavaNamesrv() as namesrv, JavaBroker(namesrv.address, conf=QUICK):
         yield namesrv.address
-        broker.kill()
-        namesrv.kill()
 
 
 @pytest.fixture(params=["java4-to-comet", "java5-to-comet", "cometmq-to-java", "cometmq-to-comet"])
@@ -192,7 +190,7 @@ def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
             producer.finish()
         before.stop()
     committed = [index for index in range(30) if index % 3 == 0]
-    with broker(second, "second", QUICK) as after:
+    with broker(second, "second", QUICK):
         check_nothing_else(comet_namesrv, "moved", committed)
         with CometClient().start("transact", **base, check="commit") as producer:
             unknown = {index for index in range(30) if index % 3 == 2}
@@ -202,4 +200,3 @@ def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
             assert set(indexes(producer.named("checked"))) == unknown, "what ended is not asked for"
             producer.finish()
         check_nothing_else(comet_namesrv, "moved", wanted, once=second is CometBroker)
-        after.stop()
