@@ -23,6 +23,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parametrize_faces(metafunc, can_be_virtual=False)
 
 
+# The modules that take longest, in the order in which lanes take them: one that began last would run
+# alone at the end. Left to itself, pytest-xdist begins with the modules of most tests.
+LONGEST_FIRST = (
+    "test_replication_on_java",
+    "test_mqadmin",
+    "test_scenarios",
+    "test_store_after_kills",
+    "test_waiting_messages",
+    "test_transactions",
+    "test_delayed_exchange",
+    "test_access_on_java",
+    "test_access_on_ours",
+    "test_index_exchange",
+    "test_store_exchange",
+    "test_prometheus",
+    "test_relay_to_java",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
+
+
 Namesrv = str
 
 # What the scenarios ask of a broker: selection by SQL92, retries and checks of transactions that

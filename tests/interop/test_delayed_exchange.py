@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
-from tests.interop.comet_servers import CometBroker
+from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
 from tests.waits import eventually
@@ -16,6 +17,7 @@ from tests.waits import eventually
 from cometmq.protocol.record import decode_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.interop.conftest import Namesrv
@@ -33,6 +35,12 @@ CONF = {
     "timerWheelEnable": "true",
     "recallMessageEnable": "true",
     "messageDelayLevel": f"1s {LATER_S}s",
+}
+
+
+ORDERS: dict[str, tuple[type[JavaBroker], type[JavaBroker]]] = {
+    "to-java": (CometBroker, JavaBroker),
+    "from-java": (JavaBroker, CometBroker),
 }
 
 
@@ -86,32 +94,41 @@ def first_stage(client: RawClient) -> None:
             assert answer.code == 0, answer.remark
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [(CometBroker, JavaBroker), (JavaBroker, CometBroker)],
-    ids=["to-java", "from-java"],
-)
-def test_what_waits_comes_once_from_whichever_broker_has_the_store(
-    comet_namesrv: Namesrv,
-    tmp_path: Path,
-    first: type[JavaBroker],
-    second: type[JavaBroker],
-) -> None:
+def exchange(first: type[JavaBroker], second: type[JavaBroker], directory: Path) -> list[str]:
+    """Return what both brokers delivered of a store that goes from the first to the second."""
+    store = directory / "store"
+    with CometNamesrv() as namesrv:
+        with (
+            open_broker(first, namesrv.address, store, directory / "first") as broker,
+            RawClient(broker.address) as client,
+        ):
+            first_stage(client)
+            broker.stop()
+        with (
+            open_broker(second, namesrv.address, store, directory / "second") as broker,
+            RawClient(broker.address) as client,
+        ):
+            wait_for(client, 19)
+            send(client, "last", {"TIMER_DELAY_SEC": "4"})
+            return wait_for(client, 20)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[list[str]]]]:
+    """The exchanges in both directions at once: most of each is waiting for what is due later."""
     need("java", "mvn")
-    store = tmp_path / "store"
-    with (
-        open_broker(first, comet_namesrv, store, tmp_path / "first") as broker,
-        RawClient(broker.address) as client,
-    ):
-        first_stage(client)
-        broker.stop()
-    with (
-        open_broker(second, comet_namesrv, store, tmp_path / "second") as broker,
-        RawClient(broker.address) as client,
-    ):
-        wait_for(client, 19)
-        send(client, "last", {"TIMER_DELAY_SEC": "4"})
-        found = wait_for(client, 20)
+    with ThreadPoolExecutor(len(ORDERS)) as pool:
+        yield {
+            order: pool.submit(exchange, *kinds, tmp_path_factory.mktemp(order))
+            for order, kinds in ORDERS.items()
+        }
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_waits_comes_once_from_whichever_broker_has_the_store(
+    runs: dict[str, Future[list[str]]], order: str
+) -> None:
+    found = runs[order].result()
     expected = [
         f"{kind}-{when}-{number}"
         for kind in ("level", "timer")

@@ -249,9 +249,15 @@ def test_rates_of_topics_and_groups_are_counted_as_at_java(tools: Tools, tmp_pat
         # A topic that name servers have not heard of is in no row.
         return len(row) == 7 and all(float(figure) > 0 for figure in row[3:])
 
-    for at in tools.places("rates", tmp_path):
-        # A broker takes a sample each ten seconds.
-        told = eventually(partial(row, at), counted, wait_s=FINISH_TIMEOUT_S, pause_s=1.0)
+    # A broker takes a sample each ten seconds, ours and Java's meanwhile.
+    places = tools.places("rates", tmp_path)
+    rows = eventually(
+        lambda: [row(at) for at in places],
+        lambda rows: all(map(counted, rows)),
+        wait_s=FINISH_TIMEOUT_S,
+        pause_s=1.0,
+    )
+    for told in rows:
         # All are behind by what was sent but for the one that was consumed.
         assert int(told[2]) >= 0
         assert float(told[3]) <= int(told[5])

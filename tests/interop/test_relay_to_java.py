@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,29 +26,23 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 RESET, STATUS, INFO, DIRECTLY = 222, 223, 307, 309
 COUNT = 10
-
-
-@pytest.fixture(scope="module", params=[True, False], ids=["kept", "pushed"])
-def kept(request: pytest.FixtureRequest) -> bool:
-    """Whether the broker keeps resets for the next pull, or pushes them to the members."""
-    return bool(request.param)
+PROPERTIES = {"accessMessageInMemoryMaxRatio": "0"}
+# Whether the broker keeps resets for the next pull, or pushes them to the members.
+KEPT = {"kept": True, "pushed": False}
+LINES = {"java4": 4, "java5": 5}
 
 
 @pytest.fixture(scope="module")
-def cluster(kept: bool) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     need("java", "mvn")
-    properties = {
-        "accessMessageInMemoryMaxRatio": "0",
-        "useServerSideResetOffset": str(kept).lower(),
-        "filterPredicateModules": "com.shop.Paid=tests.integration.filter_functions:is_paid",
-    }
-    with Cluster(properties=properties) as cluster:
+    predicate = "com.shop.Paid=tests.integration.filter_functions:is_paid"
+    with Cluster(properties={**PROPERTIES, "filterPredicateModules": predicate}) as cluster:
         yield cluster
 
 
-@pytest.fixture(params=[4, 5], ids=["java4", "java5"])
+@pytest.fixture(params=LINES)
 def client(request: pytest.FixtureRequest) -> JavaClient:
-    return JavaClient(request.param)
+    return JavaClient(LINES[request.param])
 
 
 class Scene:
@@ -83,9 +78,8 @@ def fill(cluster: Cluster, topic: str, bodies: list[bytes]) -> None:
             producer.send(message, queue=MessageQueue(topic, "broker-a", 0))
 
 
-@pytest.fixture
-def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> Iterator[Scene]:
-    topic = fresh("relay")
+@contextmanager
+def consuming(cluster: Cluster, client: JavaClient, topic: str) -> Iterator[Scene]:
     fill(cluster, topic, [b"order %d" % i for i in range(COUNT)])
     names = {"namesrv": cluster.namesrv, "topic": topic, "group": topic}
     with ExitStack() as stack:
@@ -95,7 +89,45 @@ def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> 
         consumer.finish()
 
 
-def test_a_reset_has_a_java_consumer_go_back(scene: Scene) -> None:
+@pytest.fixture
+def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> Iterator[Scene]:
+    with consuming(cluster, client, fresh("relay")) as scene:
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def resets() -> Iterator[dict[tuple[str, str], Future[None]]]:
+    """Resets of consumers of both lines at both kinds of brokers, all at once: most is waiting."""
+    need("java", "mvn")
+
+    def run(cluster: Cluster, line: int, topic: str) -> None:
+        with consuming(cluster, JavaClient(line), topic) as scene:
+            go_back(scene)
+
+    with ExitStack() as stack:
+        clusters = {
+            kind: stack.enter_context(
+                Cluster(properties={**PROPERTIES, "useServerSideResetOffset": str(kept).lower()})
+            )
+            for kind, kept in KEPT.items()
+        }
+        pool = stack.enter_context(ThreadPoolExecutor(len(KEPT) * len(LINES)))
+        yield {
+            (kind, label): pool.submit(run, clusters[kind], line, f"reset-{label}")
+            for kind in KEPT
+            for label, line in LINES.items()
+        }
+
+
+@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize("label", LINES)
+def test_a_reset_has_a_java_consumer_go_back(
+    resets: dict[tuple[str, str], Future[None]], kind: str, label: str
+) -> None:
+    resets[kind, label].result()
+
+
+def go_back(scene: Scene) -> None:
     # Java commits for the first time 10 s after its start.
     eventually(lambda: scene.committed() == COUNT)
     # A member that waits for messages in the other queues has not committed them yet.
