@@ -39,7 +39,7 @@ from tests.interop.guarded import (
     tls_servers,
 )
 from tests.interop.peers import JavaNamesrv
-from tests.waits import WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, WAIT_S, eventually
 from typer.testing import CliRunner
 
 import cometmq
@@ -176,7 +176,7 @@ def test_offsets_are_asked_for_and_stored(guarded: Guarded, name: str) -> None:
             got.extend(consumer.poll(200))
             return len(got) >= len(sent)
 
-        eventually(all_came, wait_s=60)
+        eventually(all_came, wait_s=JVM_WAIT_S)
         consumer.commit()
     assert sorted(message.body for message in got) == [b"%d" % index for index in range(8)]
 
@@ -206,7 +206,7 @@ def test_transactions_are_decided_and_asked_for(guarded: Guarded, name: str) -> 
         producer.send_in_transaction(Message(name, b"when asked"))
         face.consumer(name, name, received.handle, consume_from=FIRST, **guarded.options)
         # A Java broker may ask for what is being committed, and then it comes twice.
-        eventually(lambda: set(received.bodies) == {b"at once", b"when asked"}, wait_s=90)
+        eventually(lambda: set(received.bodies) == {b"at once", b"when asked"}, wait_s=JVM_WAIT_S)
 
 
 def test_requests_are_replied_to(acl2_over_tls: Guarded, name: str) -> None:

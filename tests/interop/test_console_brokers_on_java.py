@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,11 @@ from tests.console.running import Visitor, running_console
 from tests.interop.java4 import Java4Broker, Java4Namesrv
 from tests.interop.on_java import MARKS
 from tests.interop.peers import JavaBroker, JavaNamesrv
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import AdminClient, Message, Producer
 
 pytestmark = MARKS
-WAIT_S = 120
 
 
 @pytest.mark.parametrize(
@@ -34,21 +33,23 @@ def test_pages_show_what_a_java_broker_tells(
         namesrv_class() as namesrv,
         broker_class(namesrv.address) as broker,
         running_console(namesrv.address, tmp_path) as served,
-        AdminClient(namesrv.address, timeout_ms=60_000) as admin,
+        AdminClient(namesrv.address, timeout_ms=SEND_WAIT_MS) as admin,
     ):
         admin.topics.create("java-lag", read_queues=1, write_queues=1)
         admin.groups.create("java-lag-group")
-        with Producer("java-lag", namesrv=namesrv.address, send_timeout_ms=60_000) as producer:
+        with Producer(
+            "java-lag", namesrv=namesrv.address, send_timeout_ms=SEND_WAIT_MS
+        ) as producer:
             for _ in range(3):
                 queue = producer.send(Message("java-lag", b"x")).queue
         admin.offsets.commit("java-lag-group", queue, 1)
         visitor = Visitor(served)
-        deadline = time.monotonic() + WAIT_S
-        text = visitor.get("/").text
-        while "java-lag-group 2" not in text or "1 of 1" not in text:
-            assert time.monotonic() < deadline, text
-            time.sleep(1)
-            text = visitor.get("/").text
+        eventually(
+            lambda: visitor.get("/").text,
+            lambda text: "java-lag-group 2" in text and "1 of 1" in text,
+            wait_s=JVM_WAIT_S,
+            pause_s=0.2,
+        )
 
         def part(name: str) -> str:
             return visitor.get("/broker", address=broker.address, part=name).text

@@ -9,13 +9,12 @@ from tests.console.running import Answer, Visitor, running_console
 from tests.interop.java4 import Java4Broker, Java4Namesrv
 from tests.interop.on_java import MARKS
 from tests.interop.peers import JavaBroker, JavaNamesrv
-from tests.waits import eventually
+from tests.waits import WAIT_S, eventually
 
 from cometmq import AdminClient, Message, Producer
 from cometmq.model.queue import MessageQueue
 
 pytestmark = MARKS
-WAIT_S = 60
 # As brokers ship: without its timers 5.3 answers each deletion of a topic with an error.
 TIMERS = {"timerWheelEnable": "true", "timerFlushIntervalMs": "60000"}
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
+from tests.interop.at_once import at_once
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
-from tests.waits import eventually
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.protocol.record import decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     from tests.interop.conftest import Namesrv
@@ -30,7 +31,6 @@ TOPIC = "exchanged-delays"
 # Java broker delivers at once what is due when it opens the store, before it has read that it was
 # recalled.
 LATER_S = 45
-DEADLINE_S = 300
 CONF = {
     "timerWheelEnable": "true",
     "recallMessageEnable": "true",
@@ -75,7 +75,7 @@ def wait_for(client: RawClient, count: int) -> list[str]:
     return eventually(
         lambda: delivered(client),
         lambda found: len(found) >= count,
-        wait_s=DEADLINE_S,
+        wait_s=JVM_WAIT_S,
         pause_s=0.5,
     )
 
@@ -114,21 +114,24 @@ def exchange(first: type[JavaBroker], second: type[JavaBroker], directory: Path)
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[list[str]]]]:
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[list[str]]]]:
     """The exchanges in both directions at once: most of each is waiting for what is due later."""
     need("java", "mvn")
-    with ThreadPoolExecutor(len(ORDERS)) as pool:
-        yield {
-            order: pool.submit(exchange, *kinds, tmp_path_factory.mktemp(order))
-            for order, kinds in ORDERS.items()
-        }
+
+    def run(case: str) -> list[str]:
+        return exchange(*ORDERS[case], tmp_path_factory.mktemp(case))
+
+    with at_once(request, run, places=2) as runs:
+        yield runs
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("case", ORDERS)
 def test_what_waits_comes_once_from_whichever_broker_has_the_store(
-    runs: dict[str, Future[list[str]]], order: str
+    runs: dict[str, Future[list[str]]], case: str
 ) -> None:
-    found = runs[order].result()
+    found = runs[case].result()
     expected = [
         f"{kind}-{when}-{number}"
         for kind in ("level", "timer")

@@ -27,7 +27,7 @@ from tests.integration.raw_client import (
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.interop.test_differential import Answer, Step, seen
-from tests.waits import eventually
+from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.recall_handle import RecallHandle
@@ -105,7 +105,7 @@ class Talk:
         assert self.client.ask(SEND, send_ext("settled"), b"x").code == 0
         self._settled += 1
         ext = pull_ext("settled", queueOffset=self._settled - 1)
-        eventually(lambda: self.client.ask(PULL, ext).code == 0, wait_s=120)
+        eventually(lambda: self.client.ask(PULL, ext).code == 0, wait_s=JVM_WAIT_S)
 
 
 def comparable(text: str) -> dict[str, Any]:
@@ -434,7 +434,7 @@ def wait_until_gone(talk: Talk, ext: Mapping[str, Any]) -> None:
     eventually(
         lambda: talk.client.ask(REPLY_V2, ext, b"x").remark or "",
         lambda remark: "not found" in remark,
-        wait_s=120,
+        wait_s=JVM_WAIT_S,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.interop.on_java import MARKS, namesrv
+from tests.waits import WAIT_S
 
 from cometmq.admin.checkup import ClusterCheckup
 from cometmq.model.finding import Severity
@@ -14,7 +15,7 @@ pytestmark = MARKS
 
 @pytest.mark.asyncio
 async def test_a_java_cluster_is_judged_as_ours_is(namesrv: str) -> None:
-    async with ClusterCheckup([namesrv], timeout_s=60) as checkup:
+    async with ClusterCheckup([namesrv], timeout_s=WAIT_S) as checkup:
         found = await checkup.check()
     checks = {finding.check.partition(": ")[2] for finding in found}
     assert {"clock", "address", "disk", "consumers"} <= checks

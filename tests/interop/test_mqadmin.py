@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests.integration.raw_client import pull_ext, send_ext
-from tests.interop.clients import FINISH_TIMEOUT_S, JavaClient, RunningClient
+from tests.interop.clients import JavaClient, RunningClient
 from tests.interop.conftest import need
 from tests.interop.mqadmin import table
 from tests.interop.mqadmin.case import Case, Scenario, failures, fields, unequal
@@ -209,7 +209,7 @@ def test_monitoring_joins_its_group_as_at_java(tools: Tools, tmp_path: Path) -> 
             assert not printed.out + printed.err, printed
             broker = place(namesrv, tools.admin.line, "monitoring", tmp_path).broker
             members = partial(ask, broker, CONSUMERS, {"consumerGroup": MONITORS})
-            eventually(members, lambda answer: answer[0] == 0, wait_s=FINISH_TIMEOUT_S)
+            eventually(members, lambda answer: answer[0] == 0, wait_s=JVM_WAIT_S)
 
 
 def test_figures_of_a_cluster_are_numbers(tools: Tools) -> None:
@@ -254,7 +254,7 @@ def test_rates_of_topics_and_groups_are_counted_as_at_java(tools: Tools, tmp_pat
     rows = eventually(
         lambda: [row(at) for at in places],
         lambda rows: all(map(counted, rows)),
-        wait_s=FINISH_TIMEOUT_S,
+        wait_s=JVM_WAIT_S,
         pause_s=1.0,
     )
     for told in rows:

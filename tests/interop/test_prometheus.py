@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from tests.integration.server_processes import ServerProcess, server_process
 from tests.interop.prometheus import Prometheus, prometheus, promtool
 from tests.unit.test_reference import generator
-from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import (
     ClientMetrics,
@@ -278,7 +278,7 @@ def test_every_query_of_the_dashboards_shows_the_demo_cluster(tmp_path: Path) ->
             return not missing
 
         # Brokers register every 30 seconds, and a first sample has no rate.
-        eventually(all_have_data, wait_s=3 * WAIT_S)
+        eventually(all_have_data, wait_s=JVM_WAIT_S)
         for query in queries - expected:
             server.query(asked(query))  # raises for an error
 

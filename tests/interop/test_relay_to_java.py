@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.raw_client import RawClient
+from tests.interop.at_once import at_once
 from tests.interop.clients import Event, JavaClient, RunningClient
 from tests.interop.conftest import need
 from tests.waits import SEND_WAIT_MS, eventually
@@ -21,6 +21,7 @@ from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
@@ -96,13 +97,9 @@ def scene(cluster: Cluster, client: JavaClient, fresh: Callable[[str], str]) -> 
 
 
 @pytest.fixture(scope="module")
-def resets() -> Iterator[dict[tuple[str, str], Future[None]]]:
+def resets(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[None]]]:
     """Resets of consumers of both lines at both kinds of brokers, all at once: most is waiting."""
     need("java", "mvn")
-
-    def run(cluster: Cluster, line: int, topic: str) -> None:
-        with consuming(cluster, JavaClient(line), topic) as scene:
-            go_back(scene)
 
     with ExitStack() as stack:
         clusters = {
@@ -111,20 +108,18 @@ def resets() -> Iterator[dict[tuple[str, str], Future[None]]]:
             )
             for kind, kept in KEPT.items()
         }
-        pool = stack.enter_context(ThreadPoolExecutor(len(KEPT) * len(LINES)))
-        yield {
-            (kind, label): pool.submit(run, clusters[kind], line, f"reset-{label}")
-            for kind in KEPT
-            for label, line in LINES.items()
-        }
+
+        def run(case: str) -> None:
+            kind, label = case.split("-")
+            with consuming(clusters[kind], JavaClient(LINES[label]), f"reset-{label}") as scene:
+                go_back(scene)
+
+        yield stack.enter_context(at_once(request, run, places=4))
 
 
-@pytest.mark.parametrize("kind", KEPT)
-@pytest.mark.parametrize("label", LINES)
-def test_a_reset_has_a_java_consumer_go_back(
-    resets: dict[tuple[str, str], Future[None]], kind: str, label: str
-) -> None:
-    resets[kind, label].result()
+@pytest.mark.parametrize("case", [f"{kind}-{label}" for kind in KEPT for label in LINES])
+def test_a_reset_has_a_java_consumer_go_back(resets: dict[str, Future[None]], case: str) -> None:
+    resets[case].result()
 
 
 def go_back(scene: Scene) -> None:

@@ -48,8 +48,6 @@ UPDATE_BROKER_CONFIG = 25
 # `mqadmin` runs one command after the other.
 LOCK = threading.Lock()
 GROUP = "readers"
-# A Java 5.3 slave copies tables once a minute.
-COPIED_WITHIN_S = 240.0
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +93,7 @@ class Client:
         with self.java.start("transact", **half, topic=transacted, check="commit") as producer:
             producer.wait_for(lambda events: any(e["event"] == "all-sent" for e in events))
             wanted = {COUNT * stage + number for number in range(COUNT) if number % 4 == 2}
-            eventually(lambda: _indexes(producer.named("checked")) >= wanted, wait_s=180)
+            eventually(lambda: _indexes(producer.named("checked")) >= wanted, wait_s=JVM_WAIT_S)
             producer.finish()
 
     def read(self, stage: int, group: str = GROUP) -> set[int]:
@@ -220,7 +218,8 @@ class Run:
             offsets = found[0]["consumer offsets"].get(key, {})
             return sum(offsets.values()) == 2 * COUNT and found[0] == found[1]
 
-        eventually(tables, are_copied, wait_s=COPIED_WITHIN_S, pause_s=0.2)
+        # A Java 5.3 slave copies tables once a minute.
+        eventually(tables, are_copied, wait_s=JVM_WAIT_S, pause_s=0.2)
         offsets = pair.tables(pair.master)["consumer offsets"][key]
         eventually(lambda: pair.offsets_in_file().get(key), lambda found: found == offsets)
 

@@ -16,7 +16,7 @@ from tests.interop.comet_servers import CometBroker
 from tests.interop.conftest import need
 from tests.interop.on_java import MARKS
 from tests.interop.peers import JavaBroker, JavaNamesrv
-from tests.waits import WAIT_S, eventually
+from tests.waits import JVM_WAIT_S, WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue
 from cometmq.errors import CometMQError
@@ -50,7 +50,7 @@ def test_every_mode_goes_on_and_nothing_acknowledged_is_lost(tmp_path: Path) -> 
             side.fail_where_no_other_may_do()
         java.start()
         for side in sides:
-            eventually(side.reaches_both, wait_s=120)
+            eventually(side.reaches_both, wait_s=JVM_WAIT_S)
             side.expect_everything()
 
 
@@ -90,4 +90,4 @@ class Side:
         def missing() -> set[bytes]:
             return set(self._acknowledged) - {m.body for m in list(self._received.messages)}
 
-        eventually(lambda: not missing(), wait_s=120)
+        eventually(lambda: not missing(), wait_s=JVM_WAIT_S)

@@ -20,7 +20,7 @@ from tests.interop.clients import (
     body_pattern,
 )
 from tests.interop.conftest import Namesrv, need
-from tests.waits import CLOCKS_APART_MS, eventually
+from tests.waits import CLOCKS_APART_MS, JVM_WAIT_S, eventually
 
 import cometmq
 
@@ -198,14 +198,14 @@ def test_a_group_of_two_shares_the_queues_and_hands_them_over(
         second.wait_started()
         produced = 8 + settle(client, base, first, second)
         client.produce(**base, count=COUNT, first=10_000)
-        eventually(lambda: len(shared(first, second, 10_000)) >= COUNT, wait_s=180)
+        eventually(lambda: len(shared(first, second, 10_000)) >= COUNT, wait_s=JVM_WAIT_S)
         halves = [queues(member, 10_000) for member in (first, second)]
         assert all(halves), "each member has queues"
         assert not halves[0] & halves[1], "no queue has two members"
         assert sorted(shared(first, second, 10_000)) == list(range(10_000, 10_000 + COUNT))
         left = first.finish()
         client.produce(**base, count=8, first=20_000)
-        eventually(lambda: len(set(shared(second, second, 20_000))) >= 8, wait_s=180)
+        eventually(lambda: len(set(shared(second, second, 20_000))) >= 8, wait_s=JVM_WAIT_S)
         assert queues(second, 20_000) == halves[0] | halves[1]
         right = second.finish()
     everything = {index_of(message) for message in messages(left) + messages(right)}
@@ -220,14 +220,14 @@ def settle(
     Rebalancing takes a moment, in which a message may reach either member or both. Returns how
     many were sent.
     """
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + JVM_WAIT_S
     produced = 0
     before: list[set[int]] = []
     while time.monotonic() < deadline:
         start = 8 + produced
         client.produce(**base, count=8, first=start)
         produced += 8
-        eventually(partial(got_all, first, second, start, 8), wait_s=180)
+        eventually(partial(got_all, first, second, start, 8), wait_s=JVM_WAIT_S)
         halves = [queues(member, start) for member in (first, second)]
         if all(halves) and not halves[0] & halves[1] and halves == before:
             return produced

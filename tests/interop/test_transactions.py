@@ -6,14 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.interop.at_once import at_once
 from tests.interop.clients import CometClient, JavaClient
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
-from tests.waits import eventually
+from tests.waits import JVM_WAIT_S, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     from tests.interop.clients import ClientProgram, Event, RunningClient
@@ -31,7 +33,26 @@ QUICK = {
 NEVER = {**QUICK, "transactionCheckInterval": "3600000"}
 JAVA_STATES = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE", "unknown": "UNKNOW"}
 
-CLIENTS = {"java4": JavaClient(4), "java5": JavaClient(5), "cometmq": CometClient()}
+CLIENTS: dict[str, ClientProgram] = {
+    "java4": JavaClient(4),
+    "java5": JavaClient(5),
+    "cometmq": CometClient(),
+}
+
+# A client and the broker that it uses.
+PAIRS = ("java4-to-comet", "java5-to-comet", "cometmq-to-java", "cometmq-to-comet")
+# A broker, the client that dies, and the one that answers for it.
+DEATHS = tuple(
+    f"{broker}-{clients}"
+    for broker in ("comet", "java")
+    for clients in ("java5-cometmq", "cometmq-java4", "java4-java5")
+)
+# Whether the first broker asks, that broker, and the one that goes on.
+MOVES = tuple(
+    f"{when}-{order}"
+    for when in ("unchecked", "checked")
+    for order in ("java-to-comet", "comet-to-java")
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +66,6 @@ def java() -> Iterator[str]:
     need("java", "mvn")
     with JavaNamesrv() as namesrv, JavaBroker(namesrv.address, conf=QUICK):
         yield namesrv.address
-
-
-@pytest.fixture(params=["java4-to-comet", "java5-to-comet", "cometmq-to-java", "cometmq-to-comet"])
-def pair(request: pytest.FixtureRequest) -> tuple[ClientProgram, str]:
-    """A client and the name server of the broker that it uses."""
-    client, _, broker = request.param.partition("-to-")
-    need("java", "mvn")
-    return CLIENTS[client], request.getfixturevalue(broker)
 
 
 def indexes(events: list[Event]) -> list[int]:
@@ -69,7 +82,9 @@ def consumed(client: ClientProgram, base: dict[str, Any], wanted: list[int]) -> 
     A rebalance may deliver one twice; `check_nothing_else` says that the log holds it once.
     """
     with client.start("consume", **base, until_stdin=True) as consumer:
-        eventually(lambda: set(indexes(consumer.named("message"))) >= set(wanted), wait_s=180)
+        eventually(
+            lambda: set(indexes(consumer.named("message"))) >= set(wanted), wait_s=JVM_WAIT_S
+        )
         received = [event for event in consumer.finish() if event["event"] == "message"]
     assert set(indexes(received)) == set(wanted)
     return received
@@ -83,16 +98,14 @@ def check_nothing_else(namesrv: str, topic: str, expected: list[int], *, once: b
     assert (found if once else sorted(set(found))) == expected
 
 
-def test_commit_rollback_and_unknown(
-    request: pytest.FixtureRequest, pair: tuple[ClientProgram, str], fresh: Callable[[str], str]
-) -> None:
-    client, namesrv = pair
-    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic")}
+def answer_and_be_checked(client: ClientProgram, namesrv: str, name: str, *, once: bool) -> None:
+    """Commit, roll back and leave open; the broker asks for what is open."""
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": name}
     verdicts = ("commit", "rollback", "unknown", "raise")
     with client.start(
         "transact",
         **base,
-        group=fresh("group"),
+        group=name,
         count=20,
         size=5000,
         verdicts=",".join(verdicts),
@@ -103,7 +116,7 @@ def test_commit_rollback_and_unknown(
         assert states == [JAVA_STATES.get(v, "UNKNOW") for v in verdicts] * 5
         wanted = [index for index in range(20) if index % 4 != 1]
         consumer = JavaClient(5) if client.label == "cometmq" else CometClient()
-        received = consumed(consumer, {**base, "group": fresh("readers")}, wanted)
+        received = consumed(consumer, {**base, "group": f"{name}-readers"}, wanted)
         asked = producer.named("checked")
         producer.finish()
     # All that was said in time was not asked for; the rest was, until the answer came.
@@ -121,61 +134,54 @@ def test_commit_rollback_and_unknown(
     for event in received:
         assert event["msgId"] == sent[int(event["properties"]["index"])]["msgId"]
         assert event["sysFlag"] & 0xC == 0x8
-    once = namesrv == request.getfixturevalue("comet")
     check_nothing_else(namesrv, base["topic"], wanted, once=once)
 
 
-@pytest.mark.parametrize(
-    ("dies", "answers"), [("java5", "cometmq"), ("cometmq", "java4"), ("java4", "java5")]
-)
-@pytest.mark.parametrize("broker", ["comet", "java"])
-def test_another_member_answers_for_a_producer_that_died(
-    request: pytest.FixtureRequest,
-    fresh: Callable[[str], str],
-    broker: str,
-    dies: str,
-    answers: str,
+def answer_for_one_that_died(
+    dies: ClientProgram, answers: ClientProgram, namesrv: str, name: str, *, once: bool
 ) -> None:
-    need("java", "mvn")
-    namesrv = request.getfixturevalue(broker)
-    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic"), "group": fresh("group")}
-    with CLIENTS[dies].start("transact", **base, member="a", count=5, verdicts="unknown") as first:
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": name, "group": name}
+    with dies.start("transact", **base, member="a", count=5, verdicts="unknown") as first:
         sent_all(first)
         first.kill()
     # A Java 5 producer is known to brokers only once it has sent something.
     known = {"count": 1, "first": 9, "verdicts": "commit"}
-    with CLIENTS[answers].start("transact", **base, **known, member="b", check="commit") as second:
-        eventually(lambda: set(indexes(second.named("checked"))) >= set(range(5)), wait_s=180)
-        readers = {**base, "group": fresh("readers")}
+    with answers.start("transact", **base, **known, member="b", check="commit") as second:
+        eventually(
+            lambda: set(indexes(second.named("checked"))) >= set(range(5)), wait_s=JVM_WAIT_S
+        )
+        readers = {**base, "group": f"{name}-readers"}
         consumed(CometClient(), readers, [*range(5), 9])
         second.finish()
-    check_nothing_else(namesrv, base["topic"], [*range(5), 9], once=broker == "comet")
+    check_nothing_else(namesrv, base["topic"], [*range(5), 9], once=once)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [(JavaBroker, CometBroker), (CometBroker, JavaBroker)],
-    ids=["java-to-comet", "comet-to-java"],
-)
-@pytest.mark.parametrize("checked", [False, True], ids=["unchecked", "checked"])
-def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
-    comet_namesrv: str,
-    tmp_path: Path,
+def hand_over(
+    first: type[JavaBroker], second: type[JavaBroker], directory: Path, *, checked: bool
+) -> None:
+    """Begin transactions at one broker and go on with them at the other, on the same store."""
+    with CometNamesrv() as namesrv:
+        _hand_over(namesrv.address, first, second, directory, checked=checked)
+
+
+def _hand_over(
+    namesrv: str,
     first: type[JavaBroker],
     second: type[JavaBroker],
+    directory: Path,
+    *,
     checked: bool,
 ) -> None:
-    need("java", "mvn")
-    base: dict[str, Any] = {"namesrv": comet_namesrv, "topic": "moved", "group": "movers"}
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": "moved", "group": "movers"}
 
     def broker(kind: type[JavaBroker], name: str, conf: dict[str, str]) -> JavaBroker:
-        directory = tmp_path / name
-        directory.mkdir()
+        home = directory / name
+        home.mkdir()
         return kind(
-            comet_namesrv,
+            namesrv,
             broker_name="moved",
-            directory=directory,
-            store=tmp_path / "store",
+            directory=home,
+            store=directory / "store",
             conf=conf,
         )
 
@@ -186,17 +192,66 @@ def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
             sent_all(producer)
             if checked:
                 # Every one twice: the broker has appended copies by then.
-                eventually(lambda: len(producer.named("checked")) >= 20, wait_s=180)
+                eventually(lambda: len(producer.named("checked")) >= 20, wait_s=JVM_WAIT_S)
             producer.finish()
         before.stop()
     committed = [index for index in range(30) if index % 3 == 0]
     with broker(second, "second", QUICK):
-        check_nothing_else(comet_namesrv, "moved", committed)
+        check_nothing_else(namesrv, "moved", committed)
         with CometClient().start("transact", **base, check="commit") as producer:
             unknown = {index for index in range(30) if index % 3 == 2}
-            eventually(lambda: set(indexes(producer.named("checked"))) >= unknown, wait_s=180)
+            eventually(
+                lambda: set(indexes(producer.named("checked"))) >= unknown, wait_s=JVM_WAIT_S
+            )
             wanted = [index for index in range(30) if index % 3 != 1]
             consumed(CometClient(), base, wanted)
             assert set(indexes(producer.named("checked"))) == unknown, "what ended is not asked for"
             producer.finish()
-        check_nothing_else(comet_namesrv, "moved", wanted, once=second is CometBroker)
+        check_nothing_else(namesrv, "moved", wanted, once=second is CometBroker)
+
+
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest,
+    comet: str,
+    java: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, Future[None]]]:
+    """All cases at once: a broker asks for a verdict six seconds after a message came."""
+    servers = {"comet": comet, "java": java}
+    kinds: dict[str, type[JavaBroker]] = {"comet": CometBroker, "java": JavaBroker}
+
+    def run(case: str) -> None:
+        if case in MOVES:
+            when, first, _, second = case.split("-")
+            home = tmp_path_factory.mktemp(case)
+            hand_over(kinds[first], kinds[second], home, checked=when == "checked")
+        elif case in PAIRS:
+            client, _, at = case.split("-")
+            answer_and_be_checked(CLIENTS[client], servers[at], case, once=at == "comet")
+        else:
+            at, dies, answers = case.split("-")
+            clients = CLIENTS[dies], CLIENTS[answers]
+            answer_for_one_that_died(*clients, servers[at], case, once=at == "comet")
+
+    with at_once(request, run, places=4) as runs:
+        yield runs
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_commit_rollback_and_unknown(runs: dict[str, Future[None]], case: str) -> None:
+    runs[case].result()
+
+
+@pytest.mark.parametrize("case", DEATHS)
+def test_another_member_answers_for_a_producer_that_died(
+    runs: dict[str, Future[None]], case: str
+) -> None:
+    runs[case].result()
+
+
+@pytest.mark.parametrize("case", MOVES)
+def test_the_other_broker_goes_on_with_the_transactions_of_a_store(
+    runs: dict[str, Future[None]], case: str
+) -> None:
+    runs[case].result()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from tests.interop.at_once import at_once
 from tests.interop.clients import CometClient, GoClient, JavaClient, body_pattern
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
@@ -18,7 +19,8 @@ from cometmq.protocol.redrive import REDRIVE_ID
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
 
     from tests.interop.clients import ClientProgram, Event
     from tests.interop.conftest import Namesrv
@@ -54,17 +56,24 @@ def java() -> Iterator[Namesrv]:
         yield namesrv.address
 
 
-@pytest.fixture
-def pair(request: pytest.FixtureRequest) -> tuple[ClientProgram, Namesrv]:
-    """A client and the name server of the broker that it uses, by a name as `java5-to-comet`."""
-    name, _, broker = request.param.partition("-to-")
-    client = CLIENTS[name]
-    need(*client.tools)
-    return client, request.getfixturevalue(broker)
+class Place(NamedTuple):
+    """Where a case runs: the name servers of both brokers, and names of its own."""
+
+    namesrvs: dict[str, Namesrv]
+    case: str
+
+    def fresh(self, word: str) -> str:
+        return f"{word}-{self.case}"
+
+    def pair(self) -> tuple[ClientProgram, Namesrv]:
+        """The client and the name server of a case that ends in `java5-to-comet`, for example."""
+        _, client, _, broker = self.case.split("-")
+        need(*CLIENTS[client].tools)
+        return CLIENTS[client], self.namesrvs[broker]
 
 
-def between(*pairs: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("pair", pairs, indirect=True)
+def between(scenario: str, *pairs: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", [f"{scenario}-{pair}" for pair in pairs])
 
 
 def messages(events: Iterable[Event]) -> list[Event]:
@@ -103,17 +112,14 @@ DELAYS = {
 }
 
 
-@between("java4-to-comet", "java5-to-comet", "binary-to-comet", "go-to-comet", "cometmq-to-java")
-def test_delays_of_every_kind(
-    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
-) -> None:
-    client, namesrv = pair
-    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic")}
+def delays(place: Place) -> None:
+    client, namesrv = place.pair()
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": place.fresh("topic")}
     count = 3 * len(DELAYS)
     made = {"size": SIZE, "tags": "TagA"}
     # The Go consumer wants a topic that is there.
     sent = client.produce(**base, **made, count=count, delays=",".join(DELAYS))
-    with client.start("consume", **base, group=fresh("group"), until_stdin=True) as consumer:
+    with client.start("consume", **base, group=place.fresh("group"), until_stdin=True) as consumer:
         consumer.wait_messages(count)
         # What comes twice has come by the time that this has.
         sent += client.produce(**base, **made, count=1, first=count, delays="ms:2001")
@@ -131,13 +137,10 @@ def test_delays_of_every_kind(
             assert message["storeTimestamp"] >= int(message["properties"]["TIMER_DELIVER_MS"])
 
 
-@between("java5-to-comet", "binary-to-comet", "cometmq-to-java")
-def test_what_was_recalled_does_not_come(
-    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
-) -> None:
-    client, namesrv = pair
-    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic")}
-    with client.start("consume", **base, group=fresh("group"), until_stdin=True) as consumer:
+def recalled(place: Place) -> None:
+    client, namesrv = place.pair()
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": place.fresh("topic")}
+    with client.start("consume", **base, group=place.fresh("group"), until_stdin=True) as consumer:
         consumer.wait_started()
         events = client.run("produce", **base, count=5, delays="at:6000,level:1", recall="0,4")
         sent = {event["index"]: event for event in events if event["event"] == "sent"}
@@ -155,12 +158,9 @@ def test_what_was_recalled_does_not_come(
     assert sorted(map(index_of, received)) == [1, 2, 3, 9]
 
 
-@between("java4-to-comet", "java5-to-comet", "binary-to-comet", "go-to-comet", "cometmq-to-java")
-def test_what_fails_comes_again_and_is_given_up_in_the_end(
-    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
-) -> None:
-    client, namesrv = pair
-    topic, group = fresh("topic"), fresh("group")
+def fails(place: Place) -> None:
+    client, namesrv = place.pair()
+    topic, group = place.fresh("topic"), place.fresh("group")
     base: dict[str, Any] = {"namesrv": namesrv, "topic": topic}
     sent = {
         event["index"]: event for event in client.produce(**base, count=6, size=SIZE, tags="TagA")
@@ -205,12 +205,9 @@ def redriven(namesrv: Namesrv, redrive_id: str, group: str, **which: Any) -> int
     return asyncio.run(main())
 
 
-@between("java4-to-comet", "java5-to-comet", "go-to-comet")
-def test_what_was_given_up_is_redriven(
-    pair: tuple[ClientProgram, Namesrv], fresh: Callable[[str], str]
-) -> None:
-    client, namesrv = pair
-    topic, group = fresh("topic"), fresh("group")
+def redrive(place: Place) -> None:
+    client, namesrv = place.pair()
+    topic, group = place.fresh("topic"), place.fresh("group")
     base: dict[str, Any] = {"namesrv": namesrv, "topic": topic}
     made = client.produce(**base, count=4, size=SIZE, tags="TagA")
     sent = {event["index"]: event for event in made}
@@ -247,30 +244,12 @@ def test_what_was_given_up_is_redriven(
         assert (message["topic"], message["reconsumeTimes"]) == (topic, 0)
 
 
-@pytest.mark.parametrize(
-    ("asks", "replies", "broker"),
-    [
-        ("java4", "java5", "comet"),
-        ("java5", "java4", "comet"),
-        ("binary", "cometmq", "comet"),
-        ("cometmq", "java5", "comet"),
-        ("cometmq", "java4", "java"),
-        ("java5", "cometmq", "java"),
-        ("cometmq", "cometmq", "java"),
-    ],
-)
-def test_requests_are_replied_to(
-    request: pytest.FixtureRequest,
-    fresh: Callable[[str], str],
-    asks: str,
-    replies: str,
-    broker: str,
-) -> None:
-    need("java", "mvn")
-    namesrv = request.getfixturevalue(broker)
-    base: dict[str, Any] = {"namesrv": namesrv, "topic": fresh("topic")}
+def replied(place: Place) -> None:
+    _, asks, replies, broker = place.case.split("-")
+    namesrv = place.namesrvs[broker]
+    base: dict[str, Any] = {"namesrv": namesrv, "topic": place.fresh("topic")}
     with CLIENTS[replies].start(
-        "consume", **base, group=fresh("group"), reply=True, until_stdin=True
+        "consume", **base, group=place.fresh("group"), reply=True, until_stdin=True
     ) as replier:
         replier.wait_started()
         # A consumer that looked for the topic too early looks again after half a minute.
@@ -288,13 +267,83 @@ def test_requests_are_replied_to(
             assert event["properties"][name] == asked["properties"][name]
 
 
-@pytest.mark.parametrize(
-    ("asks", "broker"), [("java4", "comet"), ("java5", "comet"), ("cometmq", "java")]
-)
-def test_a_request_that_nobody_replies_to_fails(
-    request: pytest.FixtureRequest, fresh: Callable[[str], str], asks: str, broker: str
-) -> None:
-    need("java", "mvn")
-    base: dict[str, Any] = {"namesrv": request.getfixturevalue(broker), "topic": fresh("topic")}
+def unanswered(place: Place) -> None:
+    _, asks, broker = place.case.split("-")
+    base: dict[str, Any] = {"namesrv": place.namesrvs[broker], "topic": place.fresh("topic")}
     events = CLIENTS[asks].run("request", **base, count=1, ttl_ms=2000)
     assert [event["event"] for event in events] == ["failed", "summary"]
+
+
+SCENARIOS: dict[str, Callable[[Place], None]] = {
+    "delays": delays,
+    "recalled": recalled,
+    "fails": fails,
+    "redriven": redrive,
+    "replied": replied,
+    "unanswered": unanswered,
+}
+BOTH_WAYS = (
+    "java4-to-comet",
+    "java5-to-comet",
+    "binary-to-comet",
+    "go-to-comet",
+    "cometmq-to-java",
+)
+
+
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, comet: Namesrv, java: Namesrv
+) -> Iterator[Mapping[str, Future[None]]]:
+    """All cases at once: messages wait for seconds, processors do not."""
+    namesrvs = {"comet": comet, "java": java}
+
+    def run(case: str) -> None:
+        SCENARIOS[case.partition("-")[0]](Place(namesrvs, case))
+
+    with at_once(request, run, places=4) as runs:
+        yield runs
+
+
+@between("delays", *BOTH_WAYS)
+def test_delays_of_every_kind(runs: Mapping[str, Future[None]], case: str) -> None:
+    runs[case].result()
+
+
+@between("recalled", "java5-to-comet", "binary-to-comet", "cometmq-to-java")
+def test_what_was_recalled_does_not_come(runs: Mapping[str, Future[None]], case: str) -> None:
+    runs[case].result()
+
+
+@between("fails", *BOTH_WAYS)
+def test_what_fails_comes_again_and_is_given_up_in_the_end(
+    runs: Mapping[str, Future[None]], case: str
+) -> None:
+    runs[case].result()
+
+
+@between("redriven", "java4-to-comet", "java5-to-comet", "go-to-comet")
+def test_what_was_given_up_is_redriven(runs: Mapping[str, Future[None]], case: str) -> None:
+    runs[case].result()
+
+
+# Who asks, who replies, and the broker between them.
+@between(
+    "replied",
+    "java4-java5-comet",
+    "java5-java4-comet",
+    "binary-cometmq-comet",
+    "cometmq-java5-comet",
+    "cometmq-java4-java",
+    "java5-cometmq-java",
+    "cometmq-cometmq-java",
+)
+def test_requests_are_replied_to(runs: Mapping[str, Future[None]], case: str) -> None:
+    runs[case].result()
+
+
+@between("unanswered", "java4-comet", "java5-comet", "cometmq-java")
+def test_a_request_that_nobody_replies_to_fails(
+    runs: Mapping[str, Future[None]], case: str
+) -> None:
+    runs[case].result()

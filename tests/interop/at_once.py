@@ -1,0 +1,34 @@
+"""Run the cases of a module at once, most of whose time is waiting for what a server does late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+@contextmanager
+def at_once(
+    request: pytest.FixtureRequest, run: Callable[[str], T], *, places: int
+) -> Iterator[dict[str, Future[T]]]:
+    """Run what the chosen tests of the module have as their parameter `case`, so many at a time, and
+    give the futures. A case that has not begun when the module ends does not run.
+    """
+    specs = [
+        getattr(item, "callspec", None)
+        for item in request.session.items
+        if item.path == request.path
+    ]
+    chosen = [spec.params["case"] for spec in specs if spec is not None and "case" in spec.params]
+    with ThreadPoolExecutor(places) as pool:
+        runs = {case: pool.submit(run, case) for case in chosen}
+        try:
+            yield runs
+        finally:
+            for future in runs.values():
+                future.cancel()
