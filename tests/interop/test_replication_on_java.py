@@ -9,12 +9,13 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.raw_client import RawClient
+from tests.interop.at_once import at_once
 from tests.interop.clients import CometClient, Event, JavaClient, RunningClient
 from tests.interop.comet_servers import CometNamesrv
 from tests.interop.conftest import need
@@ -51,20 +52,23 @@ GROUP = "readers"
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[None]]]:
     """The runs of all pairs at once: most of each is waiting for what takes 5, 10 or 60 s in Java."""
     need("java", "mvn", "cc")
-    with MqAdmin(5) as mqadmin, ThreadPoolExecutor(len(PAIRS)) as pool:
-        found = {}
-        for kinds in PAIRS:
-            run = Run(kinds, tmp_path_factory.mktemp(kinds), mqadmin)
-            found[kinds] = pool.submit(run.from_begin_to_end)
-        yield found
+    with MqAdmin(5) as mqadmin:
+
+        def run(kinds: str) -> None:
+            Run(kinds, tmp_path_factory.mktemp(kinds), mqadmin).from_begin_to_end()
+
+        with at_once(request, run, places=len(PAIRS)) as runs:
+            yield runs
 
 
-@pytest.mark.parametrize("kinds", PAIRS)
-def test_a_slave_has_what_its_master_has(runs: dict[str, Future[None]], kinds: str) -> None:
-    runs[kinds].result()
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_slave_has_what_its_master_has(runs: dict[str, Future[None]], case: str) -> None:
+    runs[case].result()
 
 
 class Client:
