@@ -106,6 +106,7 @@ def answer_and_be_checked(client: ClientProgram, namesrv: str, name: str, *, onc
         "transact",
         **base,
         group=name,
+        member=name,
         count=20,
         size=5000,
         verdicts=",".join(verdicts),
@@ -141,12 +142,12 @@ def answer_for_one_that_died(
     dies: ClientProgram, answers: ClientProgram, namesrv: str, name: str, *, once: bool
 ) -> None:
     base: dict[str, Any] = {"namesrv": namesrv, "topic": name, "group": name}
-    with dies.start("transact", **base, member="a", count=5, verdicts="unknown") as first:
+    with dies.start("transact", **base, member=f"{name}-a", count=5, verdicts="unknown") as first:
         sent_all(first)
         first.kill()
     # A Java 5 producer is known to brokers only once it has sent something.
     known = {"count": 1, "first": 9, "verdicts": "commit"}
-    with answers.start("transact", **base, **known, member="b", check="commit") as second:
+    with answers.start("transact", **base, **known, member=f"{name}-b", check="commit") as second:
         eventually(
             lambda: set(indexes(second.named("checked"))) >= set(range(5)), wait_s=JVM_WAIT_S
         )

@@ -12,7 +12,7 @@ from tests.interop.at_once import at_once
 from tests.interop.clients import CometClient, GoClient, JavaClient, body_pattern
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
-from tests.waits import CLOCKS_APART_MS
+from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS
 
 from cometmq.admin import AdminClient
 from cometmq.protocol.redrive import REDRIVE_ID
@@ -64,6 +64,10 @@ class Place(NamedTuple):
 
     def fresh(self, word: str) -> str:
         return f"{word}-{self.case}"
+
+    def requester(self) -> dict[str, str]:
+        """A group and a client of the case's own: a reply goes to the client of its id."""
+        return {"group": self.fresh("requesters"), "member": self.fresh("requester")}
 
     def pair(self) -> tuple[ClientProgram, Namesrv]:
         """The client and the name server of a case that ends in `java5-to-comet`, for example."""
@@ -253,7 +257,9 @@ def replied(place: Place) -> None:
     ) as replier:
         replier.wait_started()
         # A consumer that looked for the topic too early looks again after half a minute.
-        events = CLIENTS[asks].run("request", **base, count=10, size=SIZE, ttl_ms=60_000)
+        events = CLIENTS[asks].run(
+            "request", **base, **place.requester(), count=10, size=SIZE, ttl_ms=SEND_WAIT_MS
+        )
         replied = [event for event in events if event["event"] == "replied"]
         assert [event["index"] for event in replied] == list(range(10)), events
         requests = by_index(messages(replier.finish()))
@@ -270,7 +276,7 @@ def replied(place: Place) -> None:
 def unanswered(place: Place) -> None:
     _, asks, broker = place.case.split("-")
     base: dict[str, Any] = {"namesrv": place.namesrvs[broker], "topic": place.fresh("topic")}
-    events = CLIENTS[asks].run("request", **base, count=1, ttl_ms=2000)
+    events = CLIENTS[asks].run("request", **base, **place.requester(), count=1, ttl_ms=2000)
     assert [event["event"] for event in events] == ["failed", "summary"]
 
 
