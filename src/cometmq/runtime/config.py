@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.errors import ConfigError
+from cometmq.runtime.secret_names import names_secret
 
 T = TypeVar("T")
 
@@ -213,17 +214,11 @@ def unknown_keys(properties: Mapping[str, str], *classes: type) -> list[str]:
 
 # Stands for a secret where a configuration is shown.
 HIDDEN: Final = "******"
-# Names of secrets among the keys that no config class has.
-_SECRET: Final = re.compile(
-    r"pass(word|wd|phrase)|secret|credential|initAuthenticationUser", re.IGNORECASE
-)
 
 
 def hide_secrets(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties with the values of those replaced whose keys tell of a secret."""
-    return {
-        key: HIDDEN if text and _SECRET.search(key) else text for key, text in properties.items()
-    }
+    """Return properties with the values replaced of those whose keys resemble a secret's."""
+    return {key: HIDDEN if text and names_secret(key) else text for key, text in properties.items()}
 
 
 class Configuration:
@@ -278,8 +273,8 @@ class Configuration:
         return format_properties(self.properties(secrets=True))
 
     def text(self) -> str:
-        """Return what `-p` prints: every key in force but the secrets."""
-        return format_properties(self.properties())
+        """Return what `-p` prints: every key in force, with the secrets hidden."""
+        return format_properties(self.shown())
 
     def update(self, changes: Mapping[str, str], source: str | None = None) -> dict[str, str]:
         """Set known keys in the config objects and return those whose value changed.
@@ -300,8 +295,10 @@ class Configuration:
 def effective_properties(
     configs: Iterable[object], given: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return every key in force: those of the config objects and the unknown ones among `given`."""
-    return Configuration(configs, given).properties()
+    """Return what `-p` prints: the keys of the config objects and the unknown ones among `given`,
+    with the secrets hidden.
+    """
+    return Configuration(configs, given).shown()
 
 
 # Conversion

@@ -21,6 +21,7 @@ from cometmq.runtime.log_file import LogFile
 from cometmq.runtime.log_levels import LevelFilter, parse_levels
 from cometmq.runtime.log_limits import LineLimiter
 from cometmq.runtime.plain import plain
+from cometmq.runtime.secret_names import names_secret
 
 if TYPE_CHECKING:
     from structlog.typing import ExcInfo
@@ -149,11 +150,11 @@ def _hide_secrets(
     of a table that itself names a secret is hidden, too (Java: initAuthenticationUser).
     """
     for key, value in event.items():
-        if _SECRET.search(key):
+        if names_secret(key):
             event[key] = _HIDDEN
         elif isinstance(value, dict):
             event[key] = {
-                name: _HIDDEN if _SECRET.search(f"{name} {inner}") else inner
+                name: _HIDDEN if names_secret(str(name)) or _SECRET.search(str(inner)) else inner
                 for name, inner in value.items()
             }
     return event

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cometmq.errors import ConfigError
 from cometmq.runtime.config import (
+    HIDDEN,
     Configuration,
     change_properties,
     effective_properties,
@@ -20,6 +21,8 @@ from cometmq.runtime.config import (
     to_properties,
     unknown_keys,
 )
+from cometmq.runtime.java_keys import JAVA_KEYS
+from cometmq.runtime.secret_names import names_secret
 
 
 class Flush(Enum):
@@ -108,6 +111,27 @@ def test_unknown_keys_are_kept_and_shown() -> None:
     assert shown["useTLS"] == "maybe"
     assert shown["brokerId"] == "3"
     assert shown["listenPort"] == "10911"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["innerClientAuthenticationCredential", "tls.server.keyPasword", "KEY_PASWORD", "aclSecretKye"],
+)
+def test_a_misspelt_secret_is_hidden_where_a_configuration_is_shown(key: str) -> None:
+    """`-p` under --lenient and getBrokerConfig showed the password behind a misspelt key."""
+    config = from_properties(Sample, {})
+    assert effective_properties([config], {key: "s3cret"})[key] == HIDDEN
+    assert b"s3cret" not in Configuration([config], {key: "s3cret"}).shown_text()
+
+
+def test_no_key_of_javas_is_taken_for_a_secret_but_those_that_are() -> None:
+    assert {key for key in JAVA_KEYS if names_secret(key)} == {
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "objectStoreSecretKey",
+        "tls.client.keyPassword",
+        "tls.server.keyPassword",
+    }
 
 
 def test_an_update_changes_known_keys_at_once_and_leaves_strangers_out() -> None:

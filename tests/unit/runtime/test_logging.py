@@ -207,6 +207,7 @@ def test_secrets_are_hidden_also_in_changed_keys() -> None:
     configure_logging("info", stream=stream)
     changed = {
         "tlsServerKeyPassword": "hush-1",
+        "tls.server.keyPasword": "hush-4",
         "fileReservedTime": "72",
         "initAuthenticationUser": '{"username":"rocketmq","password":"hush-3"}',
     }

@@ -1,0 +1,54 @@
+"""Tell by its name that a setting or a field of a log line holds a secret.
+
+A name counts that has one of the words below in it, or a long one of them with one letter missing,
+wrong, doubled or swapped: what a misspelt key was given is a secret all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Final
+
+_WORDS: Final = (
+    "password",
+    "pass-word",
+    "pass-?wd",
+    "pass-?phrase",
+    "secret",
+    "credential",
+    # At the end, because signatureMaxAgeSeconds has no secret.
+    "tokens?$",
+    "signature$",
+    "private-?key",
+    "api-?key",
+    # Java's key whose value is a JSON object with a password in it.
+    "init-authentication-user",
+)
+# A shorter word resembles too many others: token and broken.
+_LEAST_FUZZY: Final = 6
+_LONGEST: Final = 200
+
+
+def _near(word: str) -> Iterator[str]:
+    """Yield patterns for a word and for what one slip of a finger makes of it."""
+    yield word
+    if len(word) < _LEAST_FUZZY or not word.isalpha():
+        return
+    for place in range(len(word)):
+        yield word[:place] + word[place + 1 :]
+        yield f"{word[:place]}[a-z]{word[place + 1 :]}"
+        yield f"{word[:place]}[a-z]{word[place:]}"
+        yield word[:place] + word[place : place + 2][::-1] + word[place + 2 :]
+
+
+_SECRET: Final = re.compile("|".join(dict.fromkeys(p for word in _WORDS for p in _near(word))))
+# What parts the words of a name, in keyPassword, key.password, KEY_PASSWORD and key2password.
+_PARTING: Final = re.compile("(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
+
+
+@functools.lru_cache(maxsize=4096)
+def names_secret(name: str) -> bool:
+    """Say whether what has this name is to be hidden."""
+    return _SECRET.search(_PARTING.sub("-", name[:_LONGEST]).lower()) is not None
