@@ -378,6 +378,12 @@ class StoreCorruptError(StoreError):
     """Bytes on disk contradict their format; the message names file and offset."""
 
 
+class StoreFileLostError(StoreError):
+    """Somebody else removed, replaced or cut a file while the store used it. The text names the file
+    and the remedy.
+    """
+
+
 class StoreFullError(StoreError):
     """The disk has no room for the next file, or is so full that it must not be filled further."""
 

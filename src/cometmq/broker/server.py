@@ -513,7 +513,9 @@ class Broker:
             self._config_directory,
             self._workers,
             self._files,
+            has_messages=store.commit_log.end > 0,
         )
+        tables.keep_files()
         # The journal is closed when the state writer has written all that it can.
         self._closing.callback(tables.close)
         self._closing.callback(self._state.close)

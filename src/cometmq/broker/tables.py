@@ -46,7 +46,8 @@ _COPIED_AT_ONCE: Final = 256
 class BrokerTables:
     """Reads the three tables from `directory`, and writes each after it changed; offsets when told.
 
-    For the loop's thread only.
+    For the loop's thread only. `has_messages` says that the store has messages already: then a table
+    that is missing was lost.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class BrokerTables:
         directory: Path,
         workers: Workers = THREADS,
         files: Files = SYSTEM_FILES,
+        *,
+        has_messages: bool = False,
     ) -> None:
         self._state = state
         self._files = files
@@ -64,7 +67,8 @@ class BrokerTables:
         self._journal = TopicJournal(directory / "topics.journal", workers, files)
         self._groups_file = JsonFile(directory / "subscriptionGroup.json", files=files)
         self._offsets_file = JsonFile(directory / "consumerOffset.json", files=files)
-        table = _load(self._topics_file, TopicConfigSerializeWrapper)
+        self._has_messages = has_messages
+        table = self._load(self._topics_file, TopicConfigSerializeWrapper, "topics")
         table = self._topic_table = table or TopicConfigSerializeWrapper()
         if self._recover(table, clock.now_ms()):
             # At once, because Java does not know the journal.
@@ -77,12 +81,24 @@ class BrokerTables:
             journal=self._journal,
         )
         self.groups = GroupManager(
-            config, clock, self._save_groups, _load(self._groups_file, SubscriptionGroupWrapper)
+            config,
+            clock,
+            self._save_groups,
+            self._load(self._groups_file, SubscriptionGroupWrapper, "settings of groups"),
         )
         self.offsets = ConsumerOffsetManager(
-            _load(self._offsets_file, ConsumerOffsetSerializeWrapper), config.max_consumer_offsets
+            self._load(self._offsets_file, ConsumerOffsetSerializeWrapper, "offsets of groups"),
+            config.max_consumer_offsets,
         )
         self._ignored_count = 0
+
+    def keep_files(self) -> None:
+        """Have the files written that are missing, now or later: then one that is missing at a start
+        was lost.
+        """
+        self._state.keep(self._topics_file, self._topics_text)
+        self._state.keep(self._groups_file, self._groups_text)
+        self._state.keep(self._offsets_file, self._offsets_text)
 
     def correct_offsets(self, queue_end: Callable[[str, int], int | None]) -> None:
         """Correct offsets from the file that cannot be right; keep a copy of the former ones.
@@ -169,6 +185,18 @@ class BrokerTables:
         """Write to the journal what could not be written to `topics.json`."""
         self._journal.close()
 
+    def _load(self, file: JsonFile, type_: type[T], what: str) -> T | None:
+        decode: Callable[[str], T] = lambda text: decode_body(text.encode(), type_)  # noqa: E731 - a field with a default; a def would be a method
+        table = file.read(decode)
+        if table is None and self._has_messages:
+            log.error(
+                "a state file is missing although the store has messages, its table begins empty",
+                table=what,
+                path=str(file.path),
+                remedy="if there is a copy of the file, stop the broker and put it in its place",
+            )
+        return table
+
     def _recover(self, table: TopicConfigSerializeWrapper, now_ms: int) -> bool:
         try:
             return self._journal.recover(table, now_ms)
@@ -184,17 +212,22 @@ class BrokerTables:
         place: list[tuple[int, DataVersion]] = []
 
         def text() -> Iterator[str]:
-            table = self._topic_table
-            place[:] = [(self._journal.position, msgspec.structs.replace(table.data_version))]
-            topics = dict(table.topic_config_table)
-            return pretty_pieces(
-                msgspec.structs.replace(table, topic_config_table=topics, data_version=place[0][1])
-            )
+            version = msgspec.structs.replace(self._topic_table.data_version)
+            place[:] = [(self._journal.position, version)]
+            return self._topics_text()
 
         self._state.soon(
             self._topics_file, text, lambda: self._journal.folded(*place[0]), at_once=at_once
         )
         return at_once
+
+    def _topics_text(self) -> Iterator[str]:
+        table = self._topic_table
+        topics = dict(table.topic_config_table)
+        version = msgspec.structs.replace(table.data_version)
+        return pretty_pieces(
+            msgspec.structs.replace(table, topic_config_table=topics, data_version=version)
+        )
 
     def _save_groups(self) -> None:
         self._state.soon(self._groups_file, self._groups_text)
@@ -233,8 +266,3 @@ def _offset_pieces(table: ConsumerOffsetSerializeWrapper) -> Iterator[str]:
         if len(offsets) % _COPIED_AT_ONCE == 0:
             yield ""
     yield from pretty_pieces(msgspec.structs.replace(table, offset_table=offsets))
-
-
-def _load(file: JsonFile, type_: type[T]) -> T | None:
-    decode: Callable[[str], T] = lambda text: decode_body(text.encode(), type_)  # noqa: E731 - a field with a default; a def would be a method
-    return file.read(decode)

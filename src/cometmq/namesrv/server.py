@@ -6,6 +6,7 @@ Name servers do not know of each other: brokers register with each, clients ask 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.metric_catalogue import Server
 from cometmq.runtime.network import Network
 from cometmq.runtime.slices import run_slices
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_writer import LOOK_PERIOD_S, StateWriter
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
@@ -154,6 +155,9 @@ class NameServer:
                 raise
         period_s = self.config.scan_not_active_broker_interval / 1000
         self._tasks.every(period_s, self.scan, "scan")
+        self._tasks.every(
+            LOOK_PERIOD_S, self._state.look, "look-at-state-files", quiet_s=lambda: math.inf
+        )
         self._tasks.spawn(asyncio.to_thread(json_dialect.prepare), "prepare-json-dialect")
         tell_who_is_served(self.access, "name server", self.config.bind_address, self.port)
         log.info("name server listens", address=self.config.bind_address, port=self.port)

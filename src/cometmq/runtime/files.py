@@ -7,7 +7,9 @@ state files on its own disk, where they share that disk's faults. The store's la
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +23,7 @@ class AppendFile(Protocol):
     """An open file that only grows."""
 
     def append(self, data: bytes) -> None:
-        """Add bytes at the end and sync them. Raises OSError."""
+        """Add bytes at the end and sync them. Raises OSError, also if the file was removed."""
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -35,6 +37,11 @@ class Files(Protocol):
 
     def size(self, path: Path) -> int | None:
         """Return how many bytes a file has, or None if there is no such file."""
+
+    def modified_ns(self, path: Path) -> int | None:
+        """Return when a file was last written, or None if there is none that is a file itself and no
+        link to one.
+        """
 
     def names(self, path: Path) -> list[tuple[str, bool]]:
         """Return the names in a directory, sorted, and which of them are directories.
@@ -75,6 +82,7 @@ class Files(Protocol):
 
 class _SystemAppendFile:
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def append(self, data: bytes) -> None:
@@ -82,6 +90,8 @@ class _SystemAppendFile:
         while rest:
             rest = rest[os.write(self._fd, rest) :]
         os.fdatasync(self._fd)
+        if not os.fstat(self._fd).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, "removed while it was written", str(self._path))
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -112,6 +122,13 @@ class SystemFiles:
             return path.stat().st_size
         except FileNotFoundError:
             return None
+
+    def modified_ns(self, path: Path) -> int | None:
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return None
+        return found.st_mtime_ns if stat.S_ISREG(found.st_mode) else None
 
     def names(self, path: Path) -> list[tuple[str, bool]]:
         try:

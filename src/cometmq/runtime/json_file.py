@@ -1,25 +1,32 @@
 """Reads and writes state files: small JSON texts, replaced whole (Java: ConfigManager, MixAll).
 
 A new text is written to `<name>.tmp`, synced and renamed to `<name>`. The previous file stays as
-`<name>.bak`, which is read when the main file is missing, empty or does not decode. All three files
-are for their owner alone (Java leaves that to the umask).
+`<name>.bak`, which is read when the main file is missing or damaged. A main file that is damaged
+when the next text is written becomes `<name>.damaged`, and never the backup. All these files are for
+their owner alone (Java leaves that to the umask).
+
+A JSON object ends with the key "checksum" (see `seals`), which Java's brokers ignore and leave out of
+what they write. So a text without it is not judged by it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import zlib
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
 import structlog
 
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.runtime.durable import PRIVATE_FILE
 from cometmq.runtime.file_lock import locked
 from cometmq.runtime.files import Files
+from cometmq.runtime.seals import Seal, seal, sealed
 from cometmq.runtime.surroundings import current
 
 log = structlog.get_logger(__name__)
@@ -27,13 +34,28 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
+class _Found(NamedTuple, Generic[T]):
+    """Holds what a file was found to be: a value, or damaged for a reason, or missing (neither)."""
+
+    value: T | None = None
+    damage: Exception | None = None
+
+
+class _Judged(NamedTuple):
+    """Says of a text, by its length and checksum, whether it was found to be whole."""
+
+    length: int
+    crc: int
+    is_sound: bool
+
+
 class JsonFile:
     """One state file. `read` and `write` block and suit any thread; `save` is for the loop's.
 
     With `keep_permissions`, meant for a file that an operator made, each new file gets the
-    permissions of the one it replaces. With `is_shared` other processes write it, too: `write` raises
-    BlockingIOError while one of them does. `files` says where the file lies, by default where the
-    calling code has its files.
+    permissions of the one it replaces, and no checksum. With `is_shared` other processes write it,
+    too: `write` raises BlockingIOError while one of them does. `files` says where the file lies, by
+    default where the calling code has its files.
     """
 
     def __init__(
@@ -49,75 +71,171 @@ class JsonFile:
         self._keep_permissions = keep_permissions
         self._is_shared = is_shared
         self._backup = self.path.with_name(self.path.name + ".bak")
+        self._temporary = self.path.with_name(self.path.name + ".tmp")
+        self._damaged = self.path.with_name(self.path.name + ".damaged")
         # Writers run in executor threads. When a caller of `save` is cancelled, its writer may
         # still be at work while the next one begins.
         self._writing = threading.Lock()
         self._turn = asyncio.Lock()
         self._newest: str | None = None
+        # What `read` found the main file to be.
+        self._judged: _Judged | None = None
+
+    @property
+    def is_operators(self) -> bool:
+        """Whether an operator made the file."""
+        return self._keep_permissions
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is certainly no main file. Blocks, as `read` does."""
+        try:
+            return not self._files.exists(self.path)
+        except OSError:
+            return False
 
     def read(self, decode: Callable[[str], T]) -> T | None:
         """Return the decoded main file, else the decoded backup, else None.
 
-        None says that both are missing or empty. `decode` raises ValueError or one of our own
-        errors to say that a text is damaged. `read` raises ConfigError when a file cannot be read,
-        or has content and neither of the two decodes: starting empty would overwrite what an
+        None says that both are missing. A text that a crash kept from taking the main file's name is
+        taken if it is whole and not older. `decode` raises ValueError or one of our own errors to say
+        that a text is damaged. `read` raises ConfigError when a file cannot be read, or when one is
+        damaged, an empty one included, and no other is whole: starting empty would overwrite what an
         operator can still repair.
         """
-        damaged: CometMQError | ValueError | None = None
-        for path in (self.path, self._backup):
-            try:
-                text = self._files.read(path).decode()
-                if not text.strip():
-                    continue
-                value = decode(text)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
-            except (CometMQError, ValueError) as error:
-                log.warning("state file is damaged", path=str(path), reason=str(error))
-                damaged = error
-                continue
-            if path is self._backup:
-                log.warning("state file restored from its backup", path=str(self.path))
-            return value
-        if damaged is not None:
+        with self._writing:
+            return self._read(decode)
+
+    def _read(self, decode: Callable[[str], T]) -> T | None:
+        main = self._look(self.path, decode)
+        if self._has_unfinished():
+            unfinished = self._look(self._temporary, decode)
+            if unfinished.value is not None:
+                self._finish(is_sound=main.value is not None)
+                return unfinished.value
+        if main.value is not None:
+            return main.value
+        if main.damage is not None:
+            log.error("state file is damaged", path=str(self.path), reason=str(main.damage))
+        backup = self._look(self._backup, decode)
+        if backup.value is not None:
+            log.warning("state file restored from its backup", path=str(self.path))
+            return backup.value
+        damage = main.damage or backup.damage
+        if damage is not None:
             raise ConfigError(
-                f"{self.path} does not decode and no backup does ({damaged}); "
+                f"{self.path} is damaged and no backup is whole ({damage}); "
                 "repair the file, or move it away to start empty"
-            ) from damaged
+            ) from damage
         return None
+
+    def _look(self, path: Path, decode: Callable[[str], T]) -> _Found[T]:
+        try:
+            data = self._files.read(path)
+        except FileNotFoundError:
+            return _Found()
+        except OSError as error:
+            if path is self._temporary:
+                return _Found(damage=error)
+            raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        try:
+            found = _Found(decode(self._text_of(path, data)))
+        except (CometMQError, ValueError) as error:
+            found = _Found(damage=error)
+        if path is self.path:
+            self._judged = _Judged(len(data), zlib.crc32(data), found.damage is None)
+        return found
+
+    def _text_of(self, path: Path, data: bytes) -> str:
+        """Return a file's text without its checksum. Raises ValueError for a damaged one."""
+        text, state = sealed(data)
+        if not text.strip():
+            raise ValueError("it is empty")
+        if state is Seal.BROKEN:
+            raise ValueError(
+                "it does not have the checksum in its last line; if the change was meant, take the "
+                'key "checksum" out'
+            )
+        if state is Seal.OF_ANOTHER_LENGTH:
+            log.warning("state file was changed by hand, it is taken as it is", path=str(path))
+        return text.decode()
+
+    def _has_unfinished(self) -> bool:
+        """Say whether a write wrote its text and did not end, and nobody wrote the file since."""
+        unfinished_ns = self._files.modified_ns(self._temporary)
+        main_ns = self._files.modified_ns(self.path)
+        return unfinished_ns is not None and (main_ns is None or unfinished_ns >= main_ns)
+
+    def _finish(self, *, is_sound: bool) -> None:
+        log.warning(
+            "state file goes on with what a crash had not put in place", path=str(self.path)
+        )
+        try:
+            self._put_in_place(is_sound=is_sound)
+        except OSError as error:
+            # The next write does without the text that is lost then.
+            log.warning("state file not put in place", path=str(self.path), reason=str(error))
 
     def write(self, text: str | Iterable[str]) -> None:
         """Replace the file durably by `text`, which may come in pieces.
 
         Raises OSError; the file is then as before.
         """
-        pieces = [text] if isinstance(text, str) else text
+        pieces = (piece.encode() for piece in ([text] if isinstance(text, str) else text))
         lock = self.path.with_name(self.path.name + ".lock")
         with self._writing, locked(lock) if self._is_shared else nullcontext():
             self._files.make_directories(self.path.parent)
-            temporary = self.path.with_name(self.path.name + ".tmp")
-            self._files.write_new(temporary, (piece.encode() for piece in pieces), self._mode())
-            if self._files.exists(self.path):
-                self._keep_as_backup()
-            self._files.replace(temporary, self.path)
-            self._files.sync(self.path.parent)
+            whole = pieces if self._keep_permissions else seal(pieces)
+            self._files.write_new(self._temporary, whole, self._mode())
+            try:
+                self._put_in_place(is_sound=self._is_sound())
+            except OSError:
+                # A start would take it for what a crash left, although the change was refused.
+                with suppress(OSError):
+                    self._files.remove(self._temporary)
+                raise
 
-    def _keep_as_backup(self) -> None:
-        """Give the present file the name of the backup, too.
+    def _put_in_place(self, *, is_sound: bool) -> None:
+        """Give the temporary file the main file's name, and that one the name of the backup."""
+        if self._files.exists(self.path):
+            if not is_sound:
+                log.error(
+                    "state file is damaged, it is kept aside",
+                    path=str(self.path),
+                    kept=str(self._damaged),
+                )
+            self._keep_as(self._backup if is_sound else self._damaged)
+        self._files.replace(self._temporary, self.path)
+        self._files.sync(self.path.parent)
+
+    def _is_sound(self) -> bool:
+        """Say whether the present main file may become the backup."""
+        try:
+            data = self._files.read(self.path)
+        except OSError:
+            return False
+        text, state = sealed(data)
+        if state in (Seal.HOLDS, Seal.BROKEN) or not text.strip():
+            return state is Seal.HOLDS
+        judged = self._judged
+        if judged is not None and judged[:2] == (len(data), zlib.crc32(data)):
+            return judged.is_sound
+        return self._keep_permissions or _is_json(text)
+
+    def _keep_as(self, name: Path) -> None:
+        """Give the present file another name, too.
 
         It keeps its own name until the new file takes that. A configuration file is read without
         its backup: by those who look at it meanwhile, and by the next start if this process dies.
         """
-        second = self._backup.with_name(self._backup.name + ".tmp")
+        second = name.with_name(name.name + ".tmp")
         self._files.remove(second)
         try:
             self._files.link(self.path, second)
         except OSError:  # not every file system has links
-            self._files.replace(self.path, self._backup)
+            self._files.replace(self.path, name)
             return
-        self._files.replace(second, self._backup)
+        self._files.replace(second, name)
         # It is still there if both names were the same file's already, since a process died here.
         self._files.remove(second)
 
@@ -142,3 +260,12 @@ class JsonFile:
         # After a failure the text stays for the next caller in line to write.
         if self._newest is newest:
             self._newest = None
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        text.decode()
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True

@@ -30,6 +30,9 @@ _LONGEST_PAUSE_S: Final = 5.0
 # loop's thread.
 _BETWEEN_PIECES_S: Final = 0.0005
 
+# How often servers have `look` called.
+LOOK_PERIOD_S: Final = 1.0
+
 # Called on the loop when the file's turn has come. Returns the whole text, or an iterable of pieces
 # that the writer's thread makes, from values that nobody changes any more or that it copies itself. A
 # piece may be empty: others run for a moment after it, too.
@@ -75,7 +78,29 @@ class StateWriter:
         self._executor = workers.worker("state-writer")
         self._clock = clock
         self._states: dict[JsonFile, _State] = {}
+        # Files that are to be there, and how to get what is to be in them.
+        self._kept: dict[JsonFile, Capture] = {}
         self._closed = False
+
+    def keep(self, file: JsonFile, capture: Capture) -> None:
+        """Have `look` and `close` write a file if it is missing, as they do for what was written."""
+        self._kept[file] = capture
+
+    async def look(self) -> None:
+        """Have files written that are missing, after a look in the thread."""
+        if self._closed:
+            return
+        future = self._executor.submit(self._missing, list(self._kept))
+        for file in await asyncio.wrap_future(future):
+            # A failed write is tried again anyway, in its own time.
+            if not self._closed and not self._states.setdefault(file, _State()).failures:
+                self.soon(file, self._kept[file])
+
+    def _missing(self, files: Iterable[JsonFile]) -> list[JsonFile]:
+        missing = [file for file in files if file.is_missing]
+        for file in missing:
+            log.warning("state file is missing, it is written", path=str(file.path))
+        return missing
 
     def soon(
         self,
@@ -118,6 +143,7 @@ class StateWriter:
         if self._closed:
             return
         self._closed = True
+        self._have_missing_written()
         for file, state in self._states.items():
             if state.timer is not None:
                 state.timer.cancel()
@@ -130,6 +156,15 @@ class StateWriter:
                 future = self._executor.submit(self._write, file, job_due.capture(), paced=False)
                 self._finish(file, job_due, future.exception(), 0.0)
         self._executor.shutdown(wait=True)
+
+    def _have_missing_written(self) -> None:
+        idle = [
+            file
+            for file in self._kept
+            if (state := self._states.get(file)) is None or not (state.due or state.running)
+        ]
+        for file in self._executor.submit(self._missing, idle).result():
+            self._ask(file, self._kept[file], None)
 
     def _ask(self, file: JsonFile, capture: Capture, written: Callable[[], None] | None) -> _Job:
         state = self._states.setdefault(file, _State())
@@ -177,6 +212,8 @@ class StateWriter:
         if error is None:
             if state.failures:
                 log.info("state file is written again", path=str(file.path))
+            if not file.is_operators:
+                self._kept[file] = job.capture
             state.failures = 0
             rests = state.due is None or not state.due.at_once
             state.not_before = now + _REST * took_s if rests else 0.0

@@ -9,6 +9,7 @@ one go.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
 from functools import partial
@@ -23,7 +24,9 @@ from cometmq.errors import (
     StoreClosedError,
     StoreCorruptError,
     StoreError,
+    StoreFileLostError,
     StoreFullError,
+    StoreLockedError,
     StoreStarvedError,
 )
 from cometmq.model.histogram import latencies
@@ -112,6 +115,7 @@ class MessageStore:
             config.commit_log_path,
             config.mapped_file_size_commit_log,
             size_key="mappedFileSizeCommitLog",
+            watched=True,
         )
         self._pool = PooledCommitLog(log_files, config) if config.uses_transient_pool else None
         self.commit_log = self._pool or CommitLog(
@@ -178,6 +182,8 @@ class MessageStore:
         )
         self.cleaner.on_trimmed += [self._trim_index, self._trim_extensions]
         self._lock: DirectoryLock | None = None
+        self._looking = threading.Lock()
+        self._is_marked = False
         self._monotonic = clock.monotonic
         # What the last recovery read of the log, and how long it took; both are 0 before `open`.
         self.recovered_bytes = 0
@@ -221,6 +227,7 @@ class MessageStore:
         except BaseException:
             self._let_go()
             raise
+        self._is_marked = True
         self.refusals.lift(RefusalCause.CLOSED)
         return recovery
 
@@ -229,8 +236,7 @@ class MessageStore:
         clean = self._disk.size(self.config.abort_path) is None
         self.commit_log.files.load(repair=not clean)
         # Before the first change: a crash on the way must not look like a clean stop.
-        self._disk.write(self.config.abort_path, str(self._disk.process_id()).encode())
-        self._disk.sync_directory(self.config.abort_path.parent)
+        self._mark_start()
         intact = self.queues.load(repair=True)
         self._ledger.load()
         for topic, queue_id in self._ledger.left_over(self.queues, self.commit_log.files.end):
@@ -287,6 +293,7 @@ class MessageStore:
         """
         if self._lock is None:
             return
+        self.look_at_files()
         failed = self.failure
         self._refuse_as_closed("is closed")
         try:
@@ -297,7 +304,9 @@ class MessageStore:
             self._flusher.flush_all()
             self.index.finish(_INDEX_AT_CLOSE_S)
             self._note_queues()
-            self._disk.remove(self.config.abort_path)
+            with self._looking:
+                self._disk.remove(self.config.abort_path)
+                self._is_marked = False
         finally:
             self._let_go()
 
@@ -325,13 +334,15 @@ class MessageStore:
             log.warning("the state of the queues is not noted", reason=str(error))
 
     def _let_go(self) -> None:
+        self._is_marked = False
         self._pending_queues.clear()
         self.index.release()
         self.queues.release()
         self.commit_log.release()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        with self._looking:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
 
     def _refuse_as_closed(self, state: str) -> None:
         self.refusals.set(
@@ -926,17 +937,66 @@ class MessageStore:
         """Why nothing can be made durable any more, None as long as the disk works."""
         return self.refusals.error(RefusalCause.DISK_FAILED)
 
+    def look_at_files(self) -> None:
+        """See whether somebody removed, replaced or cut files of the log, or took away the lock or the
+        mark of a start; once a second. Blocks for microseconds; for any thread.
+
+        What is written through a mapping of a removed file is gone with the process, so the store then
+        takes no more messages, as after a write that failed. The lock is taken, and the mark made,
+        again.
+        """
+        with self._looking:
+            if self._lock is None or self.failure is not None:
+                return
+            try:
+                self._look_at_lock(self._lock)
+                if self._is_marked and self._disk.size(self.config.abort_path) is None:
+                    log.warning("the mark of a start was removed, it is made again")
+                    self._mark_start()
+                loss = self.commit_log.files.loss()
+            except StoreStarvedError as error:
+                log.warning("put off", what="a look at the files", reason=str(error))
+                return
+            except StoreError as error:
+                loss = self.commit_log.files.loss()
+                if loss is None:
+                    log.warning("a file of the store cannot be written", reason=str(error))
+            if loss is not None:
+                self._fail(loss)
+
+    def _look_at_lock(self, lock: DirectoryLock) -> None:
+        try:
+            if lock.renew():
+                log.warning(
+                    "the lock of the store was removed, it is taken again",
+                    path=str(self.config.lock_path),
+                )
+        except StoreLockedError:
+            self._fail(
+                StoreFileLostError(
+                    f"{self.config.lock_path} was removed while the broker ran, and another process "
+                    "has taken the store since; stop one of the two, and check the store with "
+                    "cometmq store check"
+                )
+            )
+
+    def _mark_start(self) -> None:
+        self._disk.write(self.config.abort_path, str(self._disk.process_id()).encode())
+        self._disk.sync_directory(self.config.abort_path.parent)
+
     def _raise_failure(self) -> None:
         if (failure := self.failure) is not None:
             raise failure.with_traceback(None)
 
     def _fail(self, error: StoreError) -> None:
         if not self.refusals.is_set(RefusalCause.DISK_FAILED):
-            log.error("the disk failed, the store takes no more messages", error=str(error))
-            self.refusals.set(
-                RefusalCause.DISK_FAILED,
-                StoreClosedError(
-                    f"the store takes no messages since a write to disk failed: {error}; "
-                    f"repair the disk and restart the broker"
-                ),
+            text = (
+                f"the store takes no messages since a write to disk failed: {error}; "
+                f"repair the disk and restart the broker"
             )
+            if isinstance(error, StoreFileLostError):
+                text = f"the store takes no messages: {error}"
+                log.error("a file was lost, the store takes no more messages", error=str(error))
+            else:
+                log.error("the disk failed, the store takes no more messages", error=str(error))
+            self.refusals.set(RefusalCause.DISK_FAILED, StoreClosedError(text))

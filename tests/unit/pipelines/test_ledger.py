@@ -64,5 +64,5 @@ def test_a_state_that_is_no_directory_is_named(tmp_path: Path) -> None:
 def test_a_damaged_ledger_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1" / "plan.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"plan\.json does not decode"):
+    with pytest.raises(ConfigError, match=r"plan\.json is damaged"):
         Ledger(str(tmp_path), "r1", Small).plan({})

@@ -141,7 +141,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     file.write('{"a":2}')
     assert victim.read_text() == "precious"
     assert not file.path.is_symlink()
-    assert json.loads(file.path.read_text()) == {"a": 2}
+    assert file.read(json.loads) == {"a": 2}
 
 
 def test_a_planted_file_is_not_written_through(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ administrators and brokers, which takes a Super user.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -48,6 +49,7 @@ from cometmq.runtime import metric_catalogue
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.files import Files
+from cometmq.runtime.state_writer import LOOK_PERIOD_S
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 
@@ -144,7 +146,8 @@ class UserRules:
             )
 
     def start(self, tasks: TaskOwner) -> None:
-        """There is nothing to watch: only requests change users."""
+        """See that the file stays: only requests change users."""
+        tasks.every(LOOK_PERIOD_S, self.store.look, "look-at-users", quiet_s=lambda: math.inf)
 
     async def close(self) -> None:
         self.store.close()

@@ -24,6 +24,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request
 from cometmq.runtime.files import Files
 from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.seals import Seal, sealed
 from cometmq.runtime.workers import Workers
 
 log = structlog.get_logger(__name__)
@@ -56,6 +57,8 @@ class UserStore:
         self.on_change: list[Callable[[Book, Book], None]] = []
         # On a slave: has the master make the change that a request asks for, and returns its answer.
         self.pass_on: PassOn | None = None
+        # Whether the file was read or written, so that it is to be there.
+        self._is_kept = False
         self._closed = False
 
     @property
@@ -72,6 +75,7 @@ class UserStore:
         found = await loop.run_in_executor(self._worker, self._read)
         if found is not None:
             self.book = self._next = found
+            self._is_kept = True
         return found is not None
 
     def _read(self) -> Book | None:
@@ -91,8 +95,14 @@ class UserStore:
             return None
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        text, state = sealed(data)
+        if state is Seal.BROKEN:
+            raise ConfigError(
+                f"{path} does not have the checksum in its last line, so it is damaged or was changed by "
+                f'hand: take the key "checksum" out if the change was meant, or {remedy}'
+            )
         try:
-            return book_of(msgspec.json.decode(data, type=State))
+            return book_of(msgspec.json.decode(text, type=State))
         except (msgspec.DecodeError, UnicodeDecodeError, UserRefusedError) as error:
             raise ConfigError(
                 f"{path} is damaged, so nobody could be told from anybody: {_told(error)}; {remedy}"
@@ -159,11 +169,30 @@ class UserStore:
     def _write_file(self, book: Book) -> None:
         text = msgspec.json.format(msgspec.json.encode(book.state()), indent=1)
         self._file.write(text.decode())
+        self._is_kept = True
+
+    async def look(self) -> None:
+        """Write the file again if somebody removed it."""
+        if not self._closed:
+            # Behind what is being written: the book in force is then what the file had.
+            async with self._turn:
+                future = self._worker.submit(self._write_missing, self.book)
+                await asyncio.wrap_future(future)
+
+    def _write_missing(self, book: Book) -> None:
+        if not self._is_kept or not self._file.is_missing:
+            return
+        log.warning("users file is missing, it is written", path=str(self.path))
+        try:
+            self._write_file(book)
+        except OSError as error:
+            log.warning("users not written", path=str(self.path), reason=str(error))
 
     def close(self) -> None:
         """Wait until what is being written is on the disk. Idempotent."""
         if not self._closed:
             self._closed = True
+            self._worker.submit(self._write_missing, self.book).result()
             self._worker.shutdown(wait=True)
 
 

@@ -6,6 +6,8 @@ synced. Files are named by path; a mapping keeps its file open by itself.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import mmap
 import os
 import pwd
@@ -14,7 +16,7 @@ import shutil
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,6 +50,16 @@ NO_MAPPING: Final = mmap.mmap(-1, mmap.PAGESIZE)
 # POSIX locks do not stop the process that holds them, so the process keeps a list of its own
 # (device, inode).
 _held_locks: set[tuple[int, int]] = set()
+# The locks of directories belong to open files, which a forked child has, too: it would hold them on.
+_directory_fds: set[int] = set()
+
+
+def _let_go_of_directories() -> None:
+    while _directory_fds:
+        os.close(_directory_fds.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_of_directories)
 
 
 _OF_A_STORE: Final = frozenset({"checkpoint", "commitlog", "consumequeue", "queues.json"})
@@ -64,19 +76,59 @@ class DiskUsage(NamedTuple):
         return 1 - self.free_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
-class DirectoryLock:
-    """Holds a lock on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, shared) takes it."""
+class FileState(NamedTuple):
+    """Says which file has a name, so that another one of that name can be told from it, and its size."""
 
-    def __init__(self, fd: int, identity: tuple[int, int]) -> None:
+    identity: tuple[int, int]
+    size: int
+
+
+class DirectoryLock:
+    """Holds a lock on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, shared) takes it, and one
+    on the file's directory: that keeps our own processes out when somebody removes the file.
+    """
+
+    def __init__(self, path: Path, fd: int, directory_fd: int = -1) -> None:
+        self._path = path
         self._fd = fd
-        self._identity = identity
+        self._directory_fd = directory_fd
+        self._identity = _identity(os.fstat(fd)) if fd >= 0 else None
+        if self._identity is not None:
+            _held_locks.add(self._identity)
+
+    def renew(self) -> bool:
+        """Take the lock of a new file if somebody removed the file or put another one in its place.
+
+        Returns whether that was so. Raises StoreLockedError if another process has it by now.
+        """
+        with named_errors(self._path):
+            with suppress(FileNotFoundError):
+                if _identity(self._path.stat()) == self._identity:
+                    return False
+            fd = os.open(self._path, os.O_RDWR | _MAKE, _FILE_MODE)
+            if not _take_or_close(fd, EXCLUSIVE):
+                raise locked_error(self._path, "another process")
+            former, self._fd = self._fd, fd
+            self._forget_file(former)
+            self._identity = _identity(os.fstat(fd))
+            _held_locks.add(self._identity)
+            os.pwrite(fd, b"lock", 0)
+            return True
 
     def release(self) -> None:
         """Release the lock. Idempotent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            _held_locks.discard(self._identity)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        self._forget_file(fd)
+        if self._directory_fd >= 0:
+            _directory_fds.discard(self._directory_fd)
+            os.close(self._directory_fd)
+            self._directory_fd = -1
+
+    def _forget_file(self, fd: int) -> None:
+        if fd >= 0:
+            os.close(fd)
+            if self._identity is not None:
+                _held_locks.discard(self._identity)
 
 
 class Disk:
@@ -160,6 +212,25 @@ class Disk:
                 return path.stat().st_size
             except FileNotFoundError:
                 return None
+
+    def state(self, path: Path) -> FileState | None:
+        """Return which file has a name, and its size; None when there is no such file."""
+        with named_errors(path):
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                return None
+            return FileState(_identity(found), found.st_size)
+
+    def where_open(self, identity: tuple[int, int]) -> Path | None:
+        """Return the name by which others can copy a file that this process has open or mapped, also
+        after it was removed; None if it has not.
+        """
+        for entry in Path("/proc/self/fd").glob("*"):
+            with suppress(OSError):
+                if _identity(entry.stat()) == identity:
+                    return Path(f"/proc/{os.getpid()}/fd/{entry.name}")
+        return None
 
     def modified_ms(self, path: Path) -> int:
         with named_errors(path):
@@ -363,34 +434,37 @@ class Disk:
             # POSIX lock that the process holds on it.
             if path.exists() and _identity(path.stat()) in _held_locks:
                 raise locked_error(path, "this process")
-            fd = os.open(path, os.O_RDWR | _MAKE, _FILE_MODE)
-            if not _take_or_close(fd, EXCLUSIVE):
-                raise locked_error(path, "another process")
-            identity = _identity(os.fstat(fd))
-            _held_locks.add(identity)
-            os.pwrite(fd, b"lock", 0)
-            SPARE.keep()
-            return DirectoryLock(fd, identity)
+            directory_fd = _lock_directory(path, fcntl.LOCK_EX)
+            with ExitStack() as on_failure:
+                on_failure.callback(_close_directory, directory_fd)
+                fd = os.open(path, os.O_RDWR | _MAKE, _FILE_MODE)
+                if not _take_or_close(fd, EXCLUSIVE):
+                    raise locked_error(path, "another process")
+                os.pwrite(fd, b"lock", 0)
+                SPARE.keep()
+                on_failure.pop_all()
+            return DirectoryLock(path, fd, directory_fd)
 
     def lock_for_reading(self, path: Path) -> DirectoryLock | None:
-        """Take a lock that keeps brokers out, without writing; return None if the file is missing.
+        """Take a lock that keeps brokers out, without writing; without a file only our own brokers.
 
-        Raises StoreLockedError when a broker holds the lock.
+        Raises StoreLockedError when a broker holds the lock. Returns None without file and directory.
         """
         with named_errors(path):
-            try:
-                identity = _identity(path.stat())
-            except FileNotFoundError:
+            if not path.parent.is_dir():
                 return None
-            if identity in _held_locks:
-                raise locked_error(path, "this process")
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            if not _take_or_close(fd, SHARED):
-                raise StoreLockedError(
-                    f"{path.parent} is in use by a broker: stop it first, or work on a copy"
-                )
-            _held_locks.add(identity)
-            return DirectoryLock(fd, identity)
+            directory_fd = _lock_directory(path, fcntl.LOCK_SH)
+            with ExitStack() as on_failure:
+                on_failure.callback(_close_directory, directory_fd)
+                fd = -1
+                with suppress(FileNotFoundError):
+                    if _identity(path.stat()) in _held_locks:
+                        raise locked_error(path, "this process")
+                    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                if fd >= 0 and not _take_or_close(fd, SHARED):
+                    raise _used_by_broker(path)
+                on_failure.pop_all()
+            return DirectoryLock(path, fd, directory_fd)
 
     def process_id(self) -> int:
         """Return the id of the process that uses the disk."""
@@ -487,6 +561,39 @@ def _take_or_close(fd: int, kind: int) -> bool:
         if not is_held:
             os.close(fd)
     return is_held
+
+
+def _lock_directory(path: Path, kind: int) -> int:
+    """Lock the directory of the file `path`; return its descriptor, -1 where that cannot be done.
+
+    Network file systems lock files for writing only, which a directory is never open for.
+    """
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+            return -1
+        raise (
+            locked_error(path, "another process")
+            if kind == fcntl.LOCK_EX
+            else _used_by_broker(path)
+        ) from None
+    _directory_fds.add(fd)
+    return fd
+
+
+def _close_directory(fd: int) -> None:
+    if fd >= 0:
+        _directory_fds.discard(fd)
+        os.close(fd)
+
+
+def _used_by_broker(path: Path) -> StoreLockedError:
+    return StoreLockedError(
+        f"{path.parent} is in use by a broker: stop it first, or work on a copy"
+    )
 
 
 def _identity(stats: os.stat_result) -> tuple[int, int]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from cometmq.errors import StoreFileLostError
 from cometmq.store.config import PAGE_SIZE
-from cometmq.store.files.disk import Disk
+from cometmq.store.files.disk import Disk, FileState
 
 
 class MappedFile:
@@ -21,6 +22,7 @@ class MappedFile:
 
     __slots__ = (
         "_disk",
+        "_identity",
         "_map",
         "_on_map",
         "_read_ahead",
@@ -49,6 +51,7 @@ class MappedFile:
         self.path = path
         self.base = base
         self.size = size
+        self._identity: tuple[int, int] | None = None
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
 
@@ -60,6 +63,8 @@ class MappedFile:
                 self.path, self.size, writable=self._writable, read_ahead=self._read_ahead
             )
             mapped = self._map
+            if self._identity is None:
+                self._look()
             if self._on_map is not None:
                 self._on_map()
             return mapped
@@ -114,6 +119,37 @@ class MappedFile:
     def sync(self) -> None:
         """Sync the file with fdatasync. Blocks; for any thread."""
         self._disk.sync(self.path)
+
+    def _look(self) -> FileState | None:
+        """Look which file has this name, and take the one that has it at the first look for ours."""
+        state = self._disk.state(self.path)
+        if self._identity is None and state is not None:
+            self._identity = state.identity
+        return state
+
+    def loss(self) -> StoreFileLostError | None:
+        """Return what to raise if somebody removed, replaced or cut the file since it was first mapped
+        or looked at. For any thread; a look takes microseconds.
+        """
+        state = self._look()
+        if state is None:
+            what = "was removed"
+        elif state.identity != self._identity:
+            what = "was replaced by another file"
+        elif state.size < self.size:
+            what = f"was cut from {self.size} bytes to {state.size}"
+        else:
+            return None
+        remedy = "put it back from a copy or from a slave"
+        copy = self._disk.where_open(self._identity) if self._identity is not None else None
+        if copy is not None and (state is None or state.identity != self._identity):
+            remedy = (
+                "save what it held as long as this process lives: "
+                f"cp --remove-destination {copy} {self.path}"
+            )
+        return StoreFileLostError(
+            f"{self.path} {what} while the broker ran; {remedy}, and then start the broker again"
+        )
 
     def cut(self, position: int, *, reserve: bool) -> None:
         """Zero all bytes from `position` on; with `reserve` they keep their room on the disk."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import mmap
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
 
-from cometmq.errors import StoreCorruptError, StoreError
+from cometmq.errors import StoreCorruptError, StoreError, StoreFileLostError
 from cometmq.store.config import PAGE_SIZE
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
@@ -27,7 +27,8 @@ class MappedFileQueue:
 
     `flushed` is the offset up to which everything is on disk. With `sparse` a new file takes only
     the room of its first page, and its writer reserves more room step by step. `on_map` is called
-    each time one of the files was mapped.
+    each time one of the files was mapped. With `watched` a flush raises StoreFileLostError if what it
+    wrote has no name any more.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class MappedFileQueue:
         size_key: str,
         writable: bool = True,
         sparse: bool = False,
+        watched: bool = False,
     ) -> None:
+        self._watched = watched
         self.on_map: Callable[[], None] | None = None
         self._sparse = sparse
         self._disk = disk
@@ -123,7 +126,7 @@ class MappedFileQueue:
         base = self.files[-1].end if self.files else first_base
         with self._creation:
             file = self._prepared
-            if file is None or file.base != base:
+            if file is None or file.base != base or file.loss() is not None:
                 file = self._prepared = self._create(base)
             # Mapped first: a file that cannot be mapped waits for the next attempt. If it were the
             # last one of the queue already, it would be behind a gap that nobody can write to.
@@ -197,10 +200,27 @@ class MappedFileQueue:
         if not self._worth_flushing(flushed, written, least_pages):
             return False
         self._flush_names()
-        for file in self.overlapping(flushed, written):
+        flushed_files = self.overlapping(flushed, written)
+        for file in flushed_files:
             file.sync()
+        if self._watched and (loss := self._loss_among(flushed_files)) is not None:
+            raise loss
         self.flushed = written
         return True
+
+    def loss(self) -> StoreFileLostError | None:
+        """Return what to raise if somebody removed, replaced or cut one of the files. For any thread."""
+        return self._loss_among(tuple(self.files))
+
+    def _loss_among(self, files: Iterable[MappedFile]) -> StoreFileLostError | None:
+        for file in files:
+            if (loss := file.loss()) is not None and self._is_kept(file):
+                return loss
+        return None
+
+    def _is_kept(self, file: MappedFile) -> bool:
+        # The store's thread may have removed it meanwhile.
+        return any(kept is file for kept in tuple(self.files))
 
     def _flush_names(self) -> None:
         if not self._directory_changed:

@@ -23,6 +23,7 @@ from cometmq.store.files.disk import (
     DirectoryLock,
     Disk,
     DiskUsage,
+    FileState,
     locked_error,
 )
 from cometmq.store.files.errors import named_errors
@@ -50,6 +51,9 @@ class _VirtualLock(DirectoryLock):
     def release(self) -> None:
         if self in self._holders:
             self._holders.remove(self)
+
+    def renew(self) -> bool:
+        return False
 
 
 class VirtualDisk(Disk):
@@ -234,6 +238,13 @@ class VirtualDisk(Disk):
     def size(self, path: Path) -> int | None:
         node = self.system.find(path)
         return node.size if isinstance(node, File) else None if node is None else mmap.PAGESIZE
+
+    def state(self, path: Path) -> FileState | None:
+        node = self.system.find(path)
+        return FileState((0, id(node)), node.size) if isinstance(node, File) else None
+
+    def where_open(self, identity: tuple[int, int]) -> Path | None:
+        return None
 
     def modified_ms(self, path: Path) -> int:
         with named_errors(path):

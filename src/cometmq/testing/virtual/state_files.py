@@ -24,6 +24,8 @@ class _VirtualAppendFile:
         if self._file is None:
             refuse(errno.EBADF, self._path)
         self._disk.append_to(self._file, self._path, data)
+        if self._disk.system.find(self._path) is not self._file:
+            refuse(errno.ENOENT, self._path)
 
     def close(self) -> None:
         self._file = None
@@ -43,6 +45,10 @@ class VirtualFiles:
     def size(self, path: Path) -> int | None:
         node = self._disk.system.find(path)
         return node.size if isinstance(node, File) else None
+
+    def modified_ns(self, path: Path) -> int | None:
+        node = self._disk.system.find(path)
+        return node.modified_ms * 1_000_000 if isinstance(node, File) else None
 
     def names(self, path: Path) -> list[tuple[str, bool]]:
         node = self._disk.system.find(path)
