@@ -64,9 +64,9 @@ class DamagedStore(Campaign):
         path = next(path for path in files if int(path.name) == base)
         how = self.rng.choice(("flip", "flip", "flip", "body", "zero", "cut", "remove"))
         if how == "remove":
-            # Without its oldest files a store is whole, without its newest a shorter one.
+            # Without its newest file a store may be a shorter one, if nothing was flushed there.
             self.disk.remove(path)
-            return path not in (files[0], files[-1])
+            return len(files) > 1 and path != files[-1]
         if how == "cut":
             self.disk.damage(path, lambda data: data[: place % len(data)])
             return True

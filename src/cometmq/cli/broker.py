@@ -98,6 +98,7 @@ def broker(
     from cometmq.cli.processes import LogOptions, check_members, member_index, run_supervisor
     from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys
     from cometmq.remoting.tls_config import DEFAULT_TLS_FILE, with_tls_file
+    from cometmq.runtime.bus_errors import explain_bus_errors
 
     index = member_index(processes, process)
     properties = with_tls_file(read_config_file(config_file), DEFAULT_TLS_FILE)
@@ -122,6 +123,7 @@ def broker(
         log_options = LogOptions(config.log_level, log_file, log_format, log_file_mib, log_files)
         run_supervisor(members, log_options, config_file, namesrv_addr, flags)
     begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
+    explain_bus_errors(log_file)
     report_unknown_keys(properties, *CONFIG_CLASSES)
     shared = None
     if index is None:

@@ -97,10 +97,12 @@ def dev(
     from cometmq.cli.dev_console import console_for
     from cometmq.cli.dev_servers import DevPlan, DevServers
     from cometmq.cli.serving import begin_log
+    from cometmq.runtime.bus_errors import explain_bus_errors
     from cometmq.runtime.loop import run
 
     level = log_level or "warning"
     begin_log(level, log_file, log_format, log_file_mib, log_files)
+    explain_bus_errors(log_file)
     with ExitStack() as stack:
         root = store or Path(
             stack.enter_context(

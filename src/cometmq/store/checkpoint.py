@@ -8,11 +8,18 @@ offset  size    field
 16      8       … of the last message in a full index file
 24      8       flushed offset of the master, 5.x
 32      8       confirmed offset, 5.x
+256     8       "CometMQ1", where a broker of ours has written what follows
+264     8       offset at which the log begins
+272     16      the first two fields again: others mean that Java's broker wrote since
+
+Where the log begins changes when retention is about to delete its first file, so a log that begins
+later lost a file otherwise.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +27,9 @@ from cometmq.store.files.disk import Disk
 
 SIZE: Final = 4096
 _FIELDS: Final = struct.Struct(">qqqqq")
+_NOTE_AT: Final = 256
+_NOTE: Final = struct.Struct(">8sqqq")
+_MARK: Final = b"CometMQ1"
 # Subtracted for safety: a timestamp is taken when a flush begins, and clocks are coarse.
 _MARGIN_MS: Final = 3000
 
@@ -31,6 +41,11 @@ class Checkpoint:
         self._disk = disk
         self._path = path
         self._written = b""
+        # What others may keep between the fields and our note.
+        self._between = bytes(_NOTE_AT - _FIELDS.size)
+        self._writing = threading.Lock()
+        # Where the log begins, None if that is not known.
+        self.log_begins: int | None = None
         self.physic_msg_timestamp = 0
         self.logics_msg_timestamp = 0
         self.index_msg_timestamp = 0
@@ -55,14 +70,27 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirm_physical_offset,
         ) = _FIELDS.unpack_from(data)
+        if len(data) < _NOTE_AT + _NOTE.size:
+            return
+        self._between = data[_FIELDS.size : _NOTE_AT]
+        mark, begins, *times = _NOTE.unpack_from(data, _NOTE_AT)
+        if mark == _MARK and times == [self.physic_msg_timestamp, self.logics_msg_timestamp]:
+            self.log_begins = begins
 
     def flush(self) -> None:
         """Write the file and sync it. The fields lie in one sector, so a crash leaves either the
         old or the new values.
         """
-        fields = self._packed()
-        self._disk.overwrite(self._path, fields, SIZE)
-        self._written = fields
+        with self._writing:
+            fields = self._packed()
+            self._disk.overwrite(self._path, fields, SIZE)
+            self._written = fields
+
+    def note_begin(self, offset: int) -> None:
+        """Write down that the log begins at an offset, before the files in front of it go."""
+        if self.log_begins is None or self.log_begins < offset:
+            self.log_begins = offset
+            self.flush()
 
     @property
     def is_changed(self) -> bool:
@@ -75,13 +103,18 @@ class Checkpoint:
             self.flush()
 
     def _packed(self) -> bytes:
-        return _FIELDS.pack(
-            self.physic_msg_timestamp,
-            self.logics_msg_timestamp,
+        physic, logics = self.physic_msg_timestamp, self.logics_msg_timestamp
+        fields = _FIELDS.pack(
+            physic,
+            logics,
             self.index_msg_timestamp,
             self.master_flushed_offset,
             self.confirm_physical_offset,
         )
+        note = bytes(_NOTE.size)
+        if self.log_begins is not None:
+            note = _NOTE.pack(_MARK, self.log_begins, physic, logics)
+        return fields + self._between + note
 
     @property
     def min_timestamp(self) -> int:

@@ -140,6 +140,8 @@ class Cleaner:
         self._retry_at_s = 0.0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
         self.on_expiring: list[Callable[[int], int]] = []
+        # Called in any thread with where the log will begin, before its first file is deleted.
+        self.before_delete: Callable[[int], None] = lambda _: None
         self.marks_of: MarksOf = lambda _group: {}
         self.unmarked_counts = {"disk": 0, "age": 0}
         # How long the oldest file had waited for a mark in the last run.
@@ -337,6 +339,8 @@ class Cleaner:
             # of a queue that was made since.
             return
         try:
+            if queue is None:
+                self.before_delete(int(path.name) + self._log.file_size)
             self._disk.remove(path)
             # Files leave the disk in this order too: a missing file in the middle would stop the
             # next start.

@@ -50,7 +50,13 @@ class Flusher:
         self._queues.flush(least_pages)
         if least_pages == 0:
             self._checkpoint.logics_msg_timestamp = timestamp
+            self._note_begin()
             self._checkpoint.flush()
+
+    def _note_begin(self) -> None:
+        files = self._log.files
+        if self._checkpoint.log_begins is None and files.files:
+            self._checkpoint.log_begins = files.min_offset
 
     @property
     def checkpoint_is_due(self) -> bool:
@@ -58,6 +64,7 @@ class Flusher:
 
     def flush_checkpoint(self) -> None:
         """Write the checkpoint, unless the file has its values already."""
+        self._note_begin()
         self._checkpoint.flush_if_changed()
 
     def flush_all(self) -> None:

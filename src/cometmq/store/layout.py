@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from cometmq.errors import StoreFullError, StoreUnusableError
+from cometmq.errors import StoreCorruptError, StoreFullError, StoreUnusableError
 from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
+from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT, PHYSICAL_OFFSET_AT
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
-from cometmq.store.log.scan import find_record_in
+from cometmq.store.log.scan import ScannedRecord, check_record, find_record_in
 from cometmq.store.reading.layout import is_file_name
 
 # Less does not even hold the state files of a broker.
@@ -102,6 +103,63 @@ def check_content(config: StoreConfig, disk: Disk) -> None:
         f"{directory / names[0]} begins with magic {magic:#010x} and no file there has a message "
         f"of RocketMQ: name another directory with storePathRootDir, or move the files away"
     )
+
+
+def missing_in_front(begins: int, files: Sequence[MappedFile]) -> str | None:
+    """Return what is missing of a log that is known to begin at `begins`, None if nothing is.
+
+    Only retention moves the beginning, and notes that first.
+    """
+    if not files:
+        return f"the log has no file, and began at {begins}"
+    first = files[0]
+    if first.base <= begins:
+        return None
+    return (
+        f"the log begins at {first.base}, and began at {begins}: {first.base - begins} bytes, from "
+        f"{first.path.with_name(f'{begins - begins % first.size:020d}')} on, were removed by "
+        "somebody else than the broker"
+    )
+
+
+def check_places(config: StoreConfig, disk: Disk) -> None:
+    """Raise StoreCorruptError if a file of the log belongs to another place in a log. A start would
+    cut it off as the tail of a crash, or serve nothing of it.
+    """
+    directory = config.commit_log_path
+    for name in disk.names(directory):
+        if is_file_name(name) and (why := foreign(disk, directory / name)) is not None:
+            raise StoreCorruptError(
+                f"{directory / name} {why}: move it away, and put the right file back from a copy or "
+                "a slave"
+            )
+
+
+def foreign(disk: Disk, path: Path) -> str | None:
+    """Return why a file belongs to another place in a log, None if nothing says that it does.
+
+    One damaged record may name any offset, so its second record has to bear out the first one.
+    """
+    head = bytearray(PHYSICAL_OFFSET_AT + 8)
+    size = disk.size(path)
+    if not size or disk.read_into(path, 0, memoryview(head)) < len(head):
+        return None
+    own = int.from_bytes(head[PHYSICAL_OFFSET_AT:], "big")
+    if int.from_bytes(head[MAGIC_AT:HEAD_SIZE], "big") not in (MAGIC_V1, MAGIC_V2):
+        return None
+    if own == int(path.name):
+        return None
+    file = MappedFile(disk, path, own, size, writable=False)
+    try:
+        first = check_record(file.view, 0, own, check_crc=True)
+        if not isinstance(first, ScannedRecord):
+            return None
+        second = check_record(file.view, first.size, own + first.size, check_crc=True)
+    finally:
+        file.release()
+    if not isinstance(second, ScannedRecord):
+        return None
+    return f"has the records that belong at {own} of a log"
 
 
 def _has_record(disk: Disk, path: Path) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,13 @@ from cometmq.store.files.permissions import restrict_to_owner
 from cometmq.store.flush import Flusher
 from cometmq.store.get import MAX_PULL_BYTES, GetResult, MessageGetter
 from cometmq.store.index.index_service import IndexService
-from cometmq.store.layout import check_content, check_sizes, check_usable
+from cometmq.store.layout import (
+    check_content,
+    check_places,
+    check_sizes,
+    check_usable,
+    missing_in_front,
+)
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.following import BatchTarget, QueueFiller
 from cometmq.store.log.replica import ReplicaLog
@@ -180,6 +187,7 @@ class MessageStore:
             clock=wall or clock,
             refusals=self.refusals,
         )
+        self.cleaner.before_delete = self.checkpoint.note_begin
         self.cleaner.on_trimmed += [self._trim_index, self._trim_extensions]
         self._lock: DirectoryLock | None = None
         self._looking = threading.Lock()
@@ -219,6 +227,7 @@ class MessageStore:
         check_usable(self.config, self._disk)
         check_sizes(self.config, self._disk)
         check_content(self.config, self._disk)
+        check_places(self.config, self._disk)
         self._disk.make_directory(root)
         self._lock = self._disk.lock(self.config.lock_path)
         try:
@@ -261,6 +270,7 @@ class MessageStore:
                 # Still a clean stop: the next start must see the same damage.
                 self._disk.remove(self.config.abort_path)
             raise
+        self._look_at_ends(recovery)
         self._getter.opened(recovery.end)
         self.recovered_bytes = recovery.end - recovery.start
         self.recovery_s = self._monotonic() - began_s
@@ -284,6 +294,24 @@ class MessageStore:
             dispatched=recovery.dispatched_count,
         )
         return recovery
+
+    def _look_at_ends(self, recovery: Recovery) -> None:
+        """Say that files of the log are missing at its beginning, or messages at its end."""
+        checkpoint, files = self.checkpoint, self.commit_log.files
+        begins = checkpoint.log_begins
+        if begins is not None and (text := missing_in_front(begins, files.files)) is not None:
+            log.error("files of the commit log are missing", what=text)
+        elif files.files:
+            # Not later: then `cometmq store check` would not find any more what is missing.
+            checkpoint.log_begins = files.min_offset
+        flushed_until = checkpoint.physic_msg_timestamp
+        if recovery.last_store_timestamp < flushed_until and recovery.end > files.min_offset:
+            log.error(
+                "messages that were on disk are missing at the end of the commit log",
+                last_message_ms=recovery.last_store_timestamp,
+                flushed_until_ms=flushed_until,
+                end=recovery.end,
+            )
 
     def close(self) -> None:
         """Flush everything, mark the stop as clean, release the lock. Idempotent.
@@ -997,6 +1025,9 @@ class MessageStore:
             if isinstance(error, StoreFileLostError):
                 text = f"the store takes no messages: {error}"
                 log.error("a file was lost, the store takes no more messages", error=str(error))
+                # It says where the log began: the next start can then say what is missing.
+                with suppress(StoreError):
+                    self._flusher.flush_checkpoint()
             else:
                 log.error("the disk failed, the store takes no more messages", error=str(error))
             self.refusals.set(RefusalCause.DISK_FAILED, StoreClosedError(text))

@@ -18,6 +18,7 @@ from cometmq.model.names import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.files.mapped_file import MappedFile
+from cometmq.store.layout import missing_in_front
 from cometmq.store.log.scan import ScannedRecord
 from cometmq.store.offline.store import Damage, OfflineStore, Progress
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT, UNIT_SIZE
@@ -332,13 +333,24 @@ class Checker:
             return
         checkpoint = Checkpoint(self._store.disk, path)
         checkpoint.read()
+        self._check_begin(checkpoint.log_begins)
         newest = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
         # Retention may have taken all messages that the checkpoint vouches for.
         if newest > self.report.last_timestamp and self.report.record_count:
-            text = f"it vouches for messages up to {newest}, the last is of "
-            self.report.findings.append(
-                Finding(Area.FILES, path, 0, f"{text}{self.report.last_timestamp}", by_start=True)
+            text = (
+                f"it vouches for messages up to {newest}, the last is of "
+                f"{self.report.last_timestamp}: messages are missing at the end of the log"
             )
+            self.report.findings.append(Finding(Area.FILES, path, 0, text))
+
+    def _check_begin(self, begins: int | None) -> None:
+        files = self._store.log_files
+        if begins is None or (text := missing_in_front(begins, files)) is None:
+            return
+        size = self._store.config.mapped_file_size_commit_log
+        name = f"{begins - begins % size:020d}"
+        path = self._store.config.commit_log_path / name
+        self.report.findings.append(Finding(Area.FILES, path, 0, text))
 
 
 def known_topics(store: OfflineStore) -> set[str] | None:

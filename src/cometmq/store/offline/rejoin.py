@@ -283,6 +283,8 @@ def _lower_checkpoint(config: StoreConfig, disk: Disk, plan: RejoinPlan) -> None
     checkpoint.physic_msg_timestamp = min(checkpoint.physic_msg_timestamp, newest)
     checkpoint.logics_msg_timestamp = min(checkpoint.logics_msg_timestamp, newest)
     checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, newest)
+    if plan.cut <= (checkpoint.log_begins or 0):
+        checkpoint.log_begins = None  # nothing is left
     checkpoint.master_flushed_offset = min(checkpoint.master_flushed_offset, plan.cut)
     checkpoint.confirm_physical_offset = min(checkpoint.confirm_physical_offset, plan.cut)
     checkpoint.flush()

@@ -85,9 +85,8 @@ def plan_repair(store: OfflineStore, report: Report) -> RepairPlan:
             plan.short_files.append(bad.path)
             plan.texts.append(f"give {bad.path} its full size; what was cut off is lost")
         else:
-            raise StoreUnusableError(
-                f"{bad.path} has {bad.reason}: move away what does not belong there"
-            )
+            said = bad.reason if bad.reason.startswith("has") else f"has {bad.reason}"
+            raise StoreUnusableError(f"{bad.path} {said}: move away what does not belong there")
     for damage in report.damages:
         count = damage.end_position - damage.position
         what = "cut off the tail" if damage.is_tail else f"give up {count} bytes"

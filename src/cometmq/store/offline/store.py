@@ -18,7 +18,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.index.index_file import file_size as index_file_size
-from cometmq.store.layout import check_readable
+from cometmq.store.layout import check_readable, foreign
 from cometmq.store.log.scan import BLANK, ScannedRecord, check_record, find_record_in
 from cometmq.store.reading.layout import is_file_name
 
@@ -69,7 +69,7 @@ class OfflineStore:
         self._use_index_sizes()
         self.bad_files: list[BadFile] = []
         self.log_files = self._load(
-            self.config.commit_log_path, self.config.mapped_file_size_commit_log
+            self.config.commit_log_path, self.config.mapped_file_size_commit_log, foreign
         )
 
     @property
@@ -115,8 +115,15 @@ class OfflineStore:
                 self.config, max_hash_slot_num=slots, max_index_num=entries
             )
 
-    def _load(self, directory: Path, file_size: int) -> list[MappedFile]:
-        """Return the files of a directory that have the right size; others become `bad_files`."""
+    def _load(
+        self,
+        directory: Path,
+        file_size: int,
+        fault_of: Callable[[Disk, Path], str | None] = lambda _disk, _path: None,
+    ) -> list[MappedFile]:
+        """Return the files of a directory that have the right size and no fault; others become
+        `bad_files`.
+        """
         files: list[MappedFile] = []
         names = [name for name in self.disk.names(directory) if is_file_name(name)]
         for name in names:
@@ -126,6 +133,9 @@ class OfflineStore:
                 # A file is made with its full size; a crash meanwhile leaves the last one short.
                 last = ", it was being made" if name == names[-1] else ""
                 self.bad_files.append(BadFile(path, f"{size} bytes where {file_size} belong{last}"))
+                continue
+            if (fault := fault_of(self.disk, path)) is not None:
+                self.bad_files.append(BadFile(path, fault))
                 continue
             if files and int(name) != files[-1].end:
                 missing = directory / f"{files[-1].end:0{_NAME_LENGTH}d}"
