@@ -53,6 +53,7 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT
 from cometmq.protocol.replication import FrameReader, encode_report
 from cometmq.replication.master_connection import MasterConnection
 from cometmq.replication.slave_connection import SlaveConnection
+from cometmq.runtime.json_file import JsonFile
 from cometmq.store.index.index_file import IndexFile
 from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
@@ -113,6 +114,7 @@ COPIED: Final = "acknowledged by slaves"
 FOLLOWS: Final = "a slave's log is its master's"
 REFUSES: Final = "slaves refuse writes"
 TABLES: Final = "tables are copied"
+WHOLE: Final = "state files stay whole"
 
 
 def canary(
@@ -531,6 +533,17 @@ def leave_a_hole_in_a_range(rng: Random) -> Any:
 
 
 # -- listening for them --
+
+
+@canary("a damaged state file becomes the backup", WHOLE, after=("damage_state",))
+def back_up_a_damaged_file(_rng: Random) -> Any:
+    put_in_place = JsonFile._put_in_place
+
+    def always(file: JsonFile, *, is_sound: bool) -> None:
+        del is_sound
+        put_in_place(file, is_sound=True)
+
+    return patch.object(JsonFile, "_put_in_place", always)
 
 
 class Found(NamedTuple):

@@ -156,6 +156,8 @@ _OF_CLIENTS: Final = frozenset(
     {"cut", "blackhole", "delay", "slow", "reset_connections", "partition", "pause", "skew_clock"}
 )
 
+# So long before a broker dies its file is damaged.
+_DAMAGE_S: Final = 0.05
 _OF_LINKS: Final = ("cut", "blackhole", "delay", "slow", "reset_connections")
 # The share of workloads in whose time links between masters and slaves have faults of their own.
 _AT_REPLICATION: Final = 0.7
@@ -173,6 +175,8 @@ def draw(seed: int, *, hours: float = 0.5, store: str | None = None) -> Schedule
     cluster = _draw_slaves(generator(seed, "slaves"), promise, cluster)
     faults = _draw_faults(seed, promise, cluster, workloads)
     switches = _draw_switches(generator(seed, "switches"), promise, cluster, workloads)
+    if not cluster.slaves:
+        faults = _with_damages(generator(seed, "damaged state files"), cluster, faults)
     if promise == "safety":
         cuts = _draw_before_switches(generator(seed, "before switches"), cluster, switches)
         faults = tuple(sorted((*faults, *cuts), key=lambda each: each.at_s))
@@ -319,6 +323,40 @@ def _draw_faults(
             msgspec.structs.replace(each, at_s=round(plan.start_s + each.at_s, 3)) for each in drawn
         ]
     return tuple(sorted(faults, key=lambda each: each.at_s))
+
+
+def _with_damages(
+    rng: Random, cluster: ClusterPlan, faults: tuple[Fault, ...]
+) -> tuple[Fault, ...]:
+    """Have the file of offsets damaged before some brokers die, and once more when they run again.
+
+    The second time the broker dies before it saves the file by itself.
+    """
+    if rng.random() < 0.5:
+        return faults
+    found = list(faults)
+    for at, fault in enumerate(faults):
+        node = fault.args.get("node")
+        if fault.name not in ("kill", "power_off") or node not in cluster.master_names():
+            continue
+        runs_again = next(
+            (
+                later
+                for later in faults[at:]
+                if later.name == "restart" and later.args.get("node") == node
+            ),
+            None,
+        )
+        if runs_again is None:
+            continue
+        again_s = runs_again.at_s + 2
+        for at_s in (fault.at_s - _DAMAGE_S, again_s - _DAMAGE_S):
+            how = rng.choice(("empty", "cut", "zeros", "digit"))
+            args = {"node": node, "name": "consumerOffset.json", "how": how}
+            found.append(Fault(round(max(at_s, 0.0), 3), "damage_state", args))
+        found.append(Fault(round(again_s, 3), fault.name, {"node": node}))
+        found.append(Fault(round(again_s + 3, 3), "restart", {"node": node}))
+    return tuple(sorted(found, key=lambda each: each.at_s))
 
 
 def _draw_between(

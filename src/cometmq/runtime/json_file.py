@@ -120,6 +120,7 @@ class JsonFile:
         backup = self._look(self._backup, decode)
         if backup.value is not None:
             log.warning("state file restored from its backup", path=str(self.path))
+            self._restore()
             return backup.value
         damage = main.damage or backup.damage
         if damage is not None:
@@ -165,6 +166,15 @@ class JsonFile:
         unfinished_ns = self._files.modified_ns(self._temporary)
         main_ns = self._files.modified_ns(self.path)
         return unfinished_ns is not None and (main_ns is None or unfinished_ns >= main_ns)
+
+    def _restore(self) -> None:
+        """Make a second whole copy of the backup: a damaged one may follow before the next write."""
+        try:
+            data = self._files.read(self._backup)
+            self._files.write_new(self._temporary, [data], self._mode())
+            self._put_in_place(is_sound=False)
+        except OSError as error:
+            log.warning("state file not put in place", path=str(self.path), reason=str(error))
 
     def _finish(self, *, is_sound: bool) -> None:
         log.warning(

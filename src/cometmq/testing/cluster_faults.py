@@ -10,7 +10,7 @@ import msgspec
 
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.spelling import did_you_mean
-from cometmq.testing.faults import FAULTS, NodeName, NodeNames, Nodes, fault
+from cometmq.testing.faults import FAULTS, Damage, NodeName, NodeNames, Nodes, fault
 
 if TYPE_CHECKING:
     from cometmq.testing.virtual.servers import VirtualServers
@@ -267,6 +267,14 @@ class ClusterFaults:
         behind the last.
         """
         self._virtual.flip_bit(node, path, offset)
+
+    @fault()
+    def damage_state(self, node: NodeName, name: str, how: Damage) -> None:
+        """Empty, cut or overwrite a broker's state file `config/<name>`, or change a digit in it.
+
+        Does nothing as long as the file has no backup.
+        """
+        self._virtual.damage_state(node, name, how)
 
     # Clocks
 

@@ -11,7 +11,17 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+)
 
 import msgspec
 
@@ -28,6 +38,8 @@ _NODE: Final = "the name of a node"
 MAIN: Final = "main"
 _STOPS: Final = frozenset({"kill", "power_off", "pause", "resume", "restart", "wipe"})
 # The types of the parameters that name nodes.
+# What may happen to a state file.
+Damage = Literal["empty", "cut", "zeros", "digit"]
 NodeName = Annotated[str, _NODE]
 NodeNames = Annotated[list[str], _NODE]
 

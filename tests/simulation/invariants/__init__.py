@@ -26,6 +26,7 @@ from tests.simulation.invariants import (
     retries_counted,
     slaves_follow,
     slaves_refuse,
+    state_files_whole,
     tables_copied,
     transactions,
 )
@@ -54,5 +55,6 @@ INVARIANTS: Final[dict[str, Judge]] = {
         slaves_follow,
         slaves_refuse,
         tables_copied,
+        state_files_whole,
     )
 }

@@ -9,6 +9,7 @@ asked for again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -27,14 +28,36 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, StoredRecord
+from cometmq.protocol.record_layout import HOSTS_V6, record_struct
 from cometmq.store.log.following import LogFollower
-from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
+from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
 _OP_QUEUE_ID: Final = HALF_QUEUE_ID
+_UNITS_AT_ONCE: Final = 4096
+_HEAD: Final = record_struct(
+    "size",
+    "magic",
+    "physical_offset",
+    "sys_flag",
+    "born_timestamp",
+    "store_timestamp",
+    "body_length",
+)
+_TOPIC: Final = names.TRANS_HALF_TOPIC.encode()
+# Properties of copies, of those that were checked, and of those that ask for an immunity time.
+_SPECIAL: Final = re.compile(
+    "|".join(
+        (
+            p.TRANSACTION_PREPARED_QUEUE_OFFSET,
+            p.TRANSACTION_CHECK_TIMES,
+            p.CHECK_IMMUNITY_TIME_IN_SECONDS,
+        )
+    ).encode()
+)
 
 
 class HalfRecovery:
@@ -63,8 +86,7 @@ class HalfRecovery:
     def run(self, half_offset: int, op_offset: int) -> None:
         """Read both queues from these offsets, -1 for their beginning."""
         self._read_ops(op_offset)
-        for half in self._halves(half_offset):
-            self._found(half)
+        self._read_halves(half_offset)
         found_ended = self._find_ended() if self._table else 0
         log.info("transactions found", unresolved=len(self._table), ended_without_op=found_ended)
 
@@ -83,9 +105,32 @@ class HalfRecovery:
         if last_position is not None:
             self._ops.last_position = last_position
 
-    def _halves(self, start: int) -> Iterator[HalfMessage]:
-        for record in _records(self._store, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, start):
-            yield half_message(record)
+    def _read_halves(self, start: int) -> None:
+        window = self._store.commit_log.window
+        base = end = -1
+        view = memoryview(b"")
+        for offset, unit in _units(self._store, names.TRANS_HALF_TOPIC, HALF_QUEUE_ID, start):
+            place = unit.physical_offset
+            if not base <= place < end:
+                base, end, view = window(place)
+            if base <= place and place + unit.size <= end:
+                times = _times_of_plain_half(view, place - base, unit.size, place)
+                if times is not None:
+                    self._found_plain(offset, *times)
+                    continue
+            record = self._store.stored_record(place)
+            if record is not None and record.topic == names.TRANS_HALF_TOPIC:
+                self._found(half_message(record))
+
+    def _found_plain(self, offset: int, born_ms: int, stored_ms: int) -> None:
+        """Take in the first copy of a half message that asks for nothing; as `_found` does, but in a
+        fifth of the time: there may be millions.
+        """
+        if offset in self._named:
+            self._ended.add(offset)
+        else:
+            sent_ms = min(born_ms + self._ahead_ms, stored_ms)
+            self._table.add(offset, sent_ms + self._timeout_ms)
 
     def _found(self, half: HalfMessage) -> None:
         first, offset = half.first_offset, half.record.queue_offset
@@ -142,17 +187,51 @@ class HalfRecovery:
 
 def _records(store: MessageStore, topic: str, queue_id: int, start: int) -> Iterator[StoredRecord]:
     """Yield the messages of a queue that the log still has, from offset `start` on."""
-    queue = store.queues.find(topic, queue_id)
-    if queue is None:
-        return
-    for offset in range(max(start, queue.min_offset), queue.next_offset):
-        record = _record_of_unit(store, queue, offset)
+    for _, unit in _units(store, topic, queue_id, start):
+        record = store.stored_record(unit.physical_offset)
         if record is not None and record.topic == topic:
             yield record
 
 
-def _record_of_unit(store: MessageStore, queue: ConsumeQueue, offset: int) -> StoredRecord | None:
-    unit = store.mender.unit(queue, offset)
-    if unit is None or unit.size == PLACEHOLDER_SIZE:
+def _units(
+    store: MessageStore, topic: str, queue_id: int, start: int
+) -> Iterator[tuple[int, Unit]]:
+    """Yield queue offset and unit of each message of a queue, from offset `start` on."""
+    queue = store.queues.find(topic, queue_id)
+    if queue is None:
+        return
+    offset = max(start, queue.min_offset)
+    while offset < queue.next_offset:
+        units = store.mender.units(queue, offset, _UNITS_AT_ONCE)
+        if units is None:  # a file that has left the disk
+            offset += queue.units_per_file - offset % queue.units_per_file
+            continue
+        before = offset
+        for unit in units:
+            if unit.size != PLACEHOLDER_SIZE:
+                yield offset, unit
+            offset += 1
+        if offset == before:  # a unit that is not there
+            offset += 1
+
+
+def _times_of_plain_half(
+    view: memoryview, start: int, size: int, place: int
+) -> tuple[int, int] | None:
+    """Return when a half message was born and stored, if it is the first copy of one that was never
+    checked and asks for no immunity; else None.
+    """
+    if size <= _HEAD.size:
         return None
-    return store.stored_record(unit.physical_offset)
+    own_size, magic, own_place, sys_flag, born_ms, stored_ms, body_length = _HEAD.unpack_from(
+        view, start
+    )
+    width = 1 if magic == MAGIC_V1 else 2
+    if own_size != size or own_place != place or magic not in (MAGIC_V1, MAGIC_V2):
+        return None
+    if sys_flag & HOSTS_V6 or not 0 <= body_length <= size - _HEAD.size - width - len(_TOPIC):
+        return None
+    rest = bytes(view[start + _HEAD.size + body_length : start + size])
+    if rest[:width] != len(_TOPIC).to_bytes(width, "big") or not rest.startswith(_TOPIC, width):
+        return None
+    return None if _SPECIAL.search(rest) else (born_ms, stored_ms)

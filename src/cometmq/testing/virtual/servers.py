@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
 from cometmq.runtime.surroundings import files_of
 from cometmq.testing.accounts import access_properties
+from cometmq.testing.faults import Damage
 from cometmq.testing.servers import (
     HA_PORT_DISTANCE,
     BrokerPlaces,
@@ -224,6 +225,13 @@ class VirtualServers:
         finally:
             self._starting.discard(name)
 
+    def damage_state(self, name: str, file: str, how: Damage) -> None:
+        """Damage a state file of a broker that has a backup of it."""
+        disk = self.node(name).disk
+        path = self.directory / name / "config" / file
+        if disk.size(path) and disk.size(path.with_name(f"{file}.bak")):
+            disk.damage(path, _DAMAGES[how])
+
     def flip_bit(self, name: str, path: str, offset: int) -> None:
         """Flip a bit of the files below `path`, which is relative to the store of a node.
 
@@ -241,6 +249,20 @@ class VirtualServers:
                 disk.flip_bit(file, offset // 8, offset % 8)
                 return
             offset -= 8 * size
+
+
+def _other_digit(data: bytearray) -> bytearray:
+    place = next((at for at in range(len(data) - 64, 0, -1) if chr(data[at]).isdecimal()), 0)
+    data[place] ^= 1
+    return data
+
+
+_DAMAGES: Final[dict[Damage, Callable[[bytearray], bytearray]]] = {
+    "empty": lambda _: bytearray(),
+    "cut": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytearray(len(data)),
+    "digit": _other_digit,
+}
 
 
 def _written(disk: VirtualDisk, path: Path) -> Iterator[tuple[Path, int]]:
