@@ -73,6 +73,17 @@ _SLOW: Final = Fault(
     5, "delay", {"a": "broker-a", "b": "broker-a-slave-1", "min_s": 0.2, "max_s": 0.6}
 )
 
+
+def _damages(at_s: float) -> Iterator[Fault]:
+    """Damage a file before its broker dies, and once more before the broker saves it again."""
+    node = {"node": "broker-a"}
+    for again_s, how in ((at_s, "empty"), (at_s + 5, "digit")):
+        damage = {**node, "name": "consumerOffset.json", "how": how}
+        yield Fault(again_s - 0.05, "damage_state", damage)
+        yield Fault(again_s, "kill", node)
+        yield Fault(again_s + 3, "restart", node)
+
+
 SHORT: Final = {
     "skip-an-fsync": short("normal", *_power_losses(20, 30, 40, 50, 60), messages=150),
     "acknowledge-before-the-flush": short(
@@ -109,6 +120,7 @@ SHORT: Final = {
     ),
     "drop-a-table-copy": short("normal", seconds=200, slaves=1),
     "serve-a-write-on-a-slave": short("normal", slaves=1),
+    "back-up-a-damaged-file": short("normal", *_damages(30), messages=150),
 }
 
 

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -19,6 +20,8 @@ from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 
 log = structlog.get_logger(__name__)
+
+_LOOKED_AT_ONCE: Final = 32
 
 
 class MappedFileQueue:
@@ -43,6 +46,8 @@ class MappedFileQueue:
         watched: bool = False,
     ) -> None:
         self._watched = watched
+        # From which file on the next look goes on.
+        self._looked = 0
         self.on_map: Callable[[], None] | None = None
         self._sparse = sparse
         self._disk = disk
@@ -209,8 +214,17 @@ class MappedFileQueue:
         return True
 
     def loss(self) -> StoreFileLostError | None:
-        """Return what to raise if somebody removed, replaced or cut one of the files. For any thread."""
-        return self._loss_among(tuple(self.files))
+        """Return what to raise if somebody removed, replaced or cut one of the files. For any thread.
+
+        Looks at all names, at the last file, and at some of the others, in turn: a log may have
+        thousands.
+        """
+        files = tuple(self.files)
+        names = set(self._disk.names(self.directory))
+        missing = [file for file in files if file.path.name not in names]
+        begin = self._looked if self._looked < len(files) else 0
+        self._looked = begin + _LOOKED_AT_ONCE
+        return self._loss_among((*missing, *files[-1:], *files[begin : self._looked]))
 
     def _loss_among(self, files: Iterable[MappedFile]) -> StoreFileLostError | None:
         for file in files:
