@@ -18,6 +18,7 @@ from tests.simulation.history import CopiesSeen, LogSeen, Queue, SendAcknowledge
 from tests.simulation.store_reader import Store, position_of
 from tests.simulation.workloads.stage import Stage
 
+from cometmq.runtime.seals import Seal, sealed
 from cometmq.testing.cluster import Cluster
 from cometmq.testing.virtual.disk import VirtualDisk
 
