@@ -229,7 +229,7 @@ class VirtualServers:
         """Damage a state file of a broker that has a backup of it."""
         disk = self.node(name).disk
         path = self.directory / name / "config" / file
-        if disk.size(path) and disk.size(path.with_name(f"{file}.bak")):
+        if disk.size(path) and disk.size(path.with_name(f"{file}.bak")) is not None:
             disk.damage(path, _DAMAGES[how])
 
     def flip_bit(self, name: str, path: str, offset: int) -> None:
