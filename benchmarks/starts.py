@@ -123,4 +123,4 @@ def print_phases(log: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
