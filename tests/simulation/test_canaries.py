@@ -99,6 +99,7 @@ SHORT: Final = {
     "commit-a-roll-back": short("transactions"),
     "deliver-a-delay-early": short("delayed-level"),
     "commit-ahead": short("normal", seed=4),
+    "forget-resets": short("resets", promise="liveness", seconds=300, seed=3),
     "serve-what-is-filtered-out": short("filtered", messages=80),
     "deliver-altered": short("normal"),
     "drop-a-delivery": short("normal"),
