@@ -39,7 +39,8 @@ from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.cleaner import Cleaner, Work, in_parts
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.copying import RecordCopier
-from cometmq.store.files.disk import DirectoryLock, Disk
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.locks import DirectoryLock
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.files.permissions import restrict_to_owner
 from cometmq.store.flush import Flusher
