@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -123,4 +122,4 @@ def print_phases(log: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
