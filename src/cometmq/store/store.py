@@ -1019,16 +1019,18 @@ class MessageStore:
 
     def _fail(self, error: StoreError) -> None:
         if not self.refusals.is_set(RefusalCause.DISK_FAILED):
+            is_lost = isinstance(error, StoreFileLostError)
             text = (
-                f"the store takes no messages since a write to disk failed: {error}; "
-                f"repair the disk and restart the broker"
+                f"the store takes no messages: {error}"
+                if is_lost
+                else f"the store takes no messages since a write to disk failed: {error}; "
+                "repair the disk and restart the broker"
             )
-            if isinstance(error, StoreFileLostError):
-                text = f"the store takes no messages: {error}"
-                log.error("a file was lost, the store takes no more messages", error=str(error))
-                # It says where the log began: the next start can then say what is missing.
-                with suppress(StoreError):
-                    self._flusher.flush_checkpoint()
-            else:
-                log.error("the disk failed, the store takes no more messages", error=str(error))
             self.refusals.set(RefusalCause.DISK_FAILED, StoreClosedError(text))
+            if not is_lost:
+                log.error("the disk failed, the store takes no more messages", error=str(error))
+                return
+            log.error("a file was lost, the store takes no more messages", error=str(error))
+            # It says where the log began: the next start can then say what is missing.
+            with suppress(StoreError):
+                self._flusher.flush_checkpoint()
