@@ -69,7 +69,7 @@ def test_sends_are_refused_once_the_active_file_is_removed_and_none_is_lost(tmp_
 
 def test_a_removed_older_file_ends_the_sends_within_seconds(tmp_path: Path) -> None:
     """883 of 2,000 acknowledged messages were gone, and nobody said so."""
-    with broker(tmp_path) as (server, said):
+    with broker(tmp_path, flushDiskType="SYNC_FLUSH") as (server, said):
         assert sent(server, 30, 100_000) == 30
         oldest = log_files(tmp_path)[0]
         oldest.unlink()

@@ -190,9 +190,17 @@ class Store:
     # -- state files --
 
     def state(self, name: str) -> Any:
-        """Return the content of `config/<name>`; None if it is not there or was never written."""
-        data = self._files.get(f"config/{name}")
-        return parse_state(data.decode()) if data else None
+        """Return the content of `config/<name>`; None if it is not there, was never written, or was
+        damaged on purpose and not read since ("state files stay whole" judges what becomes of that).
+        """
+        data = self._files.get(f"config/{name}") or b""
+        found = _CHECKSUM.search(data)
+        if found is not None and zlib.crc32(data[: found.start()]) != int(found[1], 16):
+            return None
+        try:
+            return parse_state(data.decode())
+        except ValueError:
+            return None
 
     def committed_offsets(self) -> dict[tuple[str, str, int], int]:
         """Return consumerOffset.json by group, topic and queue id."""
@@ -203,6 +211,10 @@ class Store:
             for queue_id, offset in offsets.items():
                 found[group, topic, int(queue_id)] = offset
         return found
+
+
+# The last key of a state file: of all in front of it, with its length.
+_CHECKSUM: Final = re.compile(rb',\n\t"checksum":"crc32 ([0-9a-f]{8}) [0-9]+"\n}\Z')
 
 
 class IndexFile:

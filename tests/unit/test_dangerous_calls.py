@@ -101,6 +101,7 @@ ALLOWED: Final = {
     ("cometmq/idempotent/redis_store.py", "importlib"): "imports `redis`, which is an extra",
     ("cometmq/pipelines/page.py", "jinja2"): "fills our own template, with values escaped",
     ("cometmq/pipelines/catalogue.py", "importlib"): "imports a pipeline, named by our own table",
+    ("cometmq/runtime/bus_errors.py", "ctypes"): "has libc call a function when a page is gone",
     ("cometmq/runtime/durable.py", "ctypes"): "calls renameat2 of libc with two paths",
     ("cometmq/runtime/installation.py", "importlib"): "reads the metadata of installed packages",
     ("cometmq/runtime/supervision/plan.py", "execv"): "becomes the supervisor: our interpreter",

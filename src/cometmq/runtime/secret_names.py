@@ -1,4 +1,4 @@
-"""Tell by its name that a setting or a field of a log line holds a secret.
+"""Find out by its name whether a setting or a field of a log line holds a secret.
 
 A name counts that has one of the words below in it, or a long one of them with one letter missing,
 wrong, doubled or swapped: what a misspelt key was given is a secret all the same.

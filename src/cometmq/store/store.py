@@ -39,7 +39,8 @@ from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.cleaner import Cleaner, Work, in_parts
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.copying import RecordCopier
-from cometmq.store.files.disk import DirectoryLock, Disk
+from cometmq.store.files.disk import Disk
+from cometmq.store.files.locks import DirectoryLock
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.files.permissions import restrict_to_owner
 from cometmq.store.flush import Flusher
@@ -301,8 +302,8 @@ class MessageStore:
         begins = checkpoint.log_begins
         if begins is not None and (text := missing_in_front(begins, files.files)) is not None:
             log.error("files of the commit log are missing", what=text)
-        elif files.files:
-            # Not later: then `cometmq store check` would not find any more what is missing.
+        elif begins is not None:
+            # A crash came between the note and the removal of a file.
             checkpoint.log_begins = files.min_offset
         flushed_until = checkpoint.physic_msg_timestamp
         if recovery.last_store_timestamp < flushed_until and recovery.end > files.min_offset:
@@ -1018,16 +1019,18 @@ class MessageStore:
 
     def _fail(self, error: StoreError) -> None:
         if not self.refusals.is_set(RefusalCause.DISK_FAILED):
+            is_lost = isinstance(error, StoreFileLostError)
             text = (
-                f"the store takes no messages since a write to disk failed: {error}; "
-                f"repair the disk and restart the broker"
+                f"the store takes no messages: {error}"
+                if is_lost
+                else f"the store takes no messages since a write to disk failed: {error}; "
+                "repair the disk and restart the broker"
             )
-            if isinstance(error, StoreFileLostError):
-                text = f"the store takes no messages: {error}"
-                log.error("a file was lost, the store takes no more messages", error=str(error))
-                # It says where the log began: the next start can then say what is missing.
-                with suppress(StoreError):
-                    self._flusher.flush_checkpoint()
-            else:
-                log.error("the disk failed, the store takes no more messages", error=str(error))
             self.refusals.set(RefusalCause.DISK_FAILED, StoreClosedError(text))
+            if not is_lost:
+                log.error("the disk failed, the store takes no more messages", error=str(error))
+                return
+            log.error("a file was lost, the store takes no more messages", error=str(error))
+            # It says where the log began: the next start can then say what is missing.
+            with suppress(StoreError):
+                self._flusher.flush_checkpoint()

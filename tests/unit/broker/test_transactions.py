@@ -492,7 +492,7 @@ def test_due_times_are_kept_without_an_entry_for_each_turn() -> None:
     assert table.low_offset(-1) == 0
 
 
-def test_a_start_finds_plain_half_messages_as_quickly_read_as_all_others(bench: Bench) -> None:
+def test_a_start_finds_the_same_half_messages_quickly_and_read_as_a_whole(bench: Bench) -> None:
     """A start read each of a million whole, for 17 of its 32 seconds. What it passes over must make no
     difference: copies, immunity times, and bodies that look like properties.
     """

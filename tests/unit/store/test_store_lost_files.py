@@ -21,6 +21,7 @@ from cometmq.errors import (
 )
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.files.disk import Disk
+from cometmq.store.files.locks import DirectoryLock
 from cometmq.store.offline.check import Report
 from cometmq.store.offline.repair import check, plan_repair, repair
 from cometmq.store.store import MessageStore
@@ -164,18 +165,15 @@ def test_a_second_store_cannot_be_opened_when_the_lock_file_was_removed(box: Box
     box.open()
 
 
-def test_a_lock_that_another_process_has_taken_meanwhile_ends_the_writing(box: Box) -> None:
-    class Other(Disk):
-        def lock(self, path: Path):  # type: ignore[no-untyped-def]
-            held = super().lock(path)
+def test_a_lock_that_another_process_has_taken_meanwhile_ends_the_writing(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = box.open()
 
-            def renew() -> bool:
-                raise StoreLockedError("taken")
+    def taken(_lock: DirectoryLock) -> bool:
+        raise StoreLockedError("taken")
 
-            held.renew = renew  # type: ignore[method-assign]
-            return held
-
-    store = box.open(Other())
+    monkeypatch.setattr(DirectoryLock, "renew", taken)
     store.look_at_files()
     assert "another process has taken the store" in lost(store)
     with pytest.raises(StoreError):

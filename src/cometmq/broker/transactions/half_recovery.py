@@ -123,8 +123,8 @@ class HalfRecovery:
                 self._found(half_message(record))
 
     def _found_plain(self, offset: int, born_ms: int, stored_ms: int) -> None:
-        """Take in the first copy of a half message that asks for nothing; as `_found` does, but in a
-        fifth of the time: there may be millions.
+        """Take in the first copy of a half message that asks for nothing; as `_found` does, but in
+        half the time: there may be millions.
         """
         if offset in self._named:
             self._ended.add(offset)

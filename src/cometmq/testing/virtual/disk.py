@@ -19,14 +19,9 @@ from typing import Final
 from cometmq.errors import StoreLockedError
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.randomness import Randomness
-from cometmq.store.files.disk import (
-    DirectoryLock,
-    Disk,
-    DiskUsage,
-    FileState,
-    locked_error,
-)
+from cometmq.store.files.disk import Disk, DiskUsage, FileState
 from cometmq.store.files.errors import named_errors
+from cometmq.store.files.locks import DirectoryLock, locked_error
 from cometmq.testing.virtual import copies
 from cometmq.testing.virtual.disk_faults import OPERATIONS, DiskFaults
 from cometmq.testing.virtual.file_system import Directory, File, FileSystem, refuse
