@@ -1,6 +1,6 @@
-"""Runs the client programs of the interop suite: Java 4.9 and 5.x, Go, Node, and our own.
+"""Runs the client programs of the interop suite: Java 4.9 and 5.x, Go, Node, C++, and our own.
 
-All programs understand the same scenarios and print JSON lines (`{"event": ...}`):
+All programs (the one over the C++ client in part, see `cpp_client`) understand the same scenarios and print JSON lines (`{"event": ...}`):
 
 | scenario | arguments | events |
 | --- | --- | --- |
@@ -40,6 +40,7 @@ from tests.interop.peers import (
     QUICK_JAVA,
     PeerError,
     clean_environment,
+    cpp_directory,
     go_binary,
     java_classpath,
     node_program,
@@ -337,6 +338,20 @@ class NodeClient(ClientProgram):
     def command(self) -> list[str]:
         """`node client.js`."""
         return ["node", str(node_program())]
+
+
+class CppClient(ClientProgram):
+    """RocketMQ's C++ client, by the Python face of its wheel."""
+
+    label = "cpp"
+
+    def command(self) -> list[str]:
+        """`python cpp_client.py DIRECTORY`, by the interpreter that runs the tests."""
+        return [
+            sys.executable,
+            str(Path(__file__).with_name("cpp_client.py")),
+            str(cpp_directory()),
+        ]
 
 
 class CometClient(ClientProgram):
