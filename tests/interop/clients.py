@@ -5,7 +5,7 @@ All programs (the one over the C++ client in part, see `cpp_client`) understand 
 | scenario | arguments | events |
 | --- | --- | --- |
 | produce | namesrv topic mode (sync, async, oneway, batch) count first size tags prefix queue delays recall until-stdin (Java) | sent, recalled, summary |
-| consume | namesrv topic group expression expected members member delay-ms until-stdin from fail-times max-reconsume-times reply | started, message, summary |
+| consume | namesrv topic group expression expected members member delay-ms until-stdin from fail-times max-reconsume-times reply client-rebalance (Java 5) | started, message, summary |
 | request | namesrv topic count first ttl-ms | replied, failed, summary (Java, ours) |
 | transact | namesrv topic group member count first size verdicts (commit, rollback, unknown, raise) check | started, sent, state, all-sent, checked, summary (Java, ours) |
 | offsets | namesrv topic (`a,b`) group timestamp | queue, summary (Java) |

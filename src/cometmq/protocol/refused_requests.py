@@ -108,7 +108,6 @@ REFUSED: Final[Mapping[Code, str]] = {
             Code.NOTIFICATION,
             Code.POLLING_INFO,
             Code.POP_ROLLBACK,
-            Code.QUERY_ASSIGNMENT,
             Code.SET_MESSAGE_REQUEST_MODE,
         ),
         _POP,

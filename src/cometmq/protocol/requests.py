@@ -43,6 +43,8 @@ from cometmq.protocol.bodies import (
     KVTable,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
     TopicConfigList,
@@ -155,6 +157,13 @@ CHECK_CLIENT_CONFIG: Final = RequestType(
 GET_CONSUMER_LIST_BY_GROUP: Final = RequestType(
     Code.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListByGroupRequestHeader, NO_BODY,
     NoHeader, JsonBody(GetConsumerListByGroupResponseBody), Right.SUB, group(),
+    actions=(Action.SUB, Action.GET))
+# A member whose broker shares the queues of a topic.
+QUERY_ASSIGNMENT: Final = RequestType(
+    Code.QUERY_ASSIGNMENT, NoHeader,
+    JsonBody(QueryAssignmentRequestBody, limits.MAX_ASSIGNMENT_LENGTH),
+    NoHeader, JsonBody(QueryAssignmentResponseBody),
+    Right.SUB, topics_of_body("topic"), groups_of_body("consumer_group"),
     actions=(Action.SUB, Action.GET))
 LOCK_BATCH_MQ: Final = RequestType(
     Code.LOCK_BATCH_MQ, NoHeader,
