@@ -8,6 +8,7 @@ texts here; `text_body` is that of message `index`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -89,8 +90,7 @@ def main() -> None:
     """Run the scenario of the command line."""
     directory, scenario, *arguments = sys.argv[1:]
     sys.path.insert(0, directory)
-    from rocketmq import client as cpp  # lies in the directory of the command line
-
+    cpp = importlib.import_module("rocketmq.client")
     args = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
     {"produce": produce, "consume": consume}[scenario](cpp, args)
     # What the library leaves behind is not torn down by the interpreter: its threads may still run.

@@ -35,10 +35,9 @@ class TopicConfig(msgspec.Struct, rename="camel"):
     write_queue_nums: Int32 = 16
 
     def __post_init__(self) -> None:
-        if not isinstance(self.topic_filter_type, str):
-            self.topic_filter_type = enum_name(
-                "topicFilterType", self.topic_filter_type, TOPIC_FILTER_TYPES
-            )
+        self.topic_filter_type = enum_name(
+            "topicFilterType", self.topic_filter_type, TOPIC_FILTER_TYPES
+        )
 
     @property
     def readable(self) -> bool:
