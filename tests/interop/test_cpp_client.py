@@ -6,6 +6,7 @@ Its heartbeats have ordinals in the place of enums' names. Clients in several la
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,10 +122,10 @@ def test_orderly_and_broadcasting_consumers_of_cpp_get_messages(base: dict[str, 
             each.wait_started()
         # A broadcasting member begins at the end that its queues have when it has found them.
         for each in (one, two):
-            eventually(lambda each=each: _reaches(base, each))
+            eventually(partial(_reaches, base, each))
         send(base)
         for each in (orderly, one, two):
-            eventually(lambda each=each: set(range(COUNT)) <= set(indexes(each)))
+            eventually(partial(_has_all, each))
             each.finish()
 
 
@@ -133,6 +134,10 @@ def _online(admin: AdminClient, group: str) -> GroupConnections | None:
         return admin.groups.connections(group)
     except CometMQError:  # no member yet
         return None
+
+
+def _has_all(consumer: RunningClient) -> bool:
+    return set(range(COUNT)) <= set(indexes(consumer))
 
 
 def _reaches(base: dict[str, Any], consumer: RunningClient) -> bool:

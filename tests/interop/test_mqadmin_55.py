@@ -13,7 +13,7 @@ from tests.interop.conftest import need
 from tests.interop.mqadmin.runner import MqAdmin
 from tests.waits import JVM_WAIT_S, eventually
 
-from cometmq import ConsumeFromWhere, ConsumeResult, Message, Producer, PushConsumer
+from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt, Producer, PushConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def test_mqadmin_5_5_reads_maps_keyed_by_queue(
             producer.send(Message(topic, b"one"))
         seen: list[str] = []
 
-        def listen(messages: list[Message]) -> ConsumeResult:
+        def listen(messages: list[MessageExt]) -> ConsumeResult:
             seen.extend(one.topic for one in messages)
             return ConsumeResult.SUCCESS
 
