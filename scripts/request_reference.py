@@ -29,7 +29,7 @@ A server answers a code that it does not serve with code 3 (REQUEST_CODE_NOT_SUP
 16 (NO_PERMISSION). It takes those
 marked *administrators* only from its own machine and from the addresses in `adminFrom`, those marked *brokers* only
 from the broker that they are about. A slave refuses those for which a code stands in the last column, and says where its
-master is.
+master is; with 0 it answers a success and leaves the work to its master.
 """
 SERVERS: Final = {
     "broker": "broker",

@@ -23,6 +23,7 @@ from cometmq.protocol.headers import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
+from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.protocol.record import decode_record
 from cometmq.remoting.client import RemotingClient
@@ -36,6 +37,7 @@ RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 STATUS = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
 DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
+_Statuses = dict[str, dict[str, dict[str, int]]]
 
 
 class Desk:
@@ -260,10 +262,10 @@ async def test_the_status_of_all_members_or_of_one(desk: Desk) -> None:
         await desk.joined(2)
         await desk.consumed()
         answer = await desk.ask(STATUS, GetConsumerStatusRequestHeader("t", "g"))
-        table = json.loads(bytes(answer.body))["consumerTable"]
+        table = decode_body(bytes(answer.body), _Statuses)["consumerTable"]
         assert (answer.code, set(table)) == (0, {one.client_id, two.client_id})
         single = await desk.ask(STATUS, GetConsumerStatusRequestHeader("t", "g", two.client_id))
-        assert set(json.loads(bytes(single.body))["consumerTable"]) == {two.client_id}
+        assert set(decode_body(bytes(single.body), _Statuses)["consumerTable"]) == {two.client_id}
     answer = await desk.ask(STATUS, GetConsumerStatusRequestHeader("t", "g"))
     assert (answer.code, answer.remark) == (
         1,

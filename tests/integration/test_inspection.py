@@ -22,6 +22,8 @@ from tests.integration.raw_client import (
 )
 from tests.waits import eventually
 
+from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.testing import Cluster
 
 SEND, PULL, UPDATE, RUNTIME_INFO, HEARTBEAT, UNREGISTER = 10, 11, 15, 28, 34, 35
@@ -70,10 +72,9 @@ def commit(client: RawClient, group: str, topic: str, offset: int) -> None:
 def table(answer: Command) -> dict[int, dict[str, int]]:
     """Return the values of an offsetTable by queue id; all must be of one topic."""
     assert answer.code == 0, answer.remark
-    rows = json.loads(answer.body)["offsetTable"]
-    keys = [json.loads(key) for key in rows]
-    assert len({(key["topic"], key["brokerName"]) for key in keys}) <= 1
-    return {key["queueId"]: value for key, value in zip(keys, rows.values(), strict=True)}
+    rows = decode_queue_table(answer.body, "offsetTable", dict[str, int])
+    assert len({(queue.topic, queue.broker_name) for queue in rows}) <= 1
+    return {queue.queue_id: value for queue, value in rows.items()}
 
 
 def info(client: RawClient) -> dict[str, str]:
@@ -265,10 +266,11 @@ def test_consume_stats_of_all_groups_are_those_of_each(client: RawClient, name: 
     beat(client, groups[1], name)
     answer = client.ask(ALL_CONSUME_STATS, {"isOrder": "false"})
     assert answer.code == 0, answer.remark
-    body = json.loads(answer.body)
+    body = decode_body(answer.body, dict[str, Any])
     assert body["brokerAddr"].endswith(str(client.socket.getpeername()[1]))
     found = {group: stats for entry in body["consumeStatsList"] for group, stats in entry.items()}
-    alone = [json.loads(client.ask(CONSUME_STATS, {"consumerGroup": groups[1]}).body)]
+    stats = client.ask(CONSUME_STATS, {"consumerGroup": groups[1]})
+    alone = [decode_body(stats.body, dict[str, Any])]
     # The group online subscribes to one of the topics only.
     assert [stats["offsetTable"] for stats in found[groups[1]]] == [
         stats["offsetTable"] for stats in alone

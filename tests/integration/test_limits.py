@@ -22,7 +22,7 @@ from tests.unit.remoting import test_server_tls
 
 from cometmq.broker import long_answer
 from cometmq.broker.filters import consumer_filters, predicates
-from cometmq.broker.groups import clients, questions, queue_locks
+from cometmq.broker.groups import assignments, clients, questions, queue_locks
 from cometmq.broker.pulls import awaited_heartbeats, cold_reads
 from cometmq.broker.retries import redrive
 from cometmq.broker.sends import first_sends
@@ -451,6 +451,13 @@ async def lock(peer: Peer, count: int, group: str = "g", client_id: str = "c@1")
 @patched(limits, "MAX_LOCKS_AT_ONCE", 2)
 async def many_locks_at_once(stage: Stage) -> Answers:
     return [await lock(await stage.peer(), 3)]
+
+
+@patched(assignments, "MAX_QUEUES_OF_ASSIGNMENT", 2)
+async def many_queues_to_share(stage: Stage) -> Answers:
+    peer = await stage.peer()
+    body = as_json({"topic": TOPIC, "consumerGroup": "g", "clientId": "c"})
+    return [await peer.ask(Code.QUERY_ASSIGNMENT, body=body)]
 
 
 @patched(limits, "MAX_CONFIGS", 1)

@@ -13,6 +13,7 @@ from tests.integration.raw_client import RawClient
 from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageModel, MessageQueue
+from cometmq.protocol.queue_table import decode_queue_table
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 QUERY_CONSUMER_OFFSET, GET_ROUTE = 14, 105
@@ -127,8 +128,8 @@ def offsets_in(file: Path) -> dict[int, int]:
         text = file.read_text()
     except FileNotFoundError:  # not yet, or it is being replaced just now
         return {}
-    table = json.loads(text)["offsetTable"]
-    return {json.loads(bean)["queueId"]: offset for bean, offset in table.items()}
+    table = decode_queue_table(text.encode(), "offsetTable", int)
+    return {queue.queue_id: offset for queue, offset in table.items()}
 
 
 @ORDERLY

@@ -229,6 +229,7 @@ ROWS = (
             ),
         ),
     ),
+    Row("Assignments.assignment", RequestCode.QUERY_ASSIGNMENT),
     Row(
         "LockHandlers.lock",
         RequestCode.LOCK_BATCH_MQ,

@@ -19,10 +19,12 @@ from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND, TRANSACTION_COMMIT
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
+from cometmq.protocol.bodies import DelayOffsetSerializeWrapper, KVTable
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
+from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
+    DeleteTopicRequestHeader,
     EndTransactionRequestHeader,
     OffsetResponseHeader,
     PullMessageRequestHeader,
@@ -33,7 +35,8 @@ from cometmq.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
-from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.overview_bodies import HARuntimeInfo
 from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.replication.slave import ReplicationSlave
@@ -145,17 +148,19 @@ REFUSED_BY_SLAVES = {
     30003: ResponseCode.SYSTEM_ERROR,
     RequestCode.UPDATE_AND_CREATE_TOPIC: ResponseCode.SYSTEM_ERROR,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: ResponseCode.SYSTEM_ERROR,
-    RequestCode.DELETE_TOPIC_IN_BROKER: ResponseCode.SYSTEM_ERROR,
+    RequestCode.DELETE_TOPIC_IN_BROKER: ResponseCode.SUCCESS,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: ResponseCode.SYSTEM_ERROR,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: ResponseCode.SYSTEM_ERROR,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: ResponseCode.SYSTEM_ERROR,
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: ResponseCode.SYSTEM_ERROR,
-    RequestCode.CLEAN_UNUSED_TOPIC: ResponseCode.SYSTEM_ERROR,
+    RequestCode.CLEAN_UNUSED_TOPIC: ResponseCode.SUCCESS,
 }
 
 
 def test_the_request_table_says_what_a_slave_refuses() -> None:
-    found = {code: row.on_slave for code, row in requests.REQUESTS.items() if row.on_slave}
+    found = {
+        code: row.on_slave for code, row in requests.REQUESTS.items() if row.on_slave is not None
+    }
     assert found == REFUSED_BY_SLAVES
 
 
@@ -179,6 +184,35 @@ def test_a_slave_refuses_what_is_for_the_master_and_says_where_that_is() -> None
         answer = await ask(slave, requests.END_TRANSACTION.command(verdict))
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
         assert slave.store.commit_log.end == 0
+
+    play(story)
+
+
+def test_a_slave_does_not_stop_javas_tools_that_delete_topics_at_it_too() -> None:
+    async def story(cluster: Cluster) -> None:
+        slave = cluster.slaves[0]
+        kept = {topic.topic_name for topic in slave.topics.all()}
+        name = next(iter(kept))
+        deletion = DeleteTopicRequestHeader(topic=name)
+        for command in (
+            requests.DELETE_TOPIC_IN_BROKER.command(deletion),
+            requests.CLEAN_UNUSED_TOPIC.command(NoHeader()),
+        ):
+            answer = await ask(slave, command)
+            assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+        assert {topic.topic_name for topic in slave.topics.all()} == kept
+
+    play(story)
+
+
+def test_a_slave_says_what_javas_says_of_itself() -> None:
+    async def story(cluster: Cluster) -> None:
+        for broker, active in ((cluster.brokers[0], "true"), (cluster.slaves[0], "false")):
+            answer = await ask(broker, requests.GET_BROKER_RUNTIME_INFO.command(NoHeader()))
+            assert decode_body(bytes(answer.body), KVTable).table["brokerActive"] == active
+        answer = await ask(cluster.slaves[0], requests.GET_BROKER_HA_STATUS.command(NoHeader()))
+        told = decode_body(bytes(answer.body), HARuntimeInfo).ha_client_runtime_info
+        assert told.master_flush_offset == 0
 
     play(story)
 

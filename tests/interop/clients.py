@@ -1,11 +1,11 @@
-"""Runs the client programs of the interop suite: Java 4.9 and 5.x, Go, Node, and our own.
+"""Runs the client programs of the interop suite: Java 4.9 and 5.x, Go, Node, C++, and our own.
 
-All programs understand the same scenarios and print JSON lines (`{"event": ...}`):
+All programs (the one over the C++ client in part, see `cpp_client`) understand the same scenarios and print JSON lines (`{"event": ...}`):
 
 | scenario | arguments | events |
 | --- | --- | --- |
 | produce | namesrv topic mode (sync, async, oneway, batch) count first size tags prefix queue delays recall until-stdin (Java) | sent, recalled, summary |
-| consume | namesrv topic group expression expected members member delay-ms until-stdin from fail-times max-reconsume-times reply | started, message, summary |
+| consume | namesrv topic group expression expected members member delay-ms until-stdin from fail-times max-reconsume-times reply client-rebalance (Java 5) | started, message, summary |
 | request | namesrv topic count first ttl-ms | replied, failed, summary (Java, ours) |
 | transact | namesrv topic group member count first size verdicts (commit, rollback, unknown, raise) check | started, sent, state, all-sent, checked, summary (Java, ours) |
 | offsets | namesrv topic (`a,b`) group timestamp | queue, summary (Java) |
@@ -40,6 +40,7 @@ from tests.interop.peers import (
     QUICK_JAVA,
     PeerError,
     clean_environment,
+    cpp_directory,
     go_binary,
     java_classpath,
     node_program,
@@ -336,6 +337,20 @@ class NodeClient(ClientProgram):
     def command(self) -> list[str]:
         """`node client.js`."""
         return ["node", str(node_program())]
+
+
+class CppClient(ClientProgram):
+    """RocketMQ's C++ client, by the Python face of its wheel."""
+
+    label = "cpp"
+
+    def command(self) -> list[str]:
+        """`python cpp_client.py DIRECTORY`, by the interpreter that runs the tests."""
+        return [
+            sys.executable,
+            str(Path(__file__).with_name("cpp_client.py")),
+            str(cpp_directory()),
+        ]
 
 
 class CometClient(ClientProgram):

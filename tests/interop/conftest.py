@@ -9,7 +9,7 @@ import pytest
 from tests.integration.client_faces import patient_starts
 from tests.integration.fixtures import chosen_face, face, face_name, parametrize_faces
 from tests.interop.java4 import Java4Broker, Java4Namesrv
-from tests.interop.peers import JavaBroker, JavaNamesrv, missing_tools
+from tests.interop.peers import JavaBroker, JavaNamesrv, missing_cpp, missing_tools
 
 from cometmq.testing import Cluster
 
@@ -68,7 +68,15 @@ JAVA_BROKER_CONF = {
 
 def need(*tools: str) -> None:
     """Skip the test, naming what is missing; in CI, where nothing may be missing, fail it."""
-    sentence = missing_tools(*tools)
+    _need(missing_tools(*tools))
+
+
+def need_cpp() -> None:
+    """The same for the C++ client."""
+    _need(missing_cpp())
+
+
+def _need(sentence: str | None) -> None:
     if sentence is None:
         return
     if os.environ.get("CI") == "true":

@@ -1,4 +1,4 @@
-"""The peers of the interop suite: Java servers and the client programs in Java, Go and Node.
+"""The peers of the interop suite: Java servers and the client programs in Java, Go, Node and C++.
 
 Self-contained (standard library only) so that `tests/` and `benchmarks/` can both import it as
 `tests.interop.peers` with the repository root on `sys.path`.
@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -38,6 +39,7 @@ CACHE = HERE.parents[1] / ".cache" / "interop"
 JAVA_PROJECT = HERE / "java"
 GO_PROJECT = HERE / "go"
 NODE_PROJECT = HERE / "node"
+CPP_PROJECT = HERE / "cpp"
 
 HOST = "127.0.0.1"
 DEFAULT_HEAP_MIB = 512
@@ -105,7 +107,7 @@ def require_tools(*names: str) -> None:
 
 def java_classpath(module: str) -> str:
     """Class path of one Maven module (`server`, `server52`, `server4`, `client4`, `client5`, `tools4`,
-    `tools5`), built when needed.
+    `tools5`, `tools55`), built when needed.
     """
     require_tools("java", "mvn")
     target = JAVA_PROJECT / module / "target"
@@ -136,15 +138,44 @@ def node_program() -> Path:
     return NODE_PROJECT / "client.js"
 
 
+def cpp_directory() -> Path:
+    """The directory with the C++ client's library and its Python face, installed when needed.
+
+    It is none of the tests' own packages: `rocketmq` would be a name that CometMQ's users see.
+    """
+    if (sentence := missing_cpp()) is not None:
+        raise ToolchainMissingError(sentence)
+    directory = CACHE / "cpp"
+    library = directory / "rocketmq" / "librocketmq.so"
+    with _build_once("cpp", CPP_PROJECT, ("requirements.txt",), library) as needed:
+        if needed:
+            pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+            hashes = ("--require-hashes", "-r", str(CPP_PROJECT / "requirements.txt"))
+            _run_build(
+                [*pip, "--no-deps", "--upgrade", "--target", str(directory), *hashes], CPP_PROJECT
+            )
+    return directory
+
+
+def missing_cpp() -> str | None:
+    """One sentence saying why the C++ client cannot run here, or None: its library is a binary."""
+    found = f"{platform.system()} {platform.machine()}"
+    if found == "Linux x86_64":
+        return None
+    return f"the C++ client is published for Linux x86_64 only, this is {found}"
+
+
 def build_all(*kinds: str) -> None:
     """Build the peers of these kinds, or of all, whose tools are there: no test waits for downloads."""
-    kinds = kinds or ("java", "go", "node")
+    kinds = kinds or ("java", "go", "node", "cpp")
     if "java" in kinds and missing_tools("java", "mvn") is None:
         java_classpath("server")  # and all other modules with it
     if "go" in kinds and missing_tools("go") is None:
         go_binary()
     if "node" in kinds and missing_tools("node", "npm") is None:
         node_program()
+    if "cpp" in kinds and missing_cpp() is None:
+        cpp_directory()
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from tests.waits import SEND_WAIT_MS, eventually
 
 import cometmq
 from cometmq import Message, MessageQueue
+from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.testing import Cluster
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 RESET, STATUS, INFO, DIRECTLY = 222, 223, 307, 309
+Statuses = dict[str, dict[str, dict[str, int]]]
 COUNT = 10
 PROPERTIES = {"accessMessageInMemoryMaxRatio": "0"}
 # Whether the broker keeps resets for the next pull, or pushes them to the members.
@@ -141,7 +143,7 @@ def test_a_java_consumer_tells_of_itself(scene: Scene) -> None:
     def told() -> dict[int, int]:
         status = scene.ask(STATUS, topic=scene.topic, group=scene.topic)
         assert status.code == 0
-        (offsets,) = json.loads(status.body)["consumerTable"].values()
+        (offsets,) = decode_body(status.body, Statuses)["consumerTable"].values()
         return {json.loads(bean)["queueId"]: offset for bean, offset in offsets.items()}
 
     # The client notes a message as consumed a moment after its listener had it.

@@ -33,6 +33,7 @@ from cometmq.protocol.overview_bodies import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
 )
+from cometmq.protocol.queue_table import with_text_keys
 
 # As mqadmin gives brokerConsumeStats: a broker may have very many groups.
 _PROGRESS_TIMEOUT_S: Final = 50.0
@@ -303,7 +304,7 @@ async def _broker_progress(body: bytes) -> BrokerProgress:
 
     Of many groups this takes seconds, so others on the loop have turns in between.
     """
-    found = decode_body(body, dict[str, msgspec.Raw]).get("consumeStatsList")
+    found = decode_body(with_text_keys(body), dict[str, msgspec.Raw]).get("consumeStatsList")
     listed: list[dict[str, list[msgspec.Raw]]] = (
         [] if found is None else decode_body(bytes(found), list[dict[str, list[msgspec.Raw]]])
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.json_dialect import decode_body
-from cometmq.protocol.queue_table import decode_queue_table
+from cometmq.protocol.queue_table import decode_queue_table, with_text_keys
 
 T = TypeVar("T")
 
@@ -17,6 +17,7 @@ def queue_table_and_rate(
     body: bytes, type_: type[T], rate: str
 ) -> tuple[dict[MessageQueue, T], float]:
     """Return the table `offsetTable` and the number under `rate`, 0 if there is none."""
+    body = with_text_keys(body)
     found = decode_body(body, dict[str, msgspec.Raw]).get(rate)
     per_s = 0.0 if found is None else decode_body(bytes(found), float)
     return decode_queue_table(body, "offsetTable", type_), per_s

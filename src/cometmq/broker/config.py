@@ -195,8 +195,8 @@ _SLAVE_MEMORY_RATIO: Final = 10
 CONFIG_CLASSES: Final = (BrokerConfig, StoreConfig, ReplicationConfig, AccessConfig)
 
 _NO_COPIES: Final = (
-    "asks for copies on other brokers, which CometMQ does not make yet: take it out where one copy "
-    "is enough, or run this broker on Java"
+    "asks for brokers that elect their master, which CometMQ's do not yet: take it out and set brokerRole "
+    "and brokerId of each broker, or run this broker on Java"
 )
 _COPIES: Final = Promise(is_true, _NO_COPIES)
 

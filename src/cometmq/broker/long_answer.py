@@ -11,8 +11,10 @@ from itertools import islice
 from typing import Final
 
 from cometmq.broker.refusal import Refused
+from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.queue_table import queue_key
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import SLICE_S
@@ -122,8 +124,15 @@ class LongAnswer:
 
     async def add(self, key: str, value: object) -> None:
         """Add one entry, and let others have the loop if this slice is over."""
+        await self.add_encoded(encode_body(key), encode_body(value))
+
+    async def add_of_queue(self, queue: MessageQueue, value: object) -> None:
+        """Add an entry of a map by message queue."""
+        await self.add_encoded(queue_key(queue), encode_body(value))
+
+    async def add_encoded(self, key: bytes, value: bytes) -> None:
         comma = b"," if self._length else b""
-        await self.write(b"%b%b:%b" % (comma, encode_body(key), encode_body(value)))
+        await self.write(b"%b%b:%b" % (comma, key, value))
 
     async def add_offsets(self, key: str, offsets: Mapping[int, int]) -> None:
         """Add an entry of offsets by queue id, of which there may be hundreds of thousands."""

@@ -367,7 +367,7 @@ class Broker:
         delays = await self._opened(Delays(parts))
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
-        groups = await self._opened(Groups(parts, tables))
+        groups = await self._opened(Groups(parts, tables, self._registration.route_of))
         retries = await self._opened(
             Retries(parts, delays.put, groups.locks.holds_any, traffic.sent_back)
         )

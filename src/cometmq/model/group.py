@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from cometmq.model.enums import RETRY_POLICIES, enum_name
 from cometmq.model.ranges import Int32, Int64
 
 
@@ -29,3 +30,9 @@ class SubscriptionGroupConfig(msgspec.Struct, rename="camel"):
     retry_queue_nums: Int32 = 1
     subscription_data_set: list[dict[str, Any]] | None = None
     which_broker_when_consume_slowly: Int64 = 1
+
+    def __post_init__(self) -> None:
+        kind = self.group_retry_policy.get("type")
+        if type(kind) is int:
+            name = enum_name("type of groupRetryPolicy", kind, RETRY_POLICIES)
+            self.group_retry_policy = {**self.group_retry_policy, "type": name}

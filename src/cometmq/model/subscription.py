@@ -6,6 +6,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from cometmq.model.enums import (
+    CONSUME_FROM_WHERE,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
+    EnumName,
+    enum_name,
+)
 from cometmq.model.ranges import Int32, Int64
 
 SUB_ALL: Final = "*"
@@ -48,11 +55,18 @@ class ConsumerData(msgspec.Struct, rename="camel"):
     """Describes a client's membership in one consumer group, as its heartbeat reports it."""
 
     group_name: str
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: EnumName = "CONSUME_PASSIVELY"
+    message_model: EnumName = "CLUSTERING"
+    consume_from_where: EnumName = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionData] = []
     unit_mode: bool = False
+
+    def __post_init__(self) -> None:
+        self.consume_type = enum_name("consumeType", self.consume_type, CONSUME_TYPES)
+        self.message_model = enum_name("messageModel", self.message_model, MESSAGE_MODELS)
+        self.consume_from_where = enum_name(
+            "consumeFromWhere", self.consume_from_where, CONSUME_FROM_WHERE
+        )
 
 
 class ProducerData(msgspec.Struct, rename="camel"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cometmq.model.enums import TOPIC_FILTER_TYPES, EnumName, enum_name
 from cometmq.model.ranges import Int32, Int64
 from cometmq.model.sysflag import PERM_READ, PERM_RW, PERM_WRITE
 
@@ -29,9 +30,14 @@ class TopicConfig(msgspec.Struct, rename="camel"):
     order: bool = False
     perm: Int32 = PERM_RW
     read_queue_nums: Int32 = 16
-    topic_filter_type: str = "SINGLE_TAG"
+    topic_filter_type: EnumName = "SINGLE_TAG"
     topic_sys_flag: Int32 = 0
     write_queue_nums: Int32 = 16
+
+    def __post_init__(self) -> None:
+        self.topic_filter_type = enum_name(
+            "topicFilterType", self.topic_filter_type, TOPIC_FILTER_TYPES
+        )
 
     @property
     def readable(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from cometmq.model.enums import MESSAGE_MODELS, EnumName, enum_name
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import ConsumerData, ProducerData, SubscriptionData
@@ -103,6 +104,32 @@ class LockBatchResponseBody(Body):
 
 class UnlockBatchRequestBody(LockBatchRequestBody):
     """Code 42: the queues given up; the same fields as the request for them."""
+
+
+class QueryAssignmentRequestBody(Body):
+    """Code 400: which queues of a topic is this member of a group to consume?"""
+
+    topic: str
+    consumer_group: str
+    client_id: str
+    strategy_name: str = "AVG"
+    message_model: EnumName = "CLUSTERING"
+
+    def __post_init__(self) -> None:
+        self.message_model = enum_name("messageModel", self.message_model, MESSAGE_MODELS)
+
+
+class MessageQueueAssignment(Body):
+    """A queue in the answer of code 400, and how it is to be consumed: PULL or POP."""
+
+    message_queue: MessageQueueBean
+    mode: EnumName = "PULL"
+
+
+class QueryAssignmentResponseBody(Body):
+    """The answer of code 400; without a list the client keeps what it has."""
+
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
 # Brokers and name servers

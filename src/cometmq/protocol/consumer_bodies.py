@@ -1,7 +1,7 @@
 """Define the bodies in which a consumer tells a broker about itself (Java: ConsumerRunningInfo and
 related classes).
 
-Maps by message queue have texts as keys, see `queue_table`.
+Maps by message queue have the JSON of queues as keys, see `queue_table`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.bodies import Body
 from cometmq.protocol.header import Int32, Int64
 from cometmq.protocol.json_dialect import decode_body, encode_body
-from cometmq.protocol.queue_table import decode_queue_table
+from cometmq.protocol.queue_table import decode_queue_table, encode_keyed
 
 
 class ProcessQueueInfo(Body):
@@ -57,6 +57,12 @@ class ConsumerRunningInfo(Body):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     status_table: dict[str, ConsumeStatus] = msgspec.field(default_factory=dict)
     subscription_set: list[SubscriptionData] = msgspec.field(default_factory=list)
+
+
+def encode_running_info(info: ConsumerRunningInfo) -> bytes:
+    """Return the body of such an answer, whose `mqTable` is a map by message queue."""
+    fields = encode_body(msgspec.structs.replace(info, mq_table={}))
+    return fields.replace(b'"mqTable":{}', b'"mqTable":' + encode_keyed(info.mq_table), 1)
 
 
 class ConsumeMessageDirectlyResult(Body):

@@ -1,7 +1,7 @@
 """Define the bodies in which a broker tells operators about its topics, groups and clients.
 
-Java: `remoting.protocol.body` and `remoting.protocol.admin`. Maps by message queue have texts as
-keys, see `queue_table`.
+Java: `remoting.protocol.body` and `remoting.protocol.admin`. Maps by message queue have the JSON of
+queues as keys, see `queue_table`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cometmq.model.enums import MESSAGE_REQUEST_MODES, EnumName, enum_name
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.bodies import Body
 from cometmq.protocol.header import Int32, Int64
@@ -132,6 +133,9 @@ class SetMessageRequestModeRequestBody(Body):
     """The body of code 401; `mode` is PULL or POP."""
 
     consumer_group: str
-    mode: str
+    mode: EnumName
     pop_share_queue_num: Int32
     topic: str
+
+    def __post_init__(self) -> None:
+        self.mode = enum_name("mode", self.mode, MESSAGE_REQUEST_MODES)

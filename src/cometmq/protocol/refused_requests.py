@@ -32,7 +32,8 @@ _COLD_DATA: Final = (
     "messages a pull, keys that code 25 changes on a running broker"
 )
 _SLAVES: Final = (
-    "there are no slaves to keep in step here; copy the store while the broker is stopped"
+    "a slave here learns all it needs of its master by its copy of the log and by the name server; ask "
+    "how far slaves are with code 907"
 )
 _NOBODY: Final = "no server of RocketMQ 4.9 or 5.3 serves it"
 
@@ -107,7 +108,6 @@ REFUSED: Final[Mapping[Code, str]] = {
             Code.NOTIFICATION,
             Code.POLLING_INFO,
             Code.POP_ROLLBACK,
-            Code.QUERY_ASSIGNMENT,
             Code.SET_MESSAGE_REQUEST_MODE,
         ),
         _POP,

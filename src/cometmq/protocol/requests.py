@@ -43,6 +43,8 @@ from cometmq.protocol.bodies import (
     KVTable,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
     TopicConfigList,
@@ -155,6 +157,13 @@ CHECK_CLIENT_CONFIG: Final = RequestType(
 GET_CONSUMER_LIST_BY_GROUP: Final = RequestType(
     Code.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListByGroupRequestHeader, NO_BODY,
     NoHeader, JsonBody(GetConsumerListByGroupResponseBody), Right.SUB, group(),
+    actions=(Action.SUB, Action.GET))
+# A member whose broker shares the queues of a topic.
+QUERY_ASSIGNMENT: Final = RequestType(
+    Code.QUERY_ASSIGNMENT, NoHeader,
+    JsonBody(QueryAssignmentRequestBody, limits.MAX_ASSIGNMENT_LENGTH),
+    NoHeader, JsonBody(QueryAssignmentResponseBody),
+    Right.SUB, topics_of_body("topic"), groups_of_body("consumer_group"),
     actions=(Action.SUB, Action.GET))
 LOCK_BATCH_MQ: Final = RequestType(
     Code.LOCK_BATCH_MQ, NoHeader,
@@ -292,9 +301,11 @@ UPDATE_AND_CREATE_TOPIC_LIST: Final = RequestType(
     NoHeader, NO_BODY,
     Right.ADMIN, topics_of_body("topic_config_list.topic_name"), on_slave=ResponseCode.SYSTEM_ERROR,
     actions=(Action.CREATE,))
+# Java's tools delete topics at slaves, too, and give up at a refusal. A slave of ours leaves it to its
+# master, which it copies.
 DELETE_TOPIC_IN_BROKER: Final = RequestType(
     Code.DELETE_TOPIC_IN_BROKER, h.DeleteTopicRequestHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR, actions=(Action.DELETE,))
+    Right.ADMIN, topic(), on_slave=ResponseCode.SUCCESS, actions=(Action.DELETE,))
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = RequestType(
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader,
     JsonBody(SubscriptionGroupConfig, limits.MAX_GROUP_CONFIG_LENGTH), NoHeader, NO_BODY,
@@ -349,7 +360,7 @@ CLEAN_EXPIRED_CONSUMEQUEUE: Final = RequestType(
     Code.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 CLEAN_UNUSED_TOPIC: Final = RequestType(
     Code.CLEAN_UNUSED_TOPIC, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER,
-    on_slave=ResponseCode.SYSTEM_ERROR)
+    on_slave=ResponseCode.SUCCESS)
 DELETE_EXPIRED_COMMITLOG: Final = RequestType(
     Code.DELETE_EXPIRED_COMMITLOG, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
 # Filter servers and filter classes of old brokers; our broker refuses them.

@@ -264,6 +264,11 @@ _declare(
     "a client asks for its queues of one group at one broker", at="protocol.limits",
 )  # fmt: skip
 _declare(
+    "MAX_QUEUES_OF_ASSIGNMENT", "queues", "Queues of a topic that a broker shares for its consumers.",
+    _ERROR, "topics have some hundred; their consumers may share more themselves",
+    at="broker.groups.assignments",
+)  # fmt: skip
+_declare(
     "MAX_CONFIGS", "topics or groups", "Topics or groups in a list to be made.", _ERROR,
     "mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip

@@ -47,6 +47,7 @@ IDLE_WITHOUT_NAMES = {
     r.LOCK_BATCH_MQ,
     r.UNLOCK_BATCH_MQ,
     r.CHECK_CLIENT_CONFIG,
+    r.QUERY_ASSIGNMENT,
 }
 ROWS = list(REQUESTS.values())
 NAMED = [row for row in ROWS if row.right in (Right.PUB, Right.SUB, Right.ANY)]

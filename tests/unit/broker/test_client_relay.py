@@ -28,6 +28,7 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import LanguageCode, MQVersion, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, encode_command, response
 from cometmq.protocol.ids import encode_offset_id, pack_host
+from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.limits import MAX_STATUS_LENGTH
 from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
 from cometmq.remoting.dispatch import Handlers
@@ -42,6 +43,8 @@ STATUS_OF_MEMBER = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
 ERROR = ResponseCode.SYSTEM_ERROR
 # A member has chosen its own client id: with a signature over it, it could make other requests.
 SIGNED = {"AccessKey": "a", "Signature": "s", "SecurityToken": "t", "Nonce": "n", "SignedAt": "1"}
+
+Statuses = dict[str, dict[str, dict[str, int]]]
 
 
 @pytest.fixture(autouse=True)
@@ -364,7 +367,7 @@ def status_of(**offsets: int) -> bytes:
 async def statuses(answering: asyncio.Task[RemotingCommand]) -> dict[str, Any]:
     answer = await answering
     assert answer.code == 0, answer.remark
-    return dict(json.loads(bytes(answer.body))["consumerTable"])
+    return decode_body(bytes(answer.body), Statuses)["consumerTable"]
 
 
 async def test_the_status_of_every_member_is_asked_for(broker: Broker, operator: Client) -> None:
@@ -436,7 +439,8 @@ async def test_thousands_of_members_of_one_connection_take_few_questions_and_no_
     assert len(asyncio.all_tasks()) <= before + 1
     for number, call in enumerate(calls):
         answered(crowd, call, body=status_of(q0=number))
-    table = json.loads(bytes((await operator.answer(asking[0])).body))["consumerTable"]
+    answer = await operator.answer(asking[0])
+    table = decode_body(bytes(answer.body), Statuses)["consumerTable"]
     assert table.keys() == {f"m{number}" for number in range(module.MAX_QUESTIONS_OF_CONNECTION)}
     assert len(asked(crowd, STATUS_OF_MEMBER)) == module.MAX_QUESTIONS_OF_CONNECTION
     # Who has answered can be asked again.

@@ -8,9 +8,11 @@ from collections.abc import Generator
 import pytest
 
 from cometmq.errors import ProtocolError
+from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.subscription import MAX_TAGS, ConsumerData, ProducerData, SubscriptionData
+from cometmq.model.topic import TopicConfig
 from cometmq.protocol import limits, requests
-from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.bodies import HeartbeatData, TopicConfigList
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.heartbeats import Heartbeat, decode_heartbeat
 from cometmq.protocol.json_cuts import CHUNK_BYTES
@@ -276,3 +278,62 @@ def test_codes_as_texts_take_no_single_long_step() -> None:
     steps, decoded = served(data)
     assert decoded == decode_body(data, HeartbeatData)
     assert steps >= 600
+
+
+ORDINALS = ("CONSUME_FROM_LAST_OFFSET", 0), ("CONSUME_PASSIVELY", 1), ("CLUSTERING", 1)
+
+
+@pytest.mark.parametrize("groups", [1, 600], ids=["whole", "in steps"])
+@pytest.mark.parametrize("dialect", [b"", b'"unitMode":null,'], ids=["strict", "with nulls"])
+def test_a_heartbeat_of_the_cpp_client_with_ordinals_is_taken(groups: int, dialect: bytes) -> None:
+    beat = large(groups)
+    data = encode_body(beat)
+    for name, ordinal in ORDINALS:
+        data = data.replace(b'"%b"' % name.encode(), b"%d" % ordinal)
+    assert b"CONSUME" not in data
+    data = data.replace(b'"groupName"', dialect + b'"groupName"', 1)
+    assert served(data)[1] == beat
+    if groups == 1:
+        assert decode_request(data, HeartbeatData) == beat
+
+
+@pytest.mark.parametrize(
+    ("field", "ordinal", "name"),
+    [
+        ("consumeFromWhere", 4, "CONSUME_FROM_FIRST_OFFSET"),
+        ("consumeFromWhere", 5, "CONSUME_FROM_TIMESTAMP"),
+        ("consumeType", 0, "CONSUME_ACTIVELY"),
+        ("consumeType", 2, "CONSUME_POP"),
+        ("messageModel", 0, "BROADCASTING"),
+    ],
+)
+def test_ordinals_are_those_of_javas_enums(field: str, ordinal: int, name: str) -> None:
+    by_number = decode_request(
+        b'{"groupName":"g","%b":%d}' % (field.encode(), ordinal), ConsumerData
+    )
+    by_name = decode_request(
+        b'{"groupName":"g","%b":"%b"}' % (field.encode(), name.encode()), ConsumerData
+    )
+    assert by_number == by_name
+
+
+@pytest.mark.parametrize("groups", [1, 600], ids=["whole", "in steps"])
+def test_an_ordinal_out_of_range_is_refused_by_its_field(groups: int) -> None:
+    data = encode_body(large(groups)).replace(b'"CLUSTERING"', b"9")
+    with pytest.raises(
+        ProtocolError, match=r"messageModel is 9; send one of BROADCASTING, .* 0 to 2"
+    ):
+        served(data)
+
+
+def test_topics_and_groups_to_be_made_have_ordinals_too() -> None:
+    topics = decode_request(
+        b'{"topicConfigList":[{"topicName":"t","topicFilterType":1}]}', TopicConfigList
+    )
+    assert topics.topic_config_list[0].topic_filter_type == "MULTI_TAG"
+    group = decode_request(
+        b'{"groupName":"g","groupRetryPolicy":{"type":0}}', SubscriptionGroupConfig
+    )
+    assert group.group_retry_policy == {"type": "EXPONENTIAL"}
+    with pytest.raises(ProtocolError, match="topicFilterType is 2; send one of SINGLE_TAG"):
+        decode_request(b'{"topicFilterType":2}', TopicConfig)

@@ -8,11 +8,17 @@ from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.consumer_bodies import decode_reset_offsets
-from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.consumer_bodies import (
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    decode_reset_offsets,
+    encode_running_info,
+)
+from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.queue_table import (
     decode_queue_table,
     encode_queue_table,
+    queue_table,
     relayed_queue_table,
 )
 
@@ -25,15 +31,32 @@ def test_what_is_written_is_read(table: dict[MessageQueue, int]) -> None:
     assert decode_queue_table(encode_queue_table("x", table), "x", int) == table
 
 
-def test_beans_become_texts() -> None:
+def test_keys_that_rocketmq_5_4_could_not_read_are_bare() -> None:
     assert encode_queue_table("offsetTable", {Q1: 5, Q0: 7}) == (
-        rb'{"offsetTable":{"{\"brokerName\":\"a\",\"queueId\":0,\"topic\":\"t\"}":7,'
-        rb'"{\"brokerName\":\"a\",\"queueId\":1,\"topic\":\"t\"}":5}}'
+        b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:7,'
+        b'{"brokerName":"a","queueId":1,"topic":"t"}:5}}'
     )
 
 
-def test_javas_bare_beans_are_read() -> None:
-    body = b'{"a":1,"t":{{"brokerName":"a","queueId":1,"topic":"t"}:5}}'
+def test_the_queues_of_a_running_member_are_bare_keys() -> None:
+    info = ConsumerRunningInfo(
+        jstack='at x("mqTable":{})', mq_table=queue_table({Q1: ProcessQueueInfo(commit_offset=3)})
+    )
+    body = encode_running_info(info)
+    assert b'"mqTable":{{"brokerName":"a","queueId":1,"topic":"t"}:{' in body
+    assert decode_body(body, ConsumerRunningInfo) == info
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b'{"brokerName":"a","queueId":1,"topic":"t"}',
+        b'{ "topic":"t","queueId":1,"brokerName":"a"}',
+        rb'"{\"brokerName\":\"a\",\"queueId\":1,\"topic\":\"t\"}"',
+    ],
+)
+def test_bare_beans_and_texts_of_older_servers_are_read(key: bytes) -> None:
+    body = b'{"a":1,"t":{%b:5}}' % key
     assert decode_queue_table(body, "t", int) == {Q1: 5}
     assert decode_queue_table(body, "u", int) == {}
 
@@ -64,5 +87,5 @@ def test_a_relayed_table_is_read_key_by_key() -> None:
             break
         count += 1
     assert count == 50
-    again = decode_queue_table(encode_body({"offsetTable": table}), "offsetTable", int)
+    again = decode_queue_table(b'{"offsetTable":%b}' % table, "offsetTable", int)
     assert again == {MessageQueue("t", "b", n): n + 5 for n in range(50)}

@@ -36,7 +36,8 @@ from cometmq.protocol.headers import (
     ResetOffsetRequestHeader,
 )
 from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.queue_table import queue_key, relayed_queue_table
+from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.queue_table import relayed_queue_table
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import SIGNING_FIELDS
 from cometmq.remoting.dispatch import Handlers
@@ -157,7 +158,8 @@ class ClientRelay:
             )
 
     async def _add(self, answer: LongAnswer, topic: str, queue_id: int, offset: int) -> None:
-        await answer.add(queue_key(MessageQueue(topic, self._config.broker_name, queue_id)), offset)
+        queue = MessageQueue(topic, self._config.broker_name, queue_id)
+        await answer.add_of_queue(queue, offset)
 
     def _exists(self, topic: str, queue_id: int) -> bool:
         return self._topics.has_queue(topic, queue_id) or (
@@ -270,13 +272,13 @@ class ClientRelay:
         async with self._long_answers.turn(connection):
             answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
             for client_id, body in statuses.bodies.items():
-                offsets: dict[str, int] = {}
+                read: list[bytes] = []
                 try:
-                    await run_slices(_read_status(body, offsets))
+                    await run_slices(_read_status(body, read))
                 except ProtocolError as error:
                     statuses.leave_out(client_id, error)
                 else:
-                    await answer.add(client_id, offsets)
+                    await answer.add_encoded(encode_body(client_id), read[0])
             body = await answer.body(b'{"consumerTable":{', b"}}")
         statuses.report()
         return response(ResponseCode.SUCCESS, body=body)
@@ -359,9 +361,9 @@ def _relayed(call: Request[Any]) -> dict[str, str]:
     return {name: text for name, text in ext_of(call).items() if name not in SIGNING_FIELDS}
 
 
-def _read_status(body: bytes, offsets: dict[str, int]) -> Iterator[None]:
-    """Read a member's answer into `offsets`, in steps."""
-    offsets |= yield from relayed_queue_table(body, "messageQueueTable")
+def _read_status(body: bytes, read: list[bytes]) -> Iterator[None]:
+    """Read the offsets of a member's answer in steps, and append their table to `read`."""
+    read.append((yield from relayed_queue_table(body, "messageQueueTable")))
 
 
 async def _offset_table(answer: LongAnswer) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
+from cometmq.broker.groups.assignments import Assignments
 from cometmq.broker.groups.client_handlers import ClientHandlers
 from cometmq.broker.groups.client_relay import ClientRelay
 from cometmq.broker.groups.group_handlers import GroupHandlers
@@ -13,15 +15,24 @@ from cometmq.broker.groups.offset_handlers import OffsetHandlers
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.tables import BrokerTables
+from cometmq.model.route import TopicRouteData
 from cometmq.runtime.tasks import quiet_if
 
 _SCAN_PERIOD_S: Final = 10.0
 
 
 class Groups(Service):
-    """Serves consumer groups; `tables` are where groups and offsets are written."""
+    """Serves consumer groups; `tables` are where groups and offsets are written, `route_of` asks the name
+    servers for a topic's route.
+    """
 
-    def __init__(self, parts: Parts, tables: BrokerTables) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        tables: BrokerTables,
+        route_of: Callable[[str], Awaitable[TopicRouteData | None]],
+    ) -> None:
+        self._route_of = route_of
         self._parts = parts
         self._tables = tables
         self.locks = QueueLocks(parts.clock)
@@ -47,6 +58,7 @@ class Groups(Service):
         )
         OffsetAdmin(parts).register(parts.handlers)
         ClientRelay(parts, self._tables).register(parts.handlers)
+        Assignments(parts.clients, self._route_of).register(parts.handlers)
         GroupHandlers(parts, self._tables).register(parts.handlers)
 
     def start(self) -> None:

@@ -28,6 +28,7 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.inspection_bodies import OffsetWrapper, QueueTimeSpan
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.limits import listed_names
+from cometmq.protocol.queue_table import queue_key
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
@@ -71,7 +72,7 @@ class ConsumeStatsHandlers:
                     continue
                 for queue_id in range(topic.read_queue_nums):
                     progress = self._progress(group, name, queue_id)
-                    await answer.add(self._key(name, queue_id), progress)
+                    await answer.add_of_queue(self._queue(name, queue_id), progress)
                 rate += self._stats.group_get_tps(group, name)
             body = await answer.body(b'{"offsetTable":{', b'},"consumeTps":%b}' % encode_body(rate))
             return response(ResponseCode.SUCCESS, body=body)
@@ -99,7 +100,7 @@ class ConsumeStatsHandlers:
                         progress = self._progress(group, topic, queue_id)
                         behind += progress.broker_offset - progress.consumer_offset
                         in_flight += progress.pull_offset - progress.consumer_offset
-                        key = encode_body(self._key(topic, queue_id))
+                        key = queue_key(self._queue(topic, queue_id))
                         entry = b"%b:%b" % (key, encode_body(progress))
                         await answer.write(b"," + entry if queue_id else entry)
                     rate = self._stats.group_get_tps(group, topic)
@@ -174,6 +175,5 @@ class ConsumeStatsHandlers:
     def _answer(self, remedy: str) -> LongAnswer:
         return LongAnswer(self._clock, self._config.max_frame_length, remedy)
 
-    def _key(self, topic: str, queue_id: int) -> str:
-        queue = MessageQueue(topic, self._config.broker_name, queue_id)
-        return encode_body(MessageQueueBean.of(queue)).decode()
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._config.broker_name, queue_id)

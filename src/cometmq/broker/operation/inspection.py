@@ -14,7 +14,7 @@ from cometmq.broker.refusal import Refused
 from cometmq.model.queue import MessageQueue
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import GroupList, MessageQueueBean, TopicList
+from cometmq.protocol.bodies import GroupList, TopicList
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import (
@@ -93,7 +93,7 @@ class InspectionHandlers:
                 low = self._store.min_offset(header.topic, queue_id)
                 offset = TopicOffset(stored_ms, end, max(0, low))
                 queue = MessageQueue(header.topic, self._config.broker_name, queue_id)
-                await answer.add(encode_body(MessageQueueBean.of(queue)).decode(), offset)
+                await answer.add_of_queue(queue, offset)
             rate = self._stats.topic_put_tps(header.topic)
             behind = b'},"topicPutTps":%b}' % encode_body(rate)
             body = await answer.body(b'{"offsetTable":{', behind)

@@ -24,12 +24,14 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.header import header_from_ext
 from cometmq.protocol.headers import (
+    GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
+from cometmq.protocol.limits import check_route
 from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
@@ -41,6 +43,8 @@ log = structlog.get_logger(__name__)
 
 _UNREGISTER_TIMEOUT_S = 3.0
 _RETRY_PERIOD_S = 1.0
+# A client that asks for its share of a topic waits for three seconds.
+_ROUTE_TIMEOUT_S = 1.0
 # Until a server that does not speak the protocol is tried again; it may be replaced.
 _STRANGER_RETRY_PERIOD_S = 30.0
 _FIRST_REGISTRATION_WAIT_S = 3.0
@@ -195,6 +199,24 @@ class Registration:
             return bool(answer.command.body) and answer.body == version
         except CometMQError:  # the registration that follows logs it
             return False
+
+    async def route_of(self, topic: str) -> TopicRouteData | None:
+        """Return the route of a topic from the first name server that has it, else None."""
+        header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
+        for server in self._config.name_servers():
+            try:
+                answer = await self._client.ask(
+                    server,
+                    requests.GET_ROUTEINFO_BY_TOPIC,
+                    header,
+                    what=f"the route of topic {topic}",
+                    timeout_s=_ROUTE_TIMEOUT_S,
+                )
+            except CometMQError as error:
+                log.debug("no route", name_server=server, topic=topic, reason=str(error))
+            else:
+                return check_route(answer.body)
+        return None
 
     def topics_changed(self, topics: Iterable[TopicConfig]) -> None:
         """Send changed topics soon; if none is named, send the whole table."""

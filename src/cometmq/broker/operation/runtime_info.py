@@ -72,6 +72,7 @@ class RuntimeInfo:
     ) -> None:
         self._predicates = parts.predicates
         self._traffic = traffic
+        self._is_slave = parts.replication.is_slave
         self._store = parts.store
         self._disk = parts.disk
         self._clock = parts.clock
@@ -113,7 +114,7 @@ class RuntimeInfo:
         return {
             "brokerVersion": str(CURRENT_VERSION),
             "brokerVersionDesc": MQVersion(CURRENT_VERSION).name,
-            "brokerActive": "true",
+            "brokerActive": "false" if self._is_slave else "true",
             "bootTimestamp": str(self._started_ms),
             "startAcceptSendRequestTimeStamp": "0",
             "runtime": _runtime(now - self._started_ms),

@@ -9,6 +9,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.request_type import AnyRequestType
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handler, Handlers
@@ -17,13 +18,16 @@ from cometmq.remoting.dispatch import Handler, Handlers
 def bar_writes(
     handlers: Handlers, config: BrokerConfig, master_address: Callable[[], str | None]
 ) -> None:
-    """Have a slave refuse each request whose row says so, with the address of the master.
+    """Have a slave refuse each request whose row says so, with the address of the master, and answer
+    those with a success that its master alone carries out.
 
     Call this before services register their handlers. The services that write to the log are not
     opened on a slave (`Service.runs_on_slave`), so only this answers what they would serve.
     """
     for row in requests.REQUESTS.values():
-        if row.on_slave is not None:
+        if row.on_slave == ResponseCode.SUCCESS:
+            handlers.bar(row, _left_to_master)
+        elif row.on_slave is not None:
             handlers.bar(row, _refusing(row, row.on_slave, config, master_address))
 
 
@@ -51,6 +55,11 @@ def serve_reads_while(handlers: Handlers, reason_not_to: Callable[[], str | None
         requests.SEARCH_OFFSET_BY_TIMESTAMP,
     ):
         handlers.set_condition(row, check)
+
+
+def _left_to_master(_connection: Connection, _request: AnyRequest) -> RemotingCommand:
+    """Answer Java's tools, which send it to master and slaves: the slave copies what the master does."""
+    return response(ResponseCode.SUCCESS)
 
 
 def _refusing(

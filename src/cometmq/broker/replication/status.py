@@ -24,9 +24,6 @@ from cometmq.replication.slave import ReplicationSlave
 if TYPE_CHECKING:
     from cometmq.broker.replication.service import Replication
 
-# What Java's slave says as long as no master has told it.
-_UNKNOWN_OFFSET = -1
-
 
 class StatusHandlers:
     """Serves questions about the replication. For the loop's thread only."""
@@ -76,7 +73,6 @@ class StatusHandlers:
                 last_read_timestamp=slave.last_read_ms,
                 last_write_timestamp=slave.last_write_ms,
                 master_addr=slave.master_address,
-                master_flush_offset=_UNKNOWN_OFFSET,
                 max_offset=self._store.commit_log.end,
                 transferred_byte_in_second=slave.speed.bytes_per_s(
                     asyncio.get_running_loop().time()

@@ -24,6 +24,7 @@ from cometmq.protocol.consumer_bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     decode_reset_offsets,
+    encode_running_info,
 )
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -114,7 +115,7 @@ class Inspection:
         }
         if header.jstack_enable:
             info.jstack = thread_stacks()
-        return response(ResponseCode.SUCCESS, body=encode_body(info))
+        return response(ResponseCode.SUCCESS, body=encode_running_info(info))
 
     async def consume_directly(
         self, _connection: Connection, call: Request[ConsumeMessageDirectlyResultRequestHeader]

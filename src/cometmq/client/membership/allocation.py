@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.errors import IllegalArgumentError
+from cometmq.model.allocation import allocate_averagely, allocate_averagely_by_circle
 from cometmq.model.queue import MessageQueue
 
 # Called with the group, this client's id, and all queues and client ids sorted. Every member of the
@@ -17,31 +18,16 @@ AllocationStrategy = Callable[
     [str, str, Sequence[MessageQueue], Sequence[str]], Sequence[MessageQueue]
 ]
 
+__all__ = [
+    "AllocateByConfig",
+    "AllocateByMachineRoom",
+    "AllocateConsistentHash",
+    "AllocationStrategy",
+    "allocate_averagely",
+    "allocate_averagely_by_circle",
+]
+
 VIRTUAL_NODES: Final = 10
-
-
-def allocate_averagely(
-    _group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """Give each member a run of neighbouring queues; the first members get one more if need be.
-
-    Java: AllocateMessageQueueAveragely.
-    """
-    if client_id not in client_ids:
-        return []
-    index = client_ids.index(client_id)
-    share, rest = divmod(len(queues), len(client_ids))
-    start = index * share + min(index, rest)
-    return list(queues[start : start + share + (1 if index < rest else 0)])
-
-
-def allocate_averagely_by_circle(
-    _group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """Deal the queues to the members one by one (Java: AllocateMessageQueueAveragelyByCircle)."""
-    if client_id not in client_ids:
-        return []
-    return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,10 @@ final class Consume {
             : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPersistConsumerOffsetInterval(1000);
         consumer.setMaxReconsumeTimes(args.number("max-reconsume-times", -1));
+        if (args.text("client-rebalance", "true").equals("false")) { // of 5.x
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class)
+                    .invoke(consumer, false);
+        }
         String classFilter = args.text("class-filter", null);
         if (classFilter == null) {
             consumer.subscribe(args.text("topic"), args.text("expression", "*"));

@@ -1,0 +1,73 @@
+"""A broker shares the queues of a topic for members that ask it: code 400, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cometmq import ConsumeResult, Message
+from cometmq.aio import Producer, PushConsumer
+from cometmq.broker.server import Broker
+from cometmq.protocol import requests
+from cometmq.protocol.bodies import QueryAssignmentRequestBody, QueryAssignmentResponseBody
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.header import NoHeader
+from cometmq.remoting.client import RemotingClient
+from cometmq.runtime.surroundings import current
+from cometmq.testing import Cluster
+
+
+async def ask(broker: Broker, command: RemotingCommand) -> RemotingCommand:
+    client = RemotingClient(network=current().network)
+    try:
+        return await client.call(broker.address, command, 3.0)
+    finally:
+        await client.close()
+
+
+async def assigned(broker: Broker, client_id: str, **more: Any) -> list[tuple[str, int]] | None:
+    body = QueryAssignmentRequestBody("t", "g", client_id, **more)
+    answer = await ask(broker, requests.QUERY_ASSIGNMENT.command(NoHeader(), body))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    told: QueryAssignmentResponseBody = requests.QUERY_ASSIGNMENT.answer_body.decode(answer.body)
+    if told.message_queue_assignments is None:
+        return None
+    assert {each.mode for each in told.message_queue_assignments} <= {"PULL"}
+    queues = [each.message_queue for each in told.message_queue_assignments]
+    assert {queue.topic for queue in queues} <= {"t"}
+    return [(queue.broker_name, queue.queue_id) for queue in queues]
+
+
+async def story(cluster: Cluster) -> None:
+    def listen(_: list[Any]) -> ConsumeResult:
+        return ConsumeResult.SUCCESS
+
+    everything = [(name, n) for name in ("broker-a", "broker-b") for n in range(4)]
+    one, two = (
+        PushConsumer("g", listen, namesrv=cluster.namesrv, instance_name=name)
+        for name in ("one", "two")
+    )
+    broker = cluster.brokers[0]
+    assert await assigned(broker, "x") is None  # neither a route nor a member
+    async with Producer("p", namesrv=cluster.namesrv) as producer:
+        for _ in range(16):
+            await producer.send(Message("t", b"x"))
+    assert await assigned(broker, "x") is None
+    assert await assigned(broker, "x", message_model="BROADCASTING") == everything
+    for each in (one, two):
+        each.subscribe("t")
+    async with one, two:
+        shares = [await assigned(broker, each.client_id) for each in (one, two)]
+        assert [len(share or ()) for share in shares] == [4, 4]
+        assert sorted((shares[0] or []) + (shares[1] or [])) == everything
+        circle = await assigned(broker, one.client_id, strategy_name="AVG_BY_CIRCLE")
+        assert circle in (everything[::2], everything[1::2])
+        assert await assigned(broker, one.client_id, strategy_name="CONFIG") is None
+        assert await assigned(broker, "stranger") == []
+
+
+def test_a_member_without_client_rebalance_gets_its_share_of_all_brokers() -> None:
+    with Cluster(
+        brokers=2, clock="virtual", seed=3, properties={"defaultTopicQueueNums": "4"}
+    ) as c:
+        c.run(story(c))
