@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -56,6 +57,8 @@ class UserStore:
         self.on_change: list[Callable[[Book, Book], None]] = []
         # On a slave: has the master make the change that a request asks for, and returns its answer.
         self.pass_on: PassOn | None = None
+        # On a master: returns when its slaves have the users as they are now.
+        self.confirmed: Callable[[], Awaitable[None]] = _at_once
         self._closed = False
 
     @property
@@ -125,6 +128,8 @@ class UserStore:
         following = change(self._next)
         if following is self._next:
             return 0
+        if following.version <= self._next.version:  # not a copy of a master's later one
+            following = replace(following, version=self._next.version + 1)
         self._next = following
         self._made += 1
         return self._made
@@ -165,6 +170,10 @@ class UserStore:
         if not self._closed:
             self._closed = True
             self._worker.shutdown(wait=True)
+
+
+async def _at_once() -> None:
+    pass
 
 
 def _told(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cometmq.broker.groups.client_handlers import ClientHandlers
@@ -19,10 +20,15 @@ _SCAN_PERIOD_S: Final = 10.0
 
 
 class Groups(Service):
-    """Serves consumer groups; `tables` are where groups and offsets are written."""
+    """Serves consumer groups; `tables` are where groups and offsets are written, and `confirmed` returns
+    when slaves have them.
+    """
 
-    def __init__(self, parts: Parts, tables: BrokerTables) -> None:
+    def __init__(
+        self, parts: Parts, tables: BrokerTables, confirmed: Callable[[], Awaitable[None]]
+    ) -> None:
         self._parts = parts
+        self._confirmed = confirmed
         self._tables = tables
         self.locks = QueueLocks(parts.clock)
         self.locks.on_limit = parts.handlers.limit_hits.hit
@@ -47,7 +53,7 @@ class Groups(Service):
         )
         OffsetAdmin(parts).register(parts.handlers)
         ClientRelay(parts, self._tables).register(parts.handlers)
-        GroupHandlers(parts, self._tables).register(parts.handlers)
+        GroupHandlers(parts, self._tables, self._confirmed).register(parts.handlers)
 
     def start(self) -> None:
         config, tasks = self._parts.config, self._parts.tasks
