@@ -17,6 +17,7 @@ from tests.simulation.invariants import (
     delivered_at_least_once,
     files_agree,
     filtered_exactly,
+    log_says_what_exists,
     never_altered,
     offsets_dense,
     ordered,
@@ -54,5 +55,6 @@ INVARIANTS: Final[dict[str, Judge]] = {
         slaves_follow,
         slaves_refuse,
         tables_copied,
+        log_says_what_exists,
     )
 }
