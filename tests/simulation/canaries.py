@@ -35,12 +35,12 @@ import cometmq.filtering.sql92 as conditions
 import cometmq.filtering.sql92_conditions as sql92
 from cometmq.broker.delays.levels import DelayLevels
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.replication import found_in_log
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.storage.group_commit import DiskLine
-from cometmq.broker.topics import found_in_log
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.bulk.range_pulls import RangePulls

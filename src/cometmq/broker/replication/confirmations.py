@@ -48,7 +48,8 @@ class _State(NamedTuple):
 class TableConfirmations:
     """Knows which slaves have which state of the tables. For the loop's thread only.
 
-    Only slaves that have asked count: those of Java do not ask, and changes do not wait for them.
+    Only slaves count that have confirmed some state before: those of Java do not, and changes do not
+    wait for them.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class TableConfirmations:
         self._tables = tables
         self._master = master
         self._users = users
-        # What each slave has, by its connection, and the hosts that slaves have asked from.
+        # What each slave has, by its connection, and the hosts that slaves have confirmed from.
         self._confirmed: dict[Connection, _State] = {}
         self._hosts: set[str] = set()
         # Set while a change waits for slaves, and when one of them has confirmed something.
@@ -74,11 +75,11 @@ class TableConfirmations:
     ) -> RemotingCommand:
         """Take in what a slave has, and return the state of the tables when it has another."""
         header = request.header
-        self._hosts.add(_host(connection.peer))
         if (known := _parsed(header.known)) is None:
             self._confirmed.pop(connection, None)
         else:
             self._confirmed[connection] = known
+            self._hosts.add(_host(connection.peer))
         self._news.set()
         self._news = asyncio.Event()
         wait_s = min(max(header.wait_ms, 0) / 1000, MAX_WAIT_S)

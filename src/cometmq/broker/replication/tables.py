@@ -62,7 +62,6 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import is_protected
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.slices import run_slices
-from cometmq.runtime.tasks import quiet_if
 
 log = structlog.get_logger(__name__)
 
@@ -172,6 +171,7 @@ class MasterTables:
         self._known: dict[int, bytes] = {}
         # The state of the master's tables that is on this disk, None while that is not known.
         self._confirmed: str | None = None
+        self._following: asyncio.Task[None] | None = None
 
     def open(self) -> None:
         """Begin to be a slave: the tables here are those of a master from now on."""
@@ -217,12 +217,11 @@ class MasterTables:
         """
         self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
         self._parts.store.queues.on_made.append(self._queue_made)
-        self._parts.tasks.every(
-            _FIRST_PAUSE_S,
-            self._follow_changes,
-            "follow-tables",
-            quiet_s=lambda: quiet_if(self._confirmed is None),
-        )
+
+    def _follow_soon(self) -> None:
+        tasks = self._parts.tasks
+        if not tasks.is_closed and (self._following is None or self._following.done()):
+            self._following = tasks.spawn(self._follow_changes(), "follow-tables")
 
     async def _follow_changes(self) -> None:
         """Tell the master what is on this disk, and copy its tables when a change waits for that."""
@@ -233,8 +232,8 @@ class MasterTables:
             try:
                 state = await self._state(address, known, _CHANGES_WAIT_S)
             except CometMQError:
-                await asyncio.sleep(_LONGEST_PAUSE_S)
-                return
+                await asyncio.sleep(_FIRST_PAUSE_S)
+                continue
             if state is not None and state.state != known:
                 await self.copy()
 
@@ -403,6 +402,7 @@ class MasterTables:
             await self._tables.keep_marks(id=own_id, users=users)
         if address == self._checked:
             self._confirmed = None if state is None else state.state
+            self._follow_soon()
 
     async def _copy_offsets(self, address: str) -> None:
         await self._logged("offsets", address, self._copy_offsets_from(address))
