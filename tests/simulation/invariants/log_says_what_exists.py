@@ -7,7 +7,8 @@
   deletes a topic or a group, but retry topics and groups that a slave made by itself while its master was
   away give way to those of the master.
 
-Leniency: a wiped disk has no tables. A disk that fails, or is full, may not take what was found.
+Leniencies: a master that an operator makes a slave has the tables of its new master, as its log loses what that
+one lacks. A wiped disk has no tables. A disk that fails, or is full, may not take what was found.
 """
 
 from __future__ import annotations
@@ -52,7 +53,13 @@ def _vanished(evidence: Evidence, former: TopicsSeen, seen: TopicsSeen) -> Itera
         for fault in evidence.history.of(FaultInjected)
         if fault.node == seen.server and fault.at_s <= seen.at_s
     )
-    if seen.server == master or lost or _is_bad(evidence, seen.server, former.at_s, seen.at_s):
+    was_master = seen.server == evidence.master_at(former.broker, former.at_s)
+    if (
+        seen.server == master
+        or was_master
+        or lost
+        or _is_bad(evidence, seen.server, former.at_s, seen.at_s)
+    ):
         return
     gone = [
         topic
