@@ -115,6 +115,7 @@ DIFFERENT_1: Final[Mapping[int, str]] = {
     Code.RECALL_MESSAGE: _NEW,
     OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
     OwnRequestCode.ADMIT_SLAVE: _NEW,
+    OwnRequestCode.AWAIT_TABLES: _NEW,
 }
 # The same of Java 5.3 and users of ACL 2.0.
 DIFFERENT_2: Final[Mapping[int, str]] = {
@@ -133,6 +134,7 @@ DIFFERENT_2: Final[Mapping[int, str]] = {
     Code.LITE_PULL_MESSAGE: _CONSUMES,
     OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
     OwnRequestCode.ADMIT_SLAVE: _NEW,
+    OwnRequestCode.AWAIT_TABLES: _NEW,
 }
 DIFFERENT: Final = {1: DIFFERENT_1, 2: DIFFERENT_2}
 

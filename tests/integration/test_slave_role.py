@@ -146,6 +146,7 @@ REFUSED_BY_SLAVES = {
     RequestCode.CLONE_GROUP_OFFSET: ResponseCode.SYSTEM_ERROR,
     30001: ResponseCode.SYSTEM_ERROR,
     30003: ResponseCode.SYSTEM_ERROR,
+    30004: ResponseCode.SYSTEM_ERROR,
     RequestCode.UPDATE_AND_CREATE_TOPIC: ResponseCode.SYSTEM_ERROR,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: ResponseCode.SYSTEM_ERROR,
     RequestCode.DELETE_TOPIC_IN_BROKER: ResponseCode.SUCCESS,

@@ -35,6 +35,7 @@ import cometmq.filtering.sql92 as conditions
 import cometmq.filtering.sql92_conditions as sql92
 from cometmq.broker.delays.levels import DelayLevels
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.replication import found_in_log
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.retries.retry import RetryHandler
@@ -86,6 +87,8 @@ class Canary(NamedTuple):
         kinds = {each.kind for each in schedule.workloads}
         faults = {each.name for each in schedule.faults}
         faults |= {f"returns {each.returns}" for each in schedule.switches}
+        faults |= {"loses processes" for each in schedule.switches if each.with_slave and each.news}
+        faults |= {"loses tables" for _ in schedule.tables}
         return not (
             (self.slaves and not schedule.cluster.slaves)
             or (self.needs and not self.needs & kinds)
@@ -110,6 +113,7 @@ FILTERS: Final = "filtered exactly"
 DELIVERED: Final = "delivered at least once"
 RANGES: Final = "ranges complete"
 FILES: Final = "files agree"
+EXISTS: Final = "the log says what exists"
 COPIED: Final = "acknowledged by slaves"
 FOLLOWS: Final = "a slave's log is its master's"
 REFUSES: Final = "slaves refuse writes"
@@ -460,6 +464,24 @@ def drop_a_table_copy(rng: Random) -> Any:
         await original(self, offsets._replace(consumed=none))
 
     return patch.object(MasterTables, "_take_over", take_over)
+
+
+@canary("a start looks for nothing in the log", EXISTS, slaves=True, after=("loses processes",))
+def look_for_nothing_in_the_log(rng: Random) -> Any:
+    def nothing(*_args: Any) -> dict[str, int]:
+        return {}
+
+    return patch.multiple(found_in_log, missing_queues=nothing, missing_targets=nothing)
+
+
+@canary(
+    "a slave takes whatever tables its master has", EXISTS, slaves=True, after=("loses tables",)
+)
+def take_any_tables(rng: Random) -> Any:
+    def take(*_args: Any) -> None:
+        pass
+
+    return patch.multiple(MasterTables, _refuse_others=take, _refuse_older=take)
 
 
 @canary("a slave takes sends", REFUSES, FOLLOWS, slaves=True)

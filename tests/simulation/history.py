@@ -413,6 +413,20 @@ class TableSeen(Event, frozen=True, kw_only=True, tag=True):
     offsets: dict[str, int]
 
 
+class TopicsSeen(Event, frozen=True, kw_only=True, tag=True):
+    """A server's files of topics and groups at one moment: how many queues a reader finds in each topic.
+
+    `in_log` is given for a server that has just been promoted, or has started without its tables: how
+    many queues of each topic its log has messages of, and those that messages wait for.
+    """
+
+    broker: str
+    server: str
+    readable: dict[str, int]
+    groups: tuple[str, ...]
+    in_log: dict[str, int] | None = None
+
+
 class RunEnded(Event, frozen=True, kw_only=True, tag=True):
     """The run ended.
 
@@ -445,6 +459,7 @@ AnyEvent = (
     | CopiesSeen
     | LogSeen
     | TableSeen
+    | TopicsSeen
     | RunEnded
 )
 

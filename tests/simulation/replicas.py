@@ -14,8 +14,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-from tests.simulation.history import CopiesSeen, LogSeen, Queue, SendAcknowledged, TableSeen
-from tests.simulation.store_reader import Store, position_of
+from tests.simulation.history import (
+    CopiesSeen,
+    LogSeen,
+    Queue,
+    SendAcknowledged,
+    TableSeen,
+    TopicsSeen,
+)
+from tests.simulation.store_reader import Store, parse_state, position_of
 from tests.simulation.workloads.stage import Stage
 
 from cometmq.runtime.seals import Seal, sealed
@@ -24,6 +31,9 @@ from cometmq.testing.virtual.disk import VirtualDisk
 
 _BLOCK: Final = 16 * 1024
 _MIN_RECORD: Final = 88
+# The topics that messages are sent to right before a switch begin with this.
+NEWS: Final = "news-"
+WAITING: Final = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC")
 
 
 class Log(NamedTuple):
@@ -172,6 +182,47 @@ class Replicas:
                 at_s=self._stage.at_s, node=server, broker=broker, server=server, offsets=offsets
             )
         )
+
+        self.look_at_topics(broker, server)
+
+    def look_at_topics(self, broker: str, server: str, *, has_begun: bool = False) -> None:
+        """Note which topics and groups a server's files have; and if it `has_begun` just now, without a
+        copy of what it lacked, what its log has.
+        """
+        found = {}
+        for name in ("topics", "subscriptionGroup"):
+            disk = self._cluster.node(server).disk
+            path = self._cluster.directory / server / "config" / f"{name}.json"
+            with disk.at_peace():
+                data = disk.read(path) if disk.size(path) else b""
+            found[name] = parse_state(data.decode()) if data.strip() else {}
+        self._stage.record(
+            TopicsSeen(
+                at_s=self._stage.at_s,
+                node=server,
+                broker=broker,
+                server=server,
+                readable={
+                    topic: config["readQueueNums"]
+                    for topic, config in found["topics"].get("topicConfigTable", {}).items()
+                },
+                groups=tuple(found["subscriptionGroup"].get("subscriptionGroupTable", {})),
+                in_log=self._queues_in_log(server) if has_begun else None,
+            )
+        )
+
+    def _queues_in_log(self, server: str) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for record in self.store(server).records:
+            topic, queue_id = record.topic, record.queue_id
+            if not record.is_in_queue:
+                continue
+            real = record.properties.get("REAL_TOPIC", "")
+            if record.topic in WAITING and real.startswith(NEWS):
+                # What waits for a topic of a workload may have been recalled, or rolled back.
+                topic, queue_id = real, int(record.properties["REAL_QID"])
+            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        return counts
 
     def _state_files(self, server: str) -> dict[str, bytes]:
         disk = self._cluster.node(server).disk

@@ -143,6 +143,8 @@ class Run:
             group.create_task(self._inject(stage))
             for switch in self.schedule.switches:
                 group.create_task(self._switching.run(switch))
+            for lost in self.schedule.tables:
+                group.create_task(self._switching.lose_tables(lost))
             if self.schedule.cluster.slaves:
                 group.create_task(self._look_around(stage))
                 group.create_task(self._try_slaves(stage, operator))

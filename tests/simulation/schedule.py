@@ -19,6 +19,7 @@ from cometmq.testing.faults import FAULTS, Fault, Nodes, draw_faults
 Promise = Literal["safety", "liveness"]
 How = Literal["stop", "kill", "power_off"]
 Returns = Literal["never", "wiped", "mended", "as it is"]
+LostTables = Literal["none", "empty", "older"]
 
 # The names of the workloads; `tests.simulation.workloads` has them.
 KINDS: Final = (
@@ -84,7 +85,9 @@ class SwitchPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Holds a manual switch: a master ends at `at_s`, and a slave is the master `after_s` later.
 
     `returns` says what becomes of the former master: "never", or after `returns_after_s` it is a slave,
-    "wiped", "mended" by `cometmq store`, or "as it is".
+    "wiped", "mended" by `cometmq store`, or "as it is". With `with_slave` the slave is killed in the same
+    moment as its master ends. Right before that, messages are sent to `news` topics that nobody has sent
+    to before: plain ones, delayed ones, halves of transactions.
     """
 
     at_s: float
@@ -93,6 +96,19 @@ class SwitchPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after_s: float
     returns: Returns
     returns_after_s: float
+    with_slave: bool = False
+    news: int = 0
+
+
+class TablesPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Has a master start without its tables of topics and groups ("none"), with "empty" files, or with
+    those that it had at `older_at_s` ("older").
+    """
+
+    at_s: float
+    broker: str
+    lost: LostTables
+    older_at_s: float
 
 
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,6 +127,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: tuple[Fault, ...]
     store: str | None = None
     switches: tuple[SwitchPlan, ...] = ()
+    tables: tuple[TablesPlan, ...] = ()
 
     @property
     def name(self) -> str:
@@ -180,7 +197,10 @@ def draw(seed: int, *, hours: float = 0.5, store: str | None = None) -> Schedule
     if promise == "safety":
         cuts = _draw_before_switches(generator(seed, "before switches"), cluster, switches)
         faults = tuple(sorted((*faults, *cuts), key=lambda each: each.at_s))
-    return Schedule(seed, promise, seconds, cluster, workloads, faults, store, switches)
+    rng = generator(seed, "tables")
+    switches = tuple(_draw_news(rng, switch) for switch in switches)
+    tables = _draw_tables(rng, promise, cluster, workloads, switches)
+    return Schedule(seed, promise, seconds, cluster, workloads, faults, store, switches, tables)
 
 
 def _draw_cluster(rng: Random) -> ClusterPlan:
@@ -260,6 +280,40 @@ def _draw_switches(
             )
         )
     return tuple(sorted(switches, key=lambda each: each.at_s))
+
+
+def _draw_news(rng: Random, switch: SwitchPlan) -> SwitchPlan:
+    """Send to new topics right before half of the switches, and lose the slave's process with the master's
+    in half of them.
+    """
+    return msgspec.structs.replace(
+        switch,
+        with_slave=switch.how != "stop" and rng.random() < 0.5,
+        news=rng.choice((0, rng.randint(1, 8))),
+    )
+
+
+def _draw_tables(
+    rng: Random,
+    promise: Promise,
+    cluster: ClusterPlan,
+    workloads: tuple[WorkloadPlan, ...],
+    switches: tuple[SwitchPlan, ...],
+) -> tuple[TablesPlan, ...]:
+    """Have some masters lose their tables, those that no operator switches.
+
+    Such a master does not know the queues that had no message. So no run for liveness has it.
+    """
+    switched = {switch.broker for switch in switches}
+    plans: list[TablesPlan] = []
+    for broker in cluster.master_names():
+        if promise == "liveness" or not cluster.slaves or broker in switched or rng.random() < 0.5:
+            continue
+        plan = rng.choice(workloads)
+        at_s = round(plan.start_s + plan.seconds * rng.uniform(0.2, 0.9), 3)
+        lost: LostTables = rng.choice(("none", "empty", "older"))
+        plans.append(TablesPlan(at_s, broker, lost, round(at_s * rng.uniform(0.1, 0.9), 3)))
+    return tuple(plans)
 
 
 def _draw_before_switches(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
 
 from tests.simulation import history as h
-from tests.simulation.replicas import Replicas
-from tests.simulation.schedule import SwitchPlan
+from tests.simulation.replicas import NEWS, Replicas
+from tests.simulation.schedule import SwitchPlan, TablesPlan
+from tests.simulation.workloads.recording import Sends, message_of
 from tests.simulation.workloads.stage import BROKER_PORT, OPERATOR, Stage
 
+from cometmq import LocalTransactionState, Message, MessageExt
+from cometmq.aio import Producer, TransactionProducer
 from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
 from cometmq.remoting.client import RemotingClient
@@ -24,6 +28,33 @@ from cometmq.testing.cluster import Cluster
 from cometmq.testing.virtual.errors import NodeKilledError
 
 Step = Callable[[str], Any]
+_NEWS_WITHIN_S: Final = 3.0
+
+
+class _Hesitant:
+    """Never decides on a transaction."""
+
+    def __init__(self, stage: Stage, send_of: dict[int, int]) -> None:
+        self._stage = stage
+        self._send_of = send_of
+
+    async def execute(self, message: Message, _arg: object) -> LocalTransactionState:
+        return self._wait(message, is_check=False)
+
+    async def check(self, message: MessageExt) -> LocalTransactionState:
+        return self._wait(message, is_check=True)
+
+    def _wait(self, message: Message, *, is_check: bool) -> LocalTransactionState:
+        self._stage.record(
+            h.TransactionDecided(
+                at_s=self._stage.at_s,
+                node=OPERATOR,
+                send=self._send_of[int(message.properties[h.MESSAGE])],
+                decision="unknown",
+                check=is_check,
+            )
+        )
+        return LocalTransactionState.UNKNOWN
 
 
 class Switching:
@@ -51,11 +82,16 @@ class Switching:
         if self._is_taken(former):
             return  # a fault was quicker, and will start it again
         self.away.add(former)
+        await self._send_news(plan)
         replicas.look(plan.broker, again=True)
         await self._end(plan, former)
         replicas.look(plan.broker)
-        await asyncio.sleep(plan.after_s)
         successor = replicas.successor(plan.broker)
+        if plan.with_slave and successor is not None and not self._is_taken(successor):
+            await self._step("kill", successor, self._cluster.kill)
+        await asyncio.sleep(plan.after_s)
+        if not plan.with_slave:
+            successor = replicas.successor(plan.broker)
         if successor is None:
             self.away.discard(former)
             await self._step("restart", former, self._cluster.restart)
@@ -105,8 +141,97 @@ class Switching:
                 done=True,
             )
         )
+        replicas.look_at_topics(broker, successor, has_begun=True)
         replicas.look(broker, again=True)
         return True
+
+    async def _send_news(self, plan: SwitchPlan) -> None:
+        """Send to topics that nobody knows yet, as fast as their brokers answer."""
+
+        stage = self._stage
+        sends = Sends(stage, OPERATOR, set())
+        send_of: dict[int, int] = {}
+
+        async def send_half(teller: TransactionProducer, topic: str) -> None:
+            outgoing = h.Outgoing(number=stage.next_message(), body=b"half")
+            number = send_of[outgoing.number] = stage.next_send()
+            stage.record(
+                h.SendStarted(
+                    at_s=stage.at_s,
+                    node=OPERATOR,
+                    send=number,
+                    topic=topic,
+                    messages=(outgoing,),
+                    is_transaction=True,
+                )
+            )
+            message = message_of(topic, outgoing)
+            await sends.call(
+                topic, [outgoing], lambda: teller.send_in_transaction(message), number=number
+            )
+
+        async def send() -> None:
+            hesitant = _Hesitant(stage, send_of)
+            async with (
+                Producer("newcomers", namesrv=stage.namesrv) as producer,
+                TransactionProducer("hesitant", hesitant, namesrv=stage.namesrv) as teller,
+            ):
+                for number in range(plan.news):
+                    topic = f"{NEWS}{plan.broker}-{number}"
+                    if number % 4 == 3:
+                        await send_half(teller, topic)
+                        continue
+                    level = 9 if number % 4 == 2 else 0
+                    for _ in range(1 + number % 3):
+                        outgoing = h.Outgoing(
+                            number=stage.next_message(), body=b"news", delay_level=level
+                        )
+                        await sends.send(producer, topic, outgoing)
+
+        if not plan.news:
+            return
+        try:
+            async with asyncio.timeout(_NEWS_WITHIN_S):
+                await self._stage.node(OPERATOR).run_in(send())
+        except (CometMQError, NodeKilledError, TimeoutError):
+            pass  # what came before is in the log
+
+    async def lose_tables(self, plan: TablesPlan) -> None:
+        """Stop a master, take its tables of topics and groups from it, and start it."""
+        await self._stage.sleep_until(plan.older_at_s)
+        master = self._replicas.masters[plan.broker]
+        older = {}
+        if not self._cluster.node(master).is_killed:
+            older = dict(self._tables_of(master))
+        await self._stage.sleep_until(plan.at_s)
+        if self._is_taken(master) or master != self._replicas.masters[plan.broker]:
+            return
+        self.away.add(master)
+        self._replicas.down.add(master)
+        await self._step("stop", master, self._cluster.stop_broker)
+
+        def lose(node: str) -> None:
+            disk = self._cluster.node(node).disk
+            for path, _ in self._tables_of(node):
+                disk.remove(path)
+                if plan.lost == "older" and path in older:
+                    disk.write(path, older[path])
+                elif plan.lost == "empty":
+                    disk.write(path, b"")
+
+        await self._step("lose_tables", master, lose)
+        self.away.discard(master)
+        if await self._step("restart", master, self._cluster.restart):
+            self._replicas.runs_again(master)
+            self._replicas.look_at_topics(plan.broker, master, has_begun=True)
+
+    def _tables_of(self, server: str) -> Iterator[tuple[Path, bytes]]:
+        disk = self._cluster.node(server).disk
+        directory = self._cluster.directory / server / "config"
+        with disk.at_peace():
+            for name in disk.names(directory):
+                if name.startswith(("topics.", "subscriptionGroup.")):
+                    yield directory / name, disk.read(directory / name)
 
     async def _call_off(self, broker: str, former: str, successor: str) -> None:
         """Leave the former master what it was. A fault has started it again, and its successor refuses to

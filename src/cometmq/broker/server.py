@@ -39,10 +39,11 @@ from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.replication.found_in_log import find_in_log
 from cometmq.broker.replication.master_check import check_alone
 from cometmq.broker.replication.service import Replication
 from cometmq.broker.retries.service import Retries
-from cometmq.broker.sends.service import Sends
+from cometmq.broker.sends.service import Sends, group_commit
 from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.broker.storage.opening import OpeningProgress
 from cometmq.broker.storage.service import Storage
@@ -367,11 +368,14 @@ class Broker:
         delays = await self._opened(Delays(parts))
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
-        groups = await self._opened(Groups(parts, tables, self._registration.route_of))
+        groups = await self._opened(
+            Groups(parts, tables, self._registration.route_of, copies.confirmed)
+        )
         retries = await self._opened(
             Retries(parts, delays.put, groups.locks.holds_any, traffic.sent_back)
         )
-        self.transactions = await self._opened(TransactionService(parts, delays.put.put))
+        waits = group_commit(parts, copies.needed)
+        self.transactions = await self._opened(TransactionService(parts, delays.put.put, waits))
         sends = await self._opened(
             Sends(
                 parts,
@@ -380,8 +384,13 @@ class Broker:
                 retries.handler,
                 self._registration.announced,
                 copies.needed,
+                waits,
             )
         )
+        waiting_from: dict[tuple[str, int], int] = {}
+        if not self.replication.is_slave:
+            waiting_from = delays.messages.waiting_from() | self.transactions.waiting_from()
+        await find_in_log(parts, tables, waiting_from)
         parts.topics.on_change.append(self._registration.topics_changed)
         await self._opened(Filters(parts))
         await self._opened(Pulls(parts, traffic))
@@ -406,7 +415,13 @@ class Broker:
         rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
         storage = await self._opened(Storage(parts, rolls))
         topics = await self._opened(
-            Topics(parts, tables, self._registration.announced, storage.work_off)
+            Topics(
+                parts,
+                tables,
+                self._registration.announced,
+                storage.work_off,
+                copies.confirmed,
+            )
         )
         # A slave has the tables of its master.
         if self._shared_tables is not None and not self.replication.is_slave:

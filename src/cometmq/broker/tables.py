@@ -16,6 +16,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager, describe
 from cometmq.broker.refusal import Refused
+from cometmq.broker.table_marks import FILE_NAME, TableMarks, read_marks
 from cometmq.broker.topics.journal import TopicJournal
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ConfigError
@@ -30,7 +31,7 @@ from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.files import SYSTEM_FILES, Files
 from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_writer import Capture, StateWriter
 from cometmq.runtime.workers import THREADS, Workers
 
 log = structlog.get_logger(__name__)
@@ -67,8 +68,10 @@ class BrokerTables:
         self._journal = TopicJournal(directory / "topics.journal", workers, files)
         self._groups_file = JsonFile(directory / "subscriptionGroup.json", files=files)
         self._offsets_file = JsonFile(directory / "consumerOffset.json", files=files)
+        self._marks_file = JsonFile(directory / FILE_NAME, files=files)
         self._has_messages = has_messages
         table = self._load(self._topics_file, TopicConfigSerializeWrapper, "topics")
+        is_missing = table is None
         table = self._topic_table = table or TopicConfigSerializeWrapper()
         if self._recover(table, clock.now_ms()):
             # At once, because Java does not know the journal.
@@ -86,6 +89,12 @@ class BrokerTables:
             self._save_groups,
             self._load(self._groups_file, SubscriptionGroupWrapper, "settings of groups"),
         )
+        # The files of tables that are missing, or older than they were.
+        self.lost: list[str] = []
+        self._written_marks = read_marks(self._marks_file)
+        self.marks = self._judge(self._written_marks, is_missing)
+        self._groups_counter = self.groups.table.data_version.counter
+        self._is_closing = False
         self.offsets = ConsumerOffsetManager(
             self._load(self._offsets_file, ConsumerOffsetSerializeWrapper, "offsets of groups"),
             config.max_consumer_offsets,
@@ -99,6 +108,35 @@ class BrokerTables:
         self._state.keep(self._topics_file, self._topics_text)
         self._state.keep(self._groups_file, self._groups_text)
         self._state.keep(self._offsets_file, self._offsets_text)
+
+    def _judge(self, marks: TableMarks | None, is_missing: bool) -> TableMarks:
+        """Find out which tables are not the ones that this broker wrote last."""
+        if marks is None:
+            # A store of Java's, of a former release, a new one, or one whose files somebody removed.
+            self.lost = [self._topics_file.path.name] if is_missing else []
+            return TableMarks()
+        counters = self.topics.data_version.counter, self.groups.table.data_version.counter
+        self.lost = marks.is_older(*counters)
+        if self.lost:
+            return TableMarks(topics=counters[0], groups=counters[1])
+        return marks
+
+    async def keep_marks(self, **changed: object) -> None:
+        """Note something of the tables; return when the disk has it. Raises Refused."""
+        self.marks = msgspec.structs.replace(self.marks, **changed)
+        await self._written(self._marks_file, self._marks_text)
+
+    def note_marks(self, **changed: object) -> None:
+        """Note something of the tables, and have it written soon."""
+        marks = msgspec.structs.replace(self.marks, **changed)
+        if marks != self.marks:
+            self.marks = marks
+            if not self._is_closing:
+                self._state.soon(self._marks_file, self._marks_text)
+
+    def _marks_text(self) -> str:
+        self._written_marks = self.marks
+        return msgspec.json.encode(self.marks).decode()
 
     def correct_offsets(self, queue_end: Callable[[str, int], int | None]) -> None:
         """Correct offsets from the file that cannot be right; keep a copy of the former ones.
@@ -158,13 +196,14 @@ class BrokerTables:
     async def groups_written(self) -> None:
         """Return when the disk has the groups as they are now. Raises Refused if writing fails."""
         await self._written(self._groups_file, self._groups_text)
+        self._groups_saved()
 
     async def offsets_written(self) -> None:
         """Return when the disk has the offsets as they are now. Raises Refused if writing fails."""
         self.offsets.changed = False
         await self._written(self._offsets_file, self._offsets_text)
 
-    async def _written(self, file: JsonFile, text: Callable[[], Iterator[str]]) -> None:
+    async def _written(self, file: JsonFile, text: Capture) -> None:
         try:
             await self._state.save(file, text)
         except OSError as error:
@@ -177,13 +216,20 @@ class BrokerTables:
 
     def save(self) -> None:
         """Have all tables written; call `close` when the state writer has done that."""
+        self._is_closing = True
         self._save_topics()
         self._save_groups()
         self.save_offsets()
 
     def close(self) -> None:
-        """Write to the journal what could not be written to `topics.json`."""
+        """Write to the journal what could not be written to `topics.json`, and the last marks."""
         self._journal.close()
+        if self._written_marks != self.marks:
+            try:
+                self._marks_file.write(self._marks_text())
+            except OSError as error:
+                # What was noted before still holds, of less.
+                log.warning("marks of the tables are not written", reason=str(error))
 
     def _load(self, file: JsonFile, type_: type[T], what: str) -> T | None:
         decode: Callable[[str], T] = lambda text: decode_body(text.encode(), type_)  # noqa: E731 - a field with a default; a def would be a method
@@ -216,9 +262,11 @@ class BrokerTables:
             place[:] = [(self._journal.position, version)]
             return self._topics_text()
 
-        self._state.soon(
-            self._topics_file, text, lambda: self._journal.folded(*place[0]), at_once=at_once
-        )
+        def written() -> None:
+            self._journal.folded(*place[0])
+            self.note_marks(topics=place[0][1].counter)
+
+        self._state.soon(self._topics_file, text, written, at_once=at_once)
         return at_once
 
     def _topics_text(self) -> Iterator[str]:
@@ -230,10 +278,14 @@ class BrokerTables:
         )
 
     def _save_groups(self) -> None:
-        self._state.soon(self._groups_file, self._groups_text)
+        self._state.soon(self._groups_file, self._groups_text, self._groups_saved)
+
+    def _groups_saved(self) -> None:
+        self.note_marks(groups=self._groups_counter)
 
     def _groups_text(self) -> Iterator[str]:
         table = self.groups.table
+        self._groups_counter = table.data_version.counter
         return pretty_pieces(
             SubscriptionGroupWrapper(
                 msgspec.structs.replace(table.data_version),

@@ -6,11 +6,13 @@ here in one line; heartbeats that change nothing are not logged.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, Final
 
 import structlog
 
+from cometmq.errors import RemotingError
 from cometmq.model.route import TopicRouteData
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
@@ -21,6 +23,7 @@ from cometmq.protocol import headers, limits, requests
 from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
+from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body, encode_strict_sorted
 from cometmq.protocol.register_body import (
     KEEP_ALL,
@@ -49,6 +52,18 @@ _LARGE_BYTES: Final = 256 * 1024
 _LARGE_COMPRESSED_BYTES: Final = 1024
 # How often a large registration is compared with the table, which may change meanwhile.
 _ATTEMPTS: Final = 3
+# A broker whose place another one wants has so long to show that it is alive.
+_ANSWERS_WITHIN_S: Final = 2.0
+
+
+async def _answers(link: Connection) -> bool:
+    """Say whether a broker answers a question; that it does not know the question is an answer, too."""
+    question = requests.GET_BROKER_CONFIG.command(NoHeader())
+    try:
+        await link.call(question, _ANSWERS_WITHIN_S)
+    except RemotingError:
+        return False
+    return True
 
 
 def success(body: bytes = b"") -> RemotingCommand:
@@ -111,6 +126,54 @@ class RouteHandlers:
         self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
     ) -> RemotingCommand | None:
         _check_names(request)
+        if rivals := self._rivals(connection, request.header):
+            connection.reply_when(request, self._register_beside(connection, request, rivals))
+            return None
+        return self._take_in(connection, request)
+
+    def _rivals(
+        self, connection: Connection, header: headers.RegisterBrokerRequestHeader
+    ) -> list[Connection]:
+        """Return the connections of other brokers that have the name and id of one that registers."""
+        found = self._table.holders(header.broker_name, header.broker_id, header.broker_addr)
+        return [
+            live.link
+            for live in found
+            if isinstance(live.link, Connection)
+            and live.link is not connection
+            and not live.link.closed
+            and live.key.address != header.broker_addr
+        ]
+
+    async def _register_beside(
+        self,
+        connection: Connection,
+        request: Request[headers.RegisterBrokerRequestHeader],
+        rivals: list[Connection],
+    ) -> RemotingCommand | None:
+        """Take in a broker whose place another one has, if that one does not answer any more.
+
+        A host that lost its power closes no connection. Its broker would keep its place until it was
+        silent for two minutes, and clients would send to an address where nobody is.
+        """
+        answers = await asyncio.gather(*map(_answers, rivals))
+        for link, does_answer in zip(rivals, answers, strict=True):
+            if not does_answer and not link.closed:
+                log.warning(
+                    "a broker whose place another one takes does not answer", peer=link.peer
+                )
+                link.close()
+        if connection.closed:
+            return None
+        large = _LARGE_COMPRESSED_BYTES if _is_compressed(request) else _LARGE_BYTES
+        if len(request.body) >= large:
+            return await self._register_large(connection, request)
+        check_body_crc(request.body, request.header.body_crc32)
+        return self._registered(connection, request)
+
+    def _take_in(
+        self, connection: Connection, request: Request[headers.RegisterBrokerRequestHeader]
+    ) -> RemotingCommand | None:
         large = _LARGE_COMPRESSED_BYTES if _is_compressed(request) else _LARGE_BYTES
         if len(request.body) < large:
             check_body_crc(request.body, request.header.body_crc32)

@@ -198,6 +198,19 @@ class SubscriptionGroupWrapper(Body):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
 
 
+class TablesState(Body):
+    """Code 30004: what a slave has to know of its master's tables beside what they have.
+
+    `state` names all of it; `users` counts changes of users and policies, and `deleted` has the
+    commit-log offset at which the log ended when a topic was deleted.
+    """
+
+    state: str = ""
+    id: str = ""
+    users: Int64 = 0
+    deleted: dict[str, Int64] = {}
+
+
 class ConsumerOffsetSerializeWrapper(Body):
     """Code 43 and the file consumerOffset.json: offset by queue id by `topic@group`.
 

@@ -179,6 +179,7 @@ class OwnRequestCode(IntEnum):
     REDRIVE_DEAD_LETTERS = 30001
     GET_ALL_CONSUMER_FILTERS = 30002
     ADMIT_SLAVE = 30003
+    AWAIT_TABLES = 30004
 
 
 class ResponseCode(IntEnum):

@@ -380,6 +380,13 @@ class AdmitSlaveRequestHeader(Header):
     broker_name: str
 
 
+class AwaitTablesRequestHeader(Header):
+    """`known` is the state of the tables that a slave has on its disk, "" if it has none of them."""
+
+    known: str = ""
+    wait_ms: Int64 = 0
+
+
 class AdmitSlaveResponseHeader(Header):
     # In hexadecimal.
     token: str

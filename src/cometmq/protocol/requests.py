@@ -47,6 +47,7 @@ from cometmq.protocol.bodies import (
     QueryAssignmentResponseBody,
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
+    TablesState,
     TopicConfigList,
     TopicConfigSerializeWrapper,
     TopicList,
@@ -355,6 +356,11 @@ GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
 # request: its port for slaves serves everybody. Served only with access control.
 ADMIT_SLAVE: Final = RequestType(
     OwnRequestCode.ADMIT_SLAVE, h.AdmitSlaveRequestHeader, NO_BODY, h.AdmitSlaveResponseHeader, NO_BODY,
+    Right.BROKER, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
+# A slave confirms what it has of its master's tables, and waits for a change. Java's slaves look at
+# times, and changes do not wait for them.
+AWAIT_TABLES: Final = RequestType(
+    OwnRequestCode.AWAIT_TABLES, h.AwaitTablesRequestHeader, NO_BODY, NoHeader, JsonBody(TablesState),
     Right.BROKER, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
 CLEAN_EXPIRED_CONSUMEQUEUE: Final = RequestType(
     Code.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)

@@ -10,7 +10,7 @@ one go.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -196,6 +196,8 @@ class MessageStore:
         self._monotonic = clock.monotonic
         # What the last recovery read of the log, and how long it took; both are 0 before `open`.
         self.recovered_bytes = 0
+        # Whether the stop before the last `open` was not a clean one.
+        self.is_after_crash = False
         self.recovery_s = 0.0
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
@@ -272,6 +274,7 @@ class MessageStore:
                 self._disk.remove(self.config.abort_path)
             raise
         self._look_at_ends(recovery)
+        self.is_after_crash = not recovery.clean
         self._getter.opened(recovery.end)
         self.recovered_bytes = recovery.end - recovery.start
         self.recovery_s = self._monotonic() - began_s
@@ -477,6 +480,22 @@ class MessageStore:
             yield Work(lambda: self.queues.remove_directories(wanted))
         finally:
             self._deleting.difference_update(wanted)
+
+    def deleted_at(self, topic: str) -> int:
+        """Return where the log ended when a topic was last deleted; 0 if that is not known of it."""
+        return self._ledger.deleted.get(topic, 0)
+
+    def deleted_topics(self) -> dict[str, int]:
+        """Return where the log ended when topics were deleted, of those whose records it still has."""
+        return dict(self._ledger.deleted)
+
+    def note_deletions(self, deleted: Mapping[str, int]) -> None:
+        """Note which topics a slave's master has deleted, and where. Blocks; for any thread.
+
+        The queues stay until the next start, or until they begin anew in the log: what is read from them
+        is the master's business as long as there is one. Raises StoreError; then nothing is noted.
+        """
+        self._ledger.note_deletions(deleted)
 
     def removal_of_lost_queues(
         self, is_kept: Callable[[str], bool], forgotten: Callable[[str], None] = lambda _: None

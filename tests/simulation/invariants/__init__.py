@@ -17,6 +17,7 @@ from tests.simulation.invariants import (
     delivered_at_least_once,
     files_agree,
     filtered_exactly,
+    log_says_what_exists,
     never_altered,
     offsets_dense,
     ordered,
@@ -56,5 +57,6 @@ INVARIANTS: Final[dict[str, Judge]] = {
         slaves_refuse,
         tables_copied,
         state_files_whole,
+        log_says_what_exists,
     )
 }

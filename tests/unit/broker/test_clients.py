@@ -134,10 +134,36 @@ def test_a_client_that_came_back_over_another_connection_stays(clients: Clients)
     clients.beat(clients.member("a", old))
     clients.beat(clients.member("a", new))
     assert len(clients.told) == 1
+    old.closed = True
     clients.manager.connection_closed(cast("Connection", old))
     assert clients.manager.consumer_ids("g") == ["a"]
     clients.manager.connection_closed(cast("Connection", new))
     assert clients.manager.consumer_ids("g") == []
+
+
+@pytest.mark.parametrize("how", ["closed", "unregistered"])
+def test_a_client_stays_while_another_one_with_its_id_lives(clients: Clients, how: str) -> None:
+    first, second = clients.member("a", FakeConnection()), clients.member("a", FakeConnection())
+    manager = clients.manager
+    clients.beat(first)
+    clients.beat(second)
+    manager.register_producer(first, "p")
+    manager.register_producer(second, "p")
+    told = len(clients.told)
+    if how == "closed":
+        cast("FakeConnection", second.connection).closed = True
+        manager.connection_closed(second.connection)
+    else:
+        manager.unregister_consumer("g", "a", second.connection)
+        manager.unregister_producer("p", "a", second.connection)
+    assert manager.consumers("g") == [first]
+    assert manager.producers("p") == [first]
+    assert manager.producer_of("a") is first
+    assert len(clients.told) == told
+    cast("FakeConnection", first.connection).closed = True
+    manager.connection_closed(first.connection)
+    assert manager.consumer_ids("g") == []
+    assert manager.producer_of("a") is None
 
 
 def test_who_is_silent_for_too_long_is_removed_and_cut_off(clients: Clients) -> None:

@@ -4,13 +4,16 @@ sockets.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from tests.unit.namesrv.route_table_fixtures import FakeClock, wrapper
-from tests.unit.remoting.line import Line
+from tests.unit.remoting.line import Line, answer_to
+from tests.waits import WAIT_S
 
 from cometmq.model.route import QueueData, TopicRouteData
+from cometmq.namesrv import route_handlers
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
@@ -37,6 +40,7 @@ class Site:
 
     def __init__(self, directory: Path, admin_from: str = "") -> None:
         self.clock = FakeClock()
+        self.peers: list[Peer] = []
         config = NamesrvConfig()
         self.table = RouteTable(config, self.clock)
         access = AdminAccess(admin_from)
@@ -50,7 +54,9 @@ class Site:
         ).register(self.handlers)
 
     def peer(self, ip: str) -> Peer:
-        return Peer(self, ip)
+        peer = Peer(self, ip)
+        self.peers.append(peer)
+        return peer
 
     def addresses(self) -> dict[int, str]:
         route = self.table.route("t1")
@@ -60,10 +66,30 @@ class Site:
 class Peer:
     def __init__(self, site: Site, ip: str) -> None:
         self.line = Line(site.handlers, peer=(ip, 4711))
+        self._site = site
+        self._answered = 0
+        # Whether its power is gone: it answers nothing, and its connection stays open.
+        self.is_lost = False
 
     async def ask(self, code: int, header: Header, body: bytes = b"") -> RemotingCommand:
+        before = len(self.line.received())
         self.line.feed(encode_command(request(code, header, body)))
-        return (await self.line.flushed())[-1]
+        await self.line.flushed()
+        deadline = asyncio.get_running_loop().time() + WAIT_S
+        while len(self.line.received()) == before:
+            assert asyncio.get_running_loop().time() < deadline, "no answer"
+            for peer in self._site.peers:
+                peer.answer()
+            await asyncio.sleep(0.001)
+        return self.line.received()[-1]
+
+    def answer(self) -> None:
+        """Answer what the name server asks, as a broker does that does not know the question."""
+        received = self.line.received()
+        for command in received[self._answered :]:
+            if not self.is_lost and not command.is_response:
+                self.line.feed(answer_to(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        self._answered = len(received)
 
     async def register(
         self,
@@ -126,6 +152,18 @@ async def test_a_refusal_names_the_broker_and_the_remedy(site: Site) -> None:
     assert remark is not None
     for word in ("103", "broker-a", HERE, "10.6.6.6:4711", "brokerName", "adminFrom"):
         assert word in remark
+
+
+async def test_a_broker_whose_power_is_gone_makes_room_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route_handlers, "_ANSWERS_WITHIN_S", 0.05)
+    master, slave = site.peer("10.1.0.1"), site.peer("10.1.0.2")
+    await master.register(HERE)
+    await slave.register("10.1.0.2:10911", broker_id=1)
+    master.is_lost = True
+    assert await slave.register("10.1.0.2:10911") == TAKEN
+    assert site.addresses() == {0: "10.1.0.2:10911"}
 
 
 async def test_a_broker_that_left_makes_room(site: Site) -> None:

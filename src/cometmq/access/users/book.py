@@ -61,11 +61,14 @@ def refuse(text: str, code: int = ResponseCode.NO_PERMISSION) -> NoReturn:
 
 
 class State(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What the file has. `migrated_from_v1` says that plain_acl.yml was taken over once."""
+    """What the file has. `migrated_from_v1` says that plain_acl.yml was taken over once,
+    `version` counts the changes.
+    """
 
     users: list[UserInfo] = []
     acls: list[AclInfo] = []
     migrated_from_v1: bool = False
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class Book:
     acls: Mapping[str, AclInfo] = field(default_factory=dict)
     entry_count: int = 0
     migrated_from_v1: bool = False
+    # Counts the changes.
+    version: int = 0
 
     # Users
 
@@ -214,7 +219,12 @@ class Book:
     # As a whole
 
     def state(self) -> State:
-        return State(list(self.users.values()), list(self.acls.values()), self.migrated_from_v1)
+        return State(
+            list(self.users.values()),
+            list(self.acls.values()),
+            self.migrated_from_v1,
+            self.version,
+        )
 
 
 def book_of(state: State) -> Book:
@@ -222,7 +232,7 @@ def book_of(state: State) -> Book:
 
     Raises UserRefusedError for what no change could have made.
     """
-    book = Book(migrated_from_v1=state.migrated_from_v1)
+    book = Book(migrated_from_v1=state.migrated_from_v1, version=state.version)
     # One by one each would copy those before it.
     users: dict[str, UserInfo] = {}
     _limit("users", len(state.users), "MAX_USERS", MAX_USERS, "delete some first")

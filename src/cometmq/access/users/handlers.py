@@ -143,6 +143,7 @@ class UserHandlers:
         if self._store.pass_on is not None:
             return await self._store.pass_on(request)
         change = await self._store.change_by(prepare)
+        await self._store.confirmed()
         return _changed("policies changed", connection, request, subject=change.subject)
 
     async def delete_acl(
@@ -196,6 +197,7 @@ class UserHandlers:
         if self._store.pass_on is not None:
             return await self._store.pass_on(request)
         await self._store.change(change)
+        await self._store.confirmed()
         return _changed(what, connection, request, **about)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -59,6 +60,8 @@ class UserStore:
         self.pass_on: PassOn | None = None
         # Whether the file was read or written, so that it is to be there.
         self._is_kept = False
+        # On a master: returns when its slaves have the users as they are now.
+        self.confirmed: Callable[[], Awaitable[None]] = _at_once
         self._closed = False
 
     @property
@@ -135,6 +138,8 @@ class UserStore:
         following = change(self._next)
         if following is self._next:
             return 0
+        if following.version <= self._next.version:  # not a copy of a master's later one
+            following = replace(following, version=self._next.version + 1)
         self._next = following
         self._made += 1
         return self._made
@@ -194,6 +199,10 @@ class UserStore:
             self._closed = True
             self._worker.submit(self._write_missing, self.book).result()
             self._worker.shutdown(wait=True)
+
+
+async def _at_once() -> None:
+    pass
 
 
 def _told(error: Exception) -> str:

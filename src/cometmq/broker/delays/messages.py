@@ -15,6 +15,7 @@ from cometmq.broker.delays.state import DelayState, Replay, decode_timer_check
 from cometmq.broker.delays.timer import TimerQueue
 from cometmq.broker.delays.timer_progress import TimerProgress
 from cometmq.broker.delays.timer_window import MAX_LOADED, WINDOW_MS
+from cometmq.model import names
 from cometmq.model.topic import DataVersion
 from cometmq.store.store import MessageStore
 
@@ -109,6 +110,14 @@ class DelayedMessages:
     def pending(self) -> int:
         """How many messages wait."""
         return self.timers.pending + sum(self.levels.pending().values())
+
+    def waiting_from(self) -> dict[tuple[str, int], int]:
+        """Return the queue offset, by internal topic and queue, in front of which no message waits."""
+        offsets = self.levels.offsets()
+        found = {
+            (names.SCHEDULE_TOPIC, level - 1): offsets.get(level, 0) for level in self.levels.ends()
+        }
+        return found | {(names.TIMER_TOPIC, 0): self.timers.floor()}
 
     def capture(self, version: DataVersion) -> DelayState:
         """Return the progress as of now.

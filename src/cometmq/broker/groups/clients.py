@@ -38,6 +38,8 @@ MAX_SUBSCRIPTION_BYTES: Final = 512 * 1024 * 1024
 # So often a heartbeat is compared anew with a group whose subscriptions others change, before that is
 # done at once.
 _TRIES: Final = 3
+# So many clients with one id are remembered beside the one that was heard of last.
+_MAX_TWINS: Final = 8
 # A connection that was in more groups leaves them in slices: each has a line in the log.
 _LEFT_AT_ONCE: Final = 32
 # So many silent members of one group are removed in a step: each has a line in the log.
@@ -56,6 +58,8 @@ class Member:
     seen_s: float
     # Whose credentials its last heartbeat had; "" if nobody asks for any.
     account: str = ""
+    # Those with the same id by other connections, the latest first.
+    twins: tuple[Member, ...] = ()
 
 
 @dataclass(slots=True)
@@ -311,9 +315,8 @@ class ClientManager:
         info = self._consumers.get(group)
         if info is None or _is_anothers(info.members.get(client_id), by):
             return
-        member = info.members.pop(client_id, None)
-        if member is not None:
-            self._left(member, group)
+        member = info.members.get(client_id)
+        if member is not None and self._leaves(info.members, member, group):
             log.info("consumer left", group=group, client_id=client_id)
             self._members_changed(info)
 
@@ -322,14 +325,17 @@ class ClientManager:
         members = self._producers.get(group)
         if members is None or _is_anothers(members.get(client_id), by):
             return
-        member = members.pop(client_id, None)
+        member = members.get(client_id)
         if member is None:
             return
-        self._left(member, group)
+        is_gone = self._leaves(members, member, group)
         if not members:
             del self._producers[group]
         memberships = self._producing.get(client_id)
         if memberships is not None and memberships.get(group) is member:
+            if not is_gone:
+                memberships[group] = members[client_id]
+                return
             del memberships[group]
             if not memberships:
                 del self._producing[client_id]
@@ -386,6 +392,7 @@ class ClientManager:
         for name in list(self._producers):
             for producer in self.producers(name):
                 if producer.seen_s < limit_s:
+                    _forget_silent_twins(producer, limit_s)
                     known = self._producers.get(name, {}).get(producer.client_id)
                     if known is producer:  # nobody took its place meanwhile
                         self.unregister_producer(name, producer.client_id)
@@ -407,6 +414,8 @@ class ClientManager:
                 if member.seen_s < limit_s and group.members.get(member.client_id) is member
             ]
             if silent:
+                for member in silent:
+                    _forget_silent_twins(member, limit_s)
                 self._drop(group, silent, "no heartbeat")
                 for member in silent:
                     member.connection.close()
@@ -435,11 +444,33 @@ class ClientManager:
         return gone
 
     def _drop(self, group: ConsumerGroup, gone: list[Member], reason: str) -> None:
+        left = False
         for member in gone:
-            del group.members[member.client_id]
-            self._left(member, group.name)
-            log.info("consumer left", group=group.name, client_id=member.client_id, reason=reason)
-        self._members_changed(group)
+            if self._leaves(group.members, member, group.name):
+                left = True
+                log.info(
+                    "consumer left", group=group.name, client_id=member.client_id, reason=reason
+                )
+        if left:
+            self._members_changed(group)
+
+    def _leaves(self, members: dict[str, Member], member: Member, group: str) -> bool:
+        """Take a member out of its group; return whether nobody with its id stays in it.
+
+        Two clients have one id where it names a process and a host that look the same, as in two
+        containers. When one of them goes, the other one goes on.
+        """
+        self._left(member, group)
+        twins = [each for each in member.twins if not each.connection.closed]
+        if not twins:
+            del members[member.client_id]
+            return True
+        stays, *others = twins
+        stays.twins = tuple(others)
+        members[member.client_id] = stays
+        self._joined(stays, group)
+        log.info("a client with this id stays", group=group, client_id=member.client_id)
+        return False
 
     def _check_room(self, members: dict[str, Member], member: Member) -> None:
         known = members.get(member.client_id)
@@ -512,16 +543,27 @@ class ClientManager:
         known = members.get(member.client_id)
         if known is not None:
             self._left(known, group)
+            if known.twins or known.connection is not member.connection:
+                member.twins = tuple(
+                    each
+                    for each in (known, *known.twins)
+                    if each.connection is not member.connection and not each.connection.closed
+                )[:_MAX_TWINS]
+                for each in member.twins:
+                    each.twins = ()
         members[member.client_id] = member
-        self._membership_count += 1
-        self._memberships[member.connection] = self._memberships.get(member.connection, 0) + 1
-        self._groups_of.setdefault(member.connection, Counter())[group] += 1
+        self._joined(member, group)
         if known is None:
             log.info("client joined", group=group, client_id=member.client_id)
             return True
         if known.connection is not member.connection:
             log.info("client came over another connection", group=group, client_id=member.client_id)
         return False
+
+    def _joined(self, member: Member, group: str) -> None:
+        self._membership_count += 1
+        self._memberships[member.connection] = self._memberships.get(member.connection, 0) + 1
+        self._groups_of.setdefault(member.connection, Counter())[group] += 1
 
     def _members_changed(self, group: ConsumerGroup) -> None:
         if not group.members:
@@ -589,6 +631,10 @@ def _is_of_another_account(known: Member | None, member: Member) -> bool:
         and known.account != member.account
         and _is_anothers(known, member.connection)
     )
+
+
+def _forget_silent_twins(member: Member, limit_s: float) -> None:
+    member.twins = tuple(each for each in member.twins if each.seen_s >= limit_s)
 
 
 def _is_anothers(member: Member | None, by: Connection | None) -> bool:

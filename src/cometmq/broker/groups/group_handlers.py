@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 import structlog
 
@@ -36,9 +38,13 @@ log = structlog.get_logger(__name__)
 
 
 class GroupHandlers:
-    """Answers when the disk has the change. For the loop's thread."""
+    """Answers when the disk has the change, and `confirmed` has returned: slaves have it then. For the
+    loop's thread.
+    """
 
-    def __init__(self, parts: Parts, tables: BrokerTables) -> None:
+    def __init__(
+        self, parts: Parts, tables: BrokerTables, confirmed: Callable[[], Awaitable[None]]
+    ) -> None:
         self._config = parts.config
         self._clock = parts.clock
         self._groups = parts.groups
@@ -46,6 +52,7 @@ class GroupHandlers:
         self._offsets = parts.offsets
         self._long_answers = parts.long_answers
         self._tables = tables
+        self._confirmed = confirmed
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update)
@@ -143,13 +150,14 @@ class GroupHandlers:
                 peer=connection.peer,
             )
             self._groups.forbid(header.group, header.topic, forbidden=not header.readable)
-            await self._tables.groups_written()
+            await self._settled()
         readable = not self._groups.forbids(header.group, header.topic)
         body = encode_body(GroupForbidden(header.group, readable, header.topic))
         return response(ResponseCode.SUCCESS, body=body)
 
     async def _settled(self) -> RemotingCommand:
         await self._tables.groups_written()
+        await self._confirmed()
         return response(ResponseCode.SUCCESS)
 
     def group(

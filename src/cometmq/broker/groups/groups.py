@@ -130,6 +130,12 @@ class GroupManager:
         self._on_change()
         return True
 
+    def skip_versions(self, count: int) -> None:
+        """Let the version go ahead of all that anybody can have seen of it before a crash."""
+        self.table.data_version.counter += count
+        self._next_version()
+        self._on_change()
+
     def _next_version(self) -> None:
         if not self.is_copy:
             self.table.data_version.next(self._clock.now_ms())

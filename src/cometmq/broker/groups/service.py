@@ -23,7 +23,7 @@ _SCAN_PERIOD_S: Final = 10.0
 
 class Groups(Service):
     """Serves consumer groups; `tables` are where groups and offsets are written, `route_of` asks the name
-    servers for a topic's route.
+    servers for a topic's route, and `confirmed` returns when slaves have the tables.
     """
 
     def __init__(
@@ -31,9 +31,11 @@ class Groups(Service):
         parts: Parts,
         tables: BrokerTables,
         route_of: Callable[[str], Awaitable[TopicRouteData | None]],
+        confirmed: Callable[[], Awaitable[None]],
     ) -> None:
         self._route_of = route_of
         self._parts = parts
+        self._confirmed = confirmed
         self._tables = tables
         self.locks = QueueLocks(parts.clock)
         self.locks.on_limit = parts.handlers.limit_hits.hit
@@ -59,7 +61,7 @@ class Groups(Service):
         OffsetAdmin(parts).register(parts.handlers)
         ClientRelay(parts, self._tables).register(parts.handlers)
         Assignments(parts.clients, self._route_of).register(parts.handlers)
-        GroupHandlers(parts, self._tables).register(parts.handlers)
+        GroupHandlers(parts, self._tables, self._confirmed).register(parts.handlers)
 
     def start(self) -> None:
         config, tasks = self._parts.config, self._parts.tasks

@@ -12,6 +12,7 @@ from cometmq.access.config import AccessConfig
 from cometmq.access.users.store import UserStore
 from cometmq.broker.delays.state import DelayState
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.replication.confirmations import TableConfirmations
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.proof import ProofHandlers, ask_for_token
@@ -63,6 +64,8 @@ class Replication(Service):
     ) -> None:
         self._parts = parts
         self._users = users
+        self._broker_tables = broker_tables
+        self._confirmations: TableConfirmations | None = None
         own_tls = None if tls is None else tls.own
         if parts.replication.ha_tls_enable and own_tls is None:
             raise ConfigError("haTlsEnable=true needs tls.enable=true, and has its certificates")
@@ -165,6 +168,17 @@ class Replication(Service):
         StatusHandlers(parts, self).register(parts.handlers)
         if self.master is not None:
             ProofHandlers(parts.config, self._admission).register(parts.handlers)
+            confirmations = self._confirmations = TableConfirmations(
+                parts, self._broker_tables, self.master, self._users
+            )
+            confirmations.register(parts.handlers)
+            if self._users is not None:
+                self._users.confirmed = confirmations.confirmed
+
+    async def confirmed(self) -> None:
+        """Return when slaves have the tables as they are now; see `TableConfirmations`."""
+        if self._confirmations is not None:
+            await self._confirmations.confirmed()
 
     async def _pass_on(self, request: Request[Any]) -> RemotingCommand:
         """Have the master make a change of users, signed as it is by whoever asked this slave.

@@ -15,6 +15,8 @@ log, and the offsets of CID_RMQ_SYS_TRANS say so of transactions that have ended
 log lacks some of them became the master with such offsets, it would never deliver those messages.
 So these copies wait until the slave's disk has the log up to the end that the master's log had
 behind them. Java's slaves take them over at once.
+
+Longer than 500 lines: what is asked for, judged and taken over in which order is read in one go.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -33,6 +36,7 @@ from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.filters.consumer_filters import ConsumerFilterTable
 from cometmq.broker.parts import Parts
+from cometmq.broker.refusal import Refused
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.replication.master_check import WrongMasterError, check_master
 from cometmq.broker.replication.unknown_topics import UnknownTopics
@@ -40,7 +44,7 @@ from cometmq.broker.tables import BrokerTables
 from cometmq.errors import AccessDeniedError, CometMQError, RemoteError
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
-from cometmq.model.topic import TopicConfig
+from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.access_bodies import (
     AclInfo,
@@ -48,9 +52,10 @@ from cometmq.protocol.access_bodies import (
     ListUsersRequestHeader,
     UserInfo,
 )
-from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper, TablesState
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.header import Header, NoHeader
+from cometmq.protocol.headers import AwaitTablesRequestHeader
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.request_type import RequestType
 from cometmq.remoting.client import RemotingClient
@@ -82,11 +87,27 @@ _ENTRIES_OF: Final[Mapping[int, tuple[Any, str, str]]] = {
 }
 # Stands for a digest: a broker of Java's does not serve the request.
 _NOT_SERVED: Final = b""
+# A master is asked again so long after the last time for a change that waits for its slaves.
+_CHANGES_WAIT_S: Final = 15.0
+# Stands for the id of the tables of a master that gives them none, as Java's.
+_JAVAS: Final = "-"
 _CREDENTIALS_REMEDY: Final = (
     "set innerClientAuthenticationCredentials of this slave to an administrator (ACL 1.0) or a Super "
     "user (ACL 2.0) that the master knows"
 )
 _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+
+class TablesRefusedError(RemoteError):
+    """Says that a master's tables do not continue those that this slave has. `parts` says that only
+    counters have told so.
+    """
+
+    parts = False
+
+
+class _OlderTablesError(TablesRefusedError):
+    parts = True
 
 
 class _Offsets(NamedTuple):
@@ -140,7 +161,7 @@ class MasterTables:
         self._copy_soon: asyncio.Task[None] | None = None
         # Whether the master may have changed its tables since the last copy began.
         self._may_be_old = False
-        self.unknown = UnknownTopics(parts.topics)
+        self.unknown = UnknownTopics(parts.topics, parts.groups)
         self._offsets_copy: asyncio.Task[None] | None = None
         # Grows with each connection to a master, and whenever offsets go with a topic or a group.
         # Offsets that were asked for before may speak of messages that the master has lost since,
@@ -148,6 +169,9 @@ class MasterTables:
         self._era = 0
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
+        # The state of the master's tables that is on this disk, None while that is not known.
+        self._confirmed: str | None = None
+        self._following: asyncio.Task[None] | None = None
 
     def open(self) -> None:
         """Begin to be a slave: the tables here are those of a master from now on."""
@@ -194,6 +218,25 @@ class MasterTables:
         self._parts.tasks.every(_PERIOD_S, self.copy, "copy-tables", first_s=_FIRST_S)
         self._parts.store.queues.on_made.append(self._queue_made)
 
+    def _follow_soon(self) -> None:
+        tasks = self._parts.tasks
+        if not tasks.is_closed and (self._following is None or self._following.done()):
+            self._following = tasks.spawn(self._follow_changes(), "follow-tables")
+
+    async def _follow_changes(self) -> None:
+        """Tell the master what is on this disk, and copy its tables when a change waits for that."""
+        while (known := self._confirmed) is not None and not self._is_diverged():
+            address = self._checked
+            if address is None:
+                return
+            try:
+                state = await self._state(address, known, _CHANGES_WAIT_S)
+            except CometMQError:
+                await asyncio.sleep(_FIRST_PAUSE_S)
+                continue
+            if state is not None and state.state != known:
+                await self.copy()
+
     def stop(self) -> None:
         """Call it when nothing more is copied and the tables can still be written."""
         if not self._is_diverged():
@@ -219,6 +262,7 @@ class MasterTables:
     def _master_changed(self) -> None:
         """Take nothing more from the former master."""
         self._checked = None
+        self._confirmed = None
         self._known.clear()
 
     async def check(self) -> str:
@@ -276,6 +320,7 @@ class MasterTables:
             if has_come:
                 self.unknown.forget(asked_for)
             else:
+                self._confirmed = None
                 self.unknown.make()
         if self._offsets_copy is None or self._offsets_copy.done():
             copy = self._copy_offsets(address)
@@ -287,6 +332,18 @@ class MasterTables:
         """
         try:
             await copying
+        except TablesRefusedError as error:
+            await self._part(error)
+            if what not in self._failing:
+                self._failing.add(what)
+                log.error(  # noqa: TRY400 - the reason says it all
+                    "the tables of the master are refused, and those here stay",
+                    master=address,
+                    reason=str(error),
+                    remedy="make this slave the master; or stop the master and put the files of this "
+                    "slave's config directory into its own; or, if the master is right, stop this slave "
+                    "and remove its config directory",
+                )
         except CometMQError as error:
             if what not in self._failing:
                 self._failing.add(what)
@@ -305,20 +362,47 @@ class MasterTables:
             return True
         return False
 
+    async def _part(self, error: TablesRefusedError) -> None:
+        """Give the tables here an id of their own: the master's counters will exceed those here."""
+        if error.parts:
+            own = self._parts.randomness.randbytes(16).hex()
+            try:
+                await self._tables.keep_marks(id=own)
+            except Refused as refused:
+                log.warning("the refusal is not noted", reason=str(refused))
+
     async def _copy_from(self, address: str) -> None:
         parts = self._parts
+        # The master had made the topics of what we have by now before it stored that.
+        covered = parts.store.commit_log.end
+        state = await self._state(address, self._confirmed or "")
+        self._refuse_others(address, state)
         await self._copy_versioned(
             address, requests.GET_ALL_TOPIC_CONFIG, lambda: parts.topics.data_version, parts.topics
         )
+        if state is not None and state.deleted:
+            deleted = state.deleted
+            await _in_thread(lambda: parts.store.note_deletions(deleted))
+        await parts.topics.written()
+        self._tables.note_marks(covered=covered)
         await self._copy_versioned(
             address,
             requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             lambda: parts.groups.table.data_version,
             parts.groups,
         )
+        await self._tables.groups_written()
         await self._copy_filters(address)
+        users = 0
         if self._users is not None:
-            await self._copy_users(self._users, address)
+            await self._copy_users(self._users, address, state)
+            users = 0 if state is None else state.users
+        own_id = _JAVAS if state is None else state.id
+        if (self._tables.marks.id, self._tables.marks.users) != (own_id, users):
+            await self._tables.keep_marks(id=own_id, users=users)
+        if address == self._checked:
+            self._confirmed = None if state is None else state.state
+            self._follow_soon()
 
     async def _copy_offsets(self, address: str) -> None:
         await self._logged("offsets", address, self._copy_offsets_from(address))
@@ -333,11 +417,47 @@ class MasterTables:
         if self._era == era and self._checked == address and not self._is_diverged():
             await self._take_over(offsets)
 
+    async def _state(
+        self, address: str, known: str = "", wait_s: float = 0.0
+    ) -> TablesState | None:
+        """Ask for the state of the master's tables; None for a master of Java's."""
+        answer = await self._client.ask(
+            address,
+            requests.AWAIT_TABLES,
+            AwaitTablesRequestHeader(known=known, wait_ms=int(wait_s * 1000)),
+            what="the question for the state of its tables",
+            timeout_s=_TIMEOUT_S + wait_s,
+            also=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
+        )
+        return answer.body if answer.code == ResponseCode.SUCCESS else None
+
+    def _refuse_others(self, address: str, state: TablesState | None) -> None:
+        """Raise TablesRefusedError if the master's tables are not a later state of those here."""
+        marks = self._tables.marks
+        if not marks.id or state is None:
+            return
+        if marks.id not in (state.id, _JAVAS):
+            raise TablesRefusedError(
+                f"{address} has lost its tables, or got other ones: they are not those that this slave "
+                "has copied"
+            )
+        if state.users < marks.users and self._users is not None:
+            raise _OlderTablesError(
+                f"{address} has the users after {state.users} changes, this slave after {marks.users}"
+            )
+
+    def _refuse_older(self, address: str, what: str, theirs: DataVersion, own: DataVersion) -> None:
+        """Raise TablesRefusedError if a table of the master is older than the one here."""
+        if self._tables.marks.id and theirs.counter < own.counter:
+            raise _OlderTablesError(
+                f"{address} has the {what} after {theirs.counter} changes, this slave after {own.counter}"
+            )
+
     async def _copy_versioned(
         self,
         address: str,
         request_type: RequestType[NoHeader, None, NoHeader, Any],
-        version: Callable[[], object],
+        version: Callable[[], DataVersion],
         manager: Any,
     ) -> None:
         """Have `manager` copy a table whose data version is not the one here."""
@@ -347,6 +467,8 @@ class MasterTables:
             return
         table = await self._decoded(body, request_type)
         is_new = table.data_version != version()
+        _, what, _ = _ENTRIES_OF[request_type.code]
+        self._refuse_older(address, what, table.data_version, version())
         if is_new and (difference := await self._compare(address)) is not None:
             raise RemoteError(f"{address} may have lost its tables: {difference}")
         if address != self._checked:
@@ -399,7 +521,7 @@ class MasterTables:
                 await run_slices(self._parts.filters.manager.copy(table))
             self._known[code] = digest
 
-    async def _copy_users(self, store: UserStore, address: str) -> None:
+    async def _copy_users(self, store: UserStore, address: str, state: TablesState | None) -> None:
         """Have the users and policies of the master, and no others.
 
         They come after the other tables: a master without users must not hold those up.
@@ -412,7 +534,8 @@ class MasterTables:
             return
         book = await _in_thread(lambda: _book(users, acls))
         if address == self._checked and not self._is_diverged():
-            await store.change(lambda _: book)
+            version = 0 if state is None else state.users
+            await store.change(lambda _: replace(book, version=version))
             self._known[code] = digest
 
     async def _offsets(self, address: str) -> _Offsets:

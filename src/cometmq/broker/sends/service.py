@@ -19,7 +19,7 @@ class Sends(Service):
     """Serves sends and replies.
 
     `put_half` stores half messages; `announced` returns when name servers know all topics. With
-    `copies` sends wait for slaves.
+    `copies` sends wait for slaves, and with `group_commit` they wait in it.
     """
 
     runs_on_slave = False
@@ -32,9 +32,10 @@ class Sends(Service):
         retry: RetryHandler,
         announced: Callable[[], Awaitable[None]],
         copies: NeededCopies | None = None,
+        group_commit: GroupCommit | None = None,
     ) -> None:
         self._parts = parts
-        self._group_commit = _group_commit(parts, copies)
+        self._group_commit = group_commit
         self._handler = SendHandler(
             parts,
             put,
@@ -66,7 +67,8 @@ class Sends(Service):
             self._handler.topic_changed(topic.topic_name)
 
 
-def _group_commit(parts: Parts, copies: NeededCopies | None) -> GroupCommit | None:
+def group_commit(parts: Parts, copies: NeededCopies | None) -> GroupCommit | None:
+    """Make what answers wait in until messages are safe; None where they wait for nothing."""
     config = parts.store.config
     disk = slaves = None
     if config.flush_disk_type == "SYNC_FLUSH":

@@ -14,7 +14,7 @@ class Topics(Service):
     """Serves requests about topics.
 
     `tables` are where offsets are written; `announced` returns when name servers know all topics;
-    `work_off` does the store's work beside the loop.
+    `work_off` does the store's work beside the loop; `confirmed` returns when slaves have the topics.
     """
 
     def __init__(
@@ -23,9 +23,10 @@ class Topics(Service):
         tables: BrokerTables,
         announced: Callable[[], Awaitable[None]],
         work_off: Callable[[Generator[Work, None, None]], Awaitable[None]],
+        confirmed: Callable[[], Awaitable[None]],
     ) -> None:
         self._parts = parts
-        self._handlers = TopicHandlers(parts, tables, announced, work_off)
+        self._handlers = TopicHandlers(parts, tables, announced, work_off, confirmed)
 
     async def open(self) -> None:
         self._handlers.register(self._parts.handlers)

@@ -40,7 +40,7 @@ class TopicHandlers:
     """Answers when the disk has the change and name servers were told of it. For the loop's thread.
 
     `announced` returns when name servers know all topics; `work_off` does the store's work beside
-    the loop.
+    the loop; `confirmed` returns when slaves have the topics.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class TopicHandlers:
         tables: BrokerTables,
         announced: Callable[[], Awaitable[None]],
         work_off: Callable[[Generator[Work, None, None]], Awaitable[None]],
+        confirmed: Callable[[], Awaitable[None]],
     ) -> None:
         self._config = parts.config
         self._clock = parts.clock
@@ -59,6 +60,7 @@ class TopicHandlers:
         self._tables = tables
         self._announced = announced
         self._work_off = work_off
+        self._confirmed = confirmed
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.UPDATE_AND_CREATE_TOPIC, self.update)
@@ -157,6 +159,7 @@ class TopicHandlers:
     async def _settled(self) -> RemotingCommand:
         await self._topics.written()
         await self._announced()
+        await self._confirmed()
         return response(ResponseCode.SUCCESS)
 
     # -- deleting --

@@ -107,6 +107,11 @@ class TopicManager:
             config.read_queue_nums, config.write_queue_nums
         )
 
+    def is_readable(self, topic: str, queue_id: int) -> bool:
+        """Say whether consumers who follow the route of a topic read this queue of it."""
+        config = self.get(topic)
+        return config is not None and queue_id < config.read_queue_nums
+
     def is_written(self, topic: str) -> bool:
         """Say whether the disk has the topic, perhaps with an older config."""
         if not self._unwritten:
@@ -268,6 +273,11 @@ class TopicManager:
         if self._journal is not None:
             self._journal.add(TopicChange(self.data_version))
         self._tell_changed([])
+
+    def skip_versions(self, count: int) -> None:
+        """Let the version go ahead of all that anybody can have seen of it before a crash."""
+        self.data_version.counter += count
+        self.permission_changed()
 
     def _next_version(self) -> None:
         if not self.is_copy:

@@ -12,10 +12,12 @@ from typing import Final
 import structlog
 
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.storage.group_commit import GroupCommit
 from cometmq.broker.transactions.check import TransactionChecker
-from cometmq.broker.transactions.half_message import HalfMessage
+from cometmq.broker.transactions.half_message import HALF_QUEUE_ID, HalfMessage
 from cometmq.broker.transactions.transactions import Put, Transactions
 from cometmq.errors import ConnectionLostError, StoreError
+from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol import requests
 from cometmq.protocol.headers import CheckTransactionStateRequestHeader
@@ -34,14 +36,15 @@ _PUBLISH_PERIOD_S: Final = 1.0
 
 
 class TransactionService(Service):
-    """Has transactions checked, and progress written, at intervals. `put` stores what is committed.
+    """Has transactions checked, and progress written, at intervals. `put` stores what is committed; with
+    `group_commit` the answer to a verdict waits as one to a send does.
 
     For the loop's thread only.
     """
 
     runs_on_slave = False
 
-    def __init__(self, parts: Parts, put: Put) -> None:
+    def __init__(self, parts: Parts, put: Put, group_commit: GroupCommit | None = None) -> None:
         self._parts = parts
         self._config = parts.config
         self._clients = parts.clients
@@ -54,6 +57,7 @@ class TransactionService(Service):
             put,
             parts.clock,
             parts.packed_host,
+            group_commit,
         )
         self._checker = TransactionChecker(
             parts.config, parts.store, transactions, self._is_busy, self._ask
@@ -75,6 +79,12 @@ class TransactionService(Service):
     def asked_count(self) -> int:
         """How many questions were put to producers since the start."""
         return self._checker.asked_count
+
+    def waiting_from(self) -> dict[tuple[str, int], int]:
+        """Return the queue offset, by topic and queue, in front of which no half message waits."""
+        end = self._parts.store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        low = self._transactions.table.low_offset(end)
+        return {(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID): low}
 
     async def open(self) -> None:
         """Find out which transactions are unresolved."""

@@ -14,6 +14,7 @@ table and is in one place.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -24,6 +25,7 @@ from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
+from cometmq.broker.storage.group_commit import GroupCommit
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.broker.transactions.half_message import (
     HALF_QUEUE_ID,
@@ -99,7 +101,11 @@ class Transactions:
         put: Put,
         clock: Clock,
         host: bytes,
+        group_commit: GroupCommit | None = None,
     ) -> None:
+        self._group_commit = group_commit
+        # Verdicts of this turn of the loop that are to be answered.
+        self._unanswered: list[tuple[Connection, Request[EndTransactionRequestHeader]]] = []
         self._config = config
         self._store = store
         # Those that `register` gives; none check anything before.
@@ -528,7 +534,34 @@ class Transactions:
             half = self._prepared(header)
             check_found(self._handlers, requests.END_TRANSACTION, connection, request, half.record)
         self.end(header)
-        return response(ResponseCode.SUCCESS)
+        if not request.is_oneway:
+            if not self._unanswered:
+                asyncio.get_running_loop().call_soon(self._answer)
+            self._unanswered.append((connection, request))
+        return None
+
+    def _answer(self) -> None:
+        """Answer the verdicts of a turn of the loop when the log says what became of their transactions.
+
+        A commit is in the log as its message. A roll-back is there only as an op record, and one that
+        was answered must not be asked for again after a kill.
+        """
+        verdicts, self._unanswered = self._unanswered, []
+        if self.ops.waiting_count:
+            self.ops.flush()
+        end = self._store.commit_log.end
+        for connection, request in verdicts:
+            if self.ops.waiting_count:
+                connection.refuse(
+                    request.opaque,
+                    ResponseCode.SYSTEM_ERROR,
+                    "the verdict cannot be written down now; the broker tries again, and asks for it if it "
+                    "is restarted before",
+                )
+            elif self._group_commit is None:
+                connection.reply(request, response(ResponseCode.SUCCESS))
+            else:
+                self._group_commit.answer_when_safe(end, connection, request, b"")
 
     def _on_resume(
         self, connection: Connection, request: Request[ResumeCheckHalfMessageRequestHeader]

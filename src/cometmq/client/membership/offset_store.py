@@ -26,6 +26,14 @@ LOCAL_DIRECTORY_VARIABLE: Final = "ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR"
 COMMIT_SERVED_S: Final = 0.5
 
 
+class NoOffsetAtSlaveError(RouteNotFoundError):
+    """Says that a slave has no offset of the group, and that its master cannot be asked. `is_news` is
+    False if the same was said before.
+    """
+
+    is_news = True
+
+
 class OffsetStore(Protocol):
     """Keeps the offsets of this member's queues: for each, that of the next message to consume."""
 
@@ -72,6 +80,8 @@ class RemoteOffsetStore:
         self._oneway_at: dict[MessageQueue, float] = {}
         # The failures of commits that were logged. Each is logged once, since commits are frequent.
         self._said: dict[MessageQueue, tuple[int, str]] = {}
+        # Brokers whose slave had no offset, and whose master could not be asked.
+        self._unknown_at: set[str] = set()
 
     def get(self, queue: MessageQueue) -> int | None:
         """Return the offset known to this store, or None, without asking the broker."""
@@ -94,16 +104,20 @@ class RemoteOffsetStore:
         """Return the broker's offset, None if it has none. Raises RemotingError, RemoteError.
 
         A slave copies offsets every few seconds, so one that has none does not prove that there is
-        none: then RouteNotFoundError is raised.
+        none: then NoOffsetAtSlaveError is raised.
         """
         address = self._instance.need_reader(queue.broker_name, queue.topic)
         offset = await self._instance.brokers.query_consumer_offset(address, self._group, queue)
         master = self._instance.routes.master_address(queue.broker_name)
         if offset is None and address != master:
-            raise RouteNotFoundError(
+            error = NoOffsetAtSlaveError(
                 f"the slave {address} has no offset of group {self._group} at {queue}, and the "
                 f"master of {queue.broker_name}, which may have one, cannot be reached"
             )
+            error.is_news = queue.broker_name not in self._unknown_at
+            self._unknown_at.add(queue.broker_name)
+            raise error
+        self._unknown_at.discard(queue.broker_name)
         if offset is not None:
             self._offsets[queue] = offset
             if offset > 0:  # a Java broker also answers 0 when it has no offset

@@ -10,7 +10,7 @@ import structlog
 
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.allocation import AllocationStrategy
-from cometmq.client.membership.offset_store import OffsetStore
+from cometmq.client.membership.offset_store import NoOffsetAtSlaveError, OffsetStore
 from cometmq.errors import (
     AccessDeniedError,
     CometMQError,
@@ -213,13 +213,32 @@ async def first_offset(
 ) -> int:
     """Return the offset at which a member begins a queue: the stored one, else the one by `where`.
 
-    Raises CometMQError when a broker could not be asked.
+    Raises CometMQError when a broker could not be asked. At a slave whose master is away a member that
+    begins at the first message does so: messages that its group has consumed may come again. One that
+    begins at the last message, or at a time, could leave out what its group has not consumed, and so
+    waits for the master.
     """
-    stored = await offsets.fetch(queue)
+    retry = is_retry_topic(queue.topic)
+    begins_first = where is ConsumeFromWhere.FIRST_OFFSET or (
+        where is ConsumeFromWhere.LAST_OFFSET and retry
+    )
+    try:
+        stored = await offsets.fetch(queue)
+    except NoOffsetAtSlaveError as error:
+        if begins_first:
+            return 0
+        if error.is_news:
+            log.warning(
+                "a queue is not consumed until its master is back",
+                queue=str(queue),
+                reason=str(error),
+                remedy="start the master, or make the slave the master; or begin at the first message "
+                "(ConsumeFromWhere.FIRST_OFFSET)",
+            )
+        raise
     if stored is not None:
         return stored
-    retry = is_retry_topic(queue.topic)
-    if where is ConsumeFromWhere.FIRST_OFFSET or (where is ConsumeFromWhere.LAST_OFFSET and retry):
+    if begins_first:
         return 0
     address = instance.need_master(queue.broker_name, queue.topic)
     if where is ConsumeFromWhere.LAST_OFFSET or retry:

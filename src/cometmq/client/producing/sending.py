@@ -45,6 +45,7 @@ _STATUS: Final[dict[int, SendStatus]] = {
 _CERTAINTIES: Final = (Stored.NO, Stored.UNKNOWN, Stored.YES)
 _AN_ATTEMPT_FAILED: Final = (RemotingError, RemoteError, RouteNotFoundError, SendForbiddenError)
 _VIP_PORT_OFFSET: Final = -2
+_ROUTE_WITHIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,26 @@ class Sender:
             or route.choose(avoid)
         )
 
+    async def _choose_anew(
+        self, topic: str, queue: MessageQueue, avoid: str | None, deadline: float
+    ) -> MessageQueue:
+        """Ask for the route before a send to a master that heartbeats do not reach: another broker may
+        have taken its place since. If there is none, keep the queue.
+        """
+        if self._instance.reaches_master(queue.broker_name):
+            return queue
+        address = self._instance.routes.master_address(queue.broker_name)
+        until = min(deadline, self._loop.time() + _ROUTE_WITHIN_S)
+        try:
+            async with asyncio.timeout_at(until):
+                await self._instance.routes.refresh(topic)
+        except (TimeoutError, CometMQError):
+            return queue
+        route = self._instance.routes.publish_route(topic)
+        if route is None or self._instance.routes.master_address(queue.broker_name) == address:
+            return queue
+        return self._choose(route, avoid)
+
     async def keyed_queues(self, topic: str, deadline: float) -> list[MessageQueue]:
         """Return the queues among which a key chooses. Raises what `route` raises."""
         await self.route(topic, deadline)
@@ -163,7 +184,7 @@ class Sender:
             self._instance.routes.refresh_soon(outgoing.topic)
         return result
 
-    async def send(
+    async def send(  # noqa: C901 - the attempts of a send are told in one go
         self,
         outgoing: Outgoing,
         timeout_s: float,
@@ -193,6 +214,8 @@ class Sender:
                     # What a name server answers says nothing of the message.
                     raise _saying(error, doubt) from error.__cause__
             queue = self._choose(route, avoid)
+            if not self._instance.heartbeats.all_reached:
+                queue = await self._choose_anew(outgoing.topic, queue, avoid, deadline)
             try:
                 until = self._end_of_attempt(deadline, len(tried), mode)
                 result = await self.send_to(outgoing, queue, until, mode, len(tried) + 1)

@@ -24,6 +24,7 @@ it.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -58,6 +59,7 @@ class QueueLedger:
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self.path = path
+        self._saving = threading.Lock()
         self.deleted: dict[str, int] = {}
         self.queues: dict[QueueKey, KnownQueue] = {}
         self.index: dict[str, int] = {}
@@ -108,9 +110,11 @@ class QueueLedger:
             contents["ownEnd"] = True
         text = json.dumps(contents)
         temporary = self.path.with_name(self.path.name + ".tmp")
-        self._disk.write(temporary, text.encode())
-        self._disk.rename(temporary, self.path)
-        self._disk.sync_directory(self.path.parent)
+        # On a slave the loop's thread notes queues, and another one what its master has deleted.
+        with self._saving:
+            self._disk.write(temporary, text.encode())
+            self._disk.rename(temporary, self.path)
+            self._disk.sync_directory(self.path.parent)
 
     # -- deleted topics --
 
@@ -119,8 +123,18 @@ class QueueLedger:
 
         Raises StoreError; then nothing is noted.
         """
+        self._delete(dict.fromkeys(topics, log_end))
+
+    def note_deletions(self, deleted: Mapping[str, int]) -> None:
+        """Note what a master has noted of the log of which this store has a copy, as `delete` does."""
+        known = self.deleted
+        news = {topic: at for topic, at in deleted.items() if at > known.get(topic, 0)}
+        if news:
+            self._delete(news)
+
+    def _delete(self, deleted: Mapping[str, int]) -> None:
         before = self.deleted
-        self.deleted = {**before, **dict.fromkeys(topics, log_end)}
+        self.deleted = {**before, **deleted}
         try:
             self.save()
         except StoreError:
