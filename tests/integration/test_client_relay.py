@@ -282,7 +282,7 @@ async def test_the_running_info_comes_from_the_member_named(desk: Desk) -> None:
             answer = await desk.ask(
                 INFO, GetConsumerRunningInfoRequestHeader("g", member.client_id)
             )
-            properties = json.loads(bytes(answer.body))["properties"]
+            properties = decode_body(bytes(answer.body), dict[str, Any])["properties"]
             assert (answer.code, properties["consumeThreadMax"]) == (0, concurrency)
         stacks = GetConsumerRunningInfoRequestHeader("g", one.client_id, jstack_enable=True)
         assert b"MainThread" in bytes((await desk.ask(INFO, stacks)).body)

@@ -27,6 +27,7 @@ from cometmq.protocol.headers import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
+from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
 from cometmq.remoting.connection import Connection
 from cometmq.testing.cluster import Cluster
@@ -157,7 +158,7 @@ async def test_the_running_info_tells_queues_properties_and_rates(box: Box, orde
         assert info["lastPullTimestamp"] > 0
         assert info["lastConsumeTimestamp"] > 0
         assert {queue.topic for queue in queues} == {"t", "%RETRY%g"}
-        rest = json.loads(bytes(answer.body))
+        rest = decode_body(bytes(answer.body), dict[str, Any])
         properties = rest["properties"]
         assert properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         assert properties["PROP_CONSUMEORDERLY"] == ("true" if orderly else "false")
