@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.simulation.evidence import BAD_DISK, WIPE, Evidence, Violation
-from tests.simulation.history import FaultInjected, TopicsSeen
+from tests.simulation.history import FaultInjected, MasterChanged, TopicsSeen
 
 NAME: Final = "the log says what exists"
 _MADE_BY_USE: Final = ("%RETRY%", "%DLQ%")
@@ -53,7 +53,10 @@ def _vanished(evidence: Evidence, former: TopicsSeen, seen: TopicsSeen) -> Itera
         for fault in evidence.history.of(FaultInjected)
         if fault.node == seen.server and fault.at_s <= seen.at_s
     )
-    was_master = seen.server == evidence.master_at(former.broker, former.at_s)
+    was_master = seen.server == seen.broker or any(
+        change.server == seen.server and change.at_s <= seen.at_s
+        for change in evidence.history.of(MasterChanged)
+    )
     if (
         seen.server == master
         or was_master
