@@ -369,7 +369,13 @@ class Broker:
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(Groups(parts, tables))
         retries = await self._opened(
-            Retries(parts, delays.put, groups.locks.holds_any, traffic.sent_back)
+            Retries(
+                parts,
+                delays.put,
+                groups.locks.holds_any,
+                traffic.sent_back,
+                traffic.pulled_bytes,
+            )
         )
         self.transactions = await self._opened(TransactionService(parts, delays.put.put))
         sends = await self._opened(
