@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 from tests.integration.client_faces import Face, Received
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
-from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -82,11 +82,14 @@ def test_a_groups_number_counts_for_a_consumer_that_was_given_none(
     face: Face, cluster: Cluster, name: str
 ) -> None:
     """With retryMaxTimes=2 there were 16 retries: the consumer sent its default."""
-    for broker in cluster.brokers:
-        broker.groups.put(SubscriptionGroupConfig(name, retry_max_times=1))
     received = FailsFirst(99)
     face.producer(name).send(Message(name, b"poison"))
     face.consumer(name, name, received.handle, consume_from=FIRST)
+    groups = cluster.brokers[0].groups
+    eventually(lambda: groups.get(name) is not None)
+    group = groups.get(name)
+    assert group is not None
+    group.retry_max_times = 1
     dead = Received()
     face.consumer(f"{name}-dlq", f"%DLQ%{name}", dead.handle, consume_from=FIRST)
     (letter,) = dead.wait_for(1)
@@ -103,7 +106,7 @@ def test_a_message_that_leaves_no_room_for_a_retry_does_not_stop_its_queue(
     long = {"long": "x" * 32_600}
     queue = producer.send(Message(name, b"poison", properties=long)).queue
     for number in range(3):
-        producer.send(Message(name, b"%d" % number), queue)
+        producer.send(Message(name, b"%d" % number), queue=queue)
     face.consumer(name, name, received.handle, consume_from=FIRST, max_reconsume_times=2)
     dead = Received()
     face.consumer(f"{name}-dlq", f"%DLQ%{name}", dead.handle, consume_from=FIRST)

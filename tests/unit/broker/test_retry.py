@@ -342,7 +342,7 @@ def test_what_a_client_sends_for_a_retry_becomes_a_dead_letter_if_it_is_too_long
     delays: DelayBox,
 ) -> None:
     message = sent(1)
-    message.properties["long"] = "x" * (MAX_PROPERTIES_LENGTH - 20)
+    message.properties["long"] = "x" * (MAX_PROPERTIES_LENGTH - 10)
     delays.retry.redirect(message, 16, 479)
     delays.putting.put(message)
     (letter,) = dead(delays)
