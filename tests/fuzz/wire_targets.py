@@ -80,7 +80,15 @@ def _header_types() -> list[type[Header]]:
 
 
 SEND: Final = headers.SendMessageRequestHeaderV2(
-    "g", "t", "TBW102", 4, 1, 0, 1_700_000_000_000, 0, "K\1v\2"
+    producer_group="g",
+    topic="t",
+    default_topic="TBW102",
+    default_topic_queue_nums=4,
+    queue_id=1,
+    sys_flag=0,
+    born_timestamp=1_700_000_000_000,
+    flag=0,
+    properties="K\1v\2",
 )
 PULL: Final = headers.PullMessageRequestHeader(
     "g", "t", 1, 2, 32, 7, 5, 15000, 9, "TagA || TagB", "TAG"

@@ -24,7 +24,7 @@ from cometmq.broker import long_answer
 from cometmq.broker.filters import consumer_filters, predicates
 from cometmq.broker.groups import assignments, clients, questions, queue_locks
 from cometmq.broker.pulls import awaited_heartbeats, cold_reads
-from cometmq.broker.retries import redrive
+from cometmq.broker.retries import budget, redrive
 from cometmq.broker.sends import first_sends
 from cometmq.broker.server import Broker
 from cometmq.namesrv import kv_config
@@ -888,6 +888,17 @@ async def redriven(stage: Stage, selection: Mapping[str, Any]) -> Answers:
     assert (await peer.ask(Code.SEND_MESSAGE, letter, b"dead")).code == 0
     ext = {"redriveId": "r", "group": "g"}
     return [await peer.ask(OwnRequestCode.REDRIVE_DEAD_LETTERS, ext, as_json(selection))]
+
+
+@patched(budget, "MAX_RETRY_BYTES_BEYOND_PULLS", 0)
+async def a_message_sent_back_again(stage: Stage) -> Answers:
+    peer = await stage.peer()
+    sent = await peer.ask(Code.SEND_MESSAGE, send("again"), b"x")
+    offset = int(sent.ext["msgId"][16:], 16)
+    ext = {"offset": offset, "group": "g", "delayLevel": 0, "maxReconsumeTimes": 16}
+    first, second = [await peer.ask(Code.CONSUMER_SEND_MSG_BACK, ext) for _ in range(2)]
+    assert first.code == 0, first.remark
+    return [second]
 
 
 @patched(redrive, "MAX_REDRIVES", 0)

@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import pytest
 from tests.integration.client_faces import Face, Received
+from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
+from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
@@ -74,3 +76,41 @@ def test_after_max_times_it_is_a_dead_letter(face: Face, name: str) -> None:
     assert letter.properties["RETRY_TOPIC"] == name
     assert letter.properties["ORIGIN_MESSAGE_ID"] == sent.offset_msg_id
     assert len(received.messages) == 3
+
+
+def test_a_groups_number_counts_for_a_consumer_that_was_given_none(
+    face: Face, cluster: Cluster, name: str
+) -> None:
+    """With retryMaxTimes=2 there were 16 retries: the consumer sent its default."""
+    received = FailsFirst(99)
+    face.producer(name).send(Message(name, b"poison"))
+    face.consumer(name, name, received.handle, consume_from=FIRST)
+    groups = cluster.brokers[0].groups
+    eventually(lambda: groups.get(name) is not None)
+    group = groups.get(name)
+    assert group is not None
+    group.retry_max_times = 1
+    dead = Received()
+    face.consumer(f"{name}-dlq", f"%DLQ%{name}", dead.handle, consume_from=FIRST)
+    (letter,) = dead.wait_for(1)
+    assert letter.reconsume_times == 2
+    assert len(received.messages) == 2
+
+
+def test_a_message_that_leaves_no_room_for_a_retry_does_not_stop_its_queue(
+    face: Face, name: str
+) -> None:
+    """120 tries of 3 every five seconds, no dead letter, and 1,169 messages waited behind it."""
+    received = FailsFirst(99)
+    producer = face.producer(name)
+    long = {"long": "x" * 32_600}
+    queue = producer.send(Message(name, b"poison", properties=long)).queue
+    for number in range(3):
+        producer.send(Message(name, b"%d" % number), queue=queue)
+    face.consumer(name, name, received.handle, consume_from=FIRST, max_reconsume_times=2)
+    dead = Received()
+    face.consumer(f"{name}-dlq", f"%DLQ%{name}", dead.handle, consume_from=FIRST)
+    letters = {letter.body: letter.properties for letter in dead.wait_for(4)}
+    assert set(letters) == {b"poison", b"0", b"1", b"2"}
+    kept = letters[b"poison"]
+    assert kept.get("long") == long["long"] or kept["LEFT_OUT_PROPERTIES"] == "long"

@@ -309,10 +309,10 @@ class Groups(GroupReading):
         )
         members = joined(group, online.values())
         if members is None:
+            at = ", ".join(sorted(online)) or "a broker, since the name servers know none"
             raise RemoteError(
-                f"group {group} is not online: no member of it is connected to "
-                f"{', '.join(sorted(online))}; start one, or check the group's name "
-                "(groups.names() has all)",
+                f"group {group} is not online: no member of it is connected to {at}; start one, or "
+                "check the group's name (groups.names() has all)",
                 code=ResponseCode.CONSUMER_NOT_ONLINE,
             )
         return members

@@ -372,7 +372,13 @@ class Broker:
             Groups(parts, tables, self._registration.route_of, copies.confirmed)
         )
         retries = await self._opened(
-            Retries(parts, delays.put, groups.locks.holds_any, traffic.sent_back)
+            Retries(
+                parts,
+                delays.put,
+                groups.locks.holds_any,
+                traffic.sent_back,
+                traffic.pulled_bytes,
+            )
         )
         waits = group_commit(parts, copies.needed)
         self.transactions = await self._opened(TransactionService(parts, delays.put.put, waits))

@@ -176,6 +176,10 @@ class Traffic:
             next_offsets[queue_id] = next_offset
             self._pulled_count += 1
 
+    def pulled_bytes(self, group: str) -> int:
+        """Return how many bytes of messages a group has taken of all topics."""
+        return sum(taken.byte_count for taken in self.taken.get(group, {}).values())
+
     def sent_back(self, group: str, topic: str) -> None:
         """Count a message of a topic that a group wants again later."""
         taken = self.taken.get(group, {}).get(topic) or self._new_pair(group, topic)

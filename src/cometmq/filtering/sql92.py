@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 MAX_EXPRESSION_LENGTH: Final = 16_384
 MAX_PARTS: Final = 4 * MAX_TERMS
 _CACHED_EXPRESSIONS: Final = 512
+# Properties and literals of all expressions that are remembered; 30 MB.
+_CACHED_TERMS: Final = 50_000
+# About how many bytes of memory one of them takes.
+TERM_BYTES: Final = 600
 # An expression of so many characters is compiled within some milliseconds, whatever they are.
 QUICK_LENGTH: Final = 512
 # So many parts are parsed in a step, which takes a third of a millisecond, and so many counted.
@@ -141,6 +145,7 @@ class Outcomes:
     def __init__(self) -> None:
         self.misses = 0
         self._kept: dict[str, Outcome] = {}
+        self._terms = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -163,14 +168,27 @@ class Outcomes:
         if len(expression) > MAX_EXPRESSION_LENGTH:  # others may send megabytes
             return
         with self._lock:
-            self._kept.pop(expression, None)
-            while len(self._kept) >= _CACHED_EXPRESSIONS:
-                del self._kept[next(iter(self._kept))]
+            self._drop(expression)
+            self._terms += _terms_of(outcome)
+            while len(self._kept) >= _CACHED_EXPRESSIONS or (
+                self._kept and self._terms > _CACHED_TERMS
+            ):
+                self._drop(next(iter(self._kept)))
             self._kept[expression] = outcome
+
+    def _drop(self, expression: str) -> None:
+        known = self._kept.pop(expression, None)
+        if known is not None:
+            self._terms -= _terms_of(known)
 
     def clear(self) -> None:
         with self._lock:
             self._kept.clear()
+            self._terms = 0
+
+
+def _terms_of(outcome: Outcome) -> int:
+    return outcome.size if isinstance(outcome, SqlCondition) else 1
 
 
 outcomes: Final = Outcomes()

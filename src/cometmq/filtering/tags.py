@@ -6,13 +6,18 @@ compares the texts, because two tags may share a code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.hashing import java_hash
 from cometmq.model.subscription import EXPRESSION_TAG, MAX_TAGS, SUB_ALL, SubscriptionData
 
 TagMatcher = Callable[[int], bool]
+# A set of more codes takes 80 bytes for each, which is much for what pulls that wait may name.
+_FEW_CODES: Final = 8
 
 
 def build_subscription(
@@ -59,7 +64,22 @@ def tag_matcher(subscription: SubscriptionData) -> TagMatcher | None:
     """
     if selects_all(subscription) or not is_tag_type(subscription.expression_type):
         return None
-    return frozenset(subscription.code_set).__contains__
+    codes = subscription.code_set
+    return frozenset(codes).__contains__ if len(codes) <= _FEW_CODES else _ManyCodes(codes)
+
+
+class _ManyCodes:
+    """Tests a tag code against many, which take four bytes each."""
+
+    __slots__ = ("_codes",)
+
+    def __init__(self, codes: Iterable[int]) -> None:
+        self._codes = array("i", sorted(codes))
+
+    def __call__(self, code: int) -> bool:
+        codes = self._codes
+        at = bisect_left(codes, code)
+        return at < len(codes) and codes[at] == code
 
 
 def accepts(subscription: SubscriptionData, tag: str | None) -> bool:

@@ -260,7 +260,8 @@ def _encode_binary(command: RemotingCommand) -> bytes:
 # Decoding
 
 _ext_decoder = msgspec.json.Decoder(ExtOnly)
-_any_decoder = msgspec.json.Decoder(AnyHeader)
+# Java reads numbers that are quoted, too.
+_any_decoder = msgspec.json.Decoder(AnyHeader, strict=False)
 # msgspec raises these for bytes that are no JSON or no UTF-8, or are nested a thousand levels deep.
 _JSON_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -354,7 +355,7 @@ class RequestDecoder:
         )
 
 
-_code_decoder = msgspec.json.Decoder(CodeOnly)
+_code_decoder = msgspec.json.Decoder(CodeOnly, strict=False)
 # Every client in use writes the code first, so twelve bytes are enough to read it. A client that
 # does not costs a second pass over the JSON.
 _CODE_START_LENGTH: Final = 12

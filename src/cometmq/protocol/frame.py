@@ -34,6 +34,12 @@ _LENGTH_BITS: Final = 0xFF_FFFF
 _LONG_FRAME: Final = 256 * 1024
 _PIECE_BYTES: Final = 64 * 1024
 assert _PREFIX.size == 8
+# How the clients of other protocols begin, read as a frame's length: HTTP/2 (gRPC) and HTTP.
+_HTTP2: Final = int.from_bytes(b"PRI ", "big")
+_HTTP: Final = frozenset(
+    int.from_bytes(word, "big")
+    for word in (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
+)
 
 
 class SerializeType(IntEnum):
@@ -266,7 +272,18 @@ class FrameDecoder:
         return 8 + header_length if total > _LONG_FRAME else 4 + total
 
     def _refusal(self, total: int, header_length: int, serialize_type: int) -> ProtocolError:
-        if serialize_type > SerializeType.ROCKETMQ:  # a request of HTTP, say: it meets no limit
+        if total == _HTTP2:
+            return ProtocolError(
+                "the bytes are HTTP/2, as a gRPC client of RocketMQ 5 sends them; this port speaks the "
+                "remoting protocol: use a remoting client (Java: rocketmq-client), or let the gRPC "
+                "client call an Apache RocketMQ proxy"
+            )
+        if total in _HTTP:
+            return ProtocolError(
+                "the bytes are a request of HTTP; this port speaks RocketMQ's remoting protocol, and "
+                "the console and the metrics have ports of their own"
+            )
+        if serialize_type > SerializeType.ROCKETMQ:  # of some other protocol: it meets no limit
             return ProtocolError(f"a frame declares a header of type {serialize_type}")
         if total > self._max:
             return FrameTooLargeError(

@@ -17,13 +17,16 @@ from cometmq.protocol.header import Header, Int32, Int64
 # Sending
 
 
-class SendMessageRequestHeader(Header):
-    """Codes 10 and 324. `properties` is the encoded properties string."""
+class SendMessageRequestHeader(Header, kw_only=True):
+    """Codes 10 and 324. `properties` is the encoded properties string.
 
-    producer_group: str
+    Java's brokers serve a send without producer group and model topic, too.
+    """
+
+    producer_group: str = ""
     topic: str
-    default_topic: str
-    default_topic_queue_nums: Int32
+    default_topic: str = ""
+    default_topic_queue_nums: Int32 = 0
     queue_id: Int32
     sys_flag: Int32
     born_timestamp: Int64
@@ -35,13 +38,13 @@ class SendMessageRequestHeader(Header):
     max_reconsume_times: Int32 | None = None
 
 
-class SendMessageRequestHeaderV2(Header):
+class SendMessageRequestHeaderV2(Header, kw_only=True):
     """Codes 310, 320 and 325: the fields of the first version under one-letter names."""
 
-    producer_group: str = msgspec.field(name="a")
+    producer_group: str = msgspec.field(name="a", default="")
     topic: str = msgspec.field(name="b")
-    default_topic: str = msgspec.field(name="c")
-    default_topic_queue_nums: Int32 = msgspec.field(name="d")
+    default_topic: str = msgspec.field(name="c", default="")
+    default_topic_queue_nums: Int32 = msgspec.field(name="d", default=0)
     queue_id: Int32 = msgspec.field(name="e")
     sys_flag: Int32 = msgspec.field(name="f")
     born_timestamp: Int64 = msgspec.field(name="g")
@@ -75,15 +78,17 @@ class SendMessageResponseHeader(Header):
 
 
 class PullMessageRequestHeader(Header):
+    """Codes 11 and 361. Java requires the last three numbers only where `sys_flag` uses them."""
+
     consumer_group: str
     topic: str
     queue_id: Int32
     queue_offset: Int64
     max_msg_nums: Int32
     sys_flag: Int32
-    commit_offset: Int64
-    suspend_timeout_millis: Int64
-    sub_version: Int64
+    commit_offset: Int64 = -1
+    suspend_timeout_millis: Int64 = 0
+    sub_version: Int64 = 0
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
@@ -103,7 +108,9 @@ class PullMessageResponseHeader(Header):
 
 
 class UnregisterClientRequestHeader(Header):
-    client_id: str = msgspec.field(name="clientID")
+    """Code 35. A broker knows the client by its connection, also without the id."""
+
+    client_id: str = msgspec.field(name="clientID", default="")
     producer_group: str | None = None
     consumer_group: str | None = None
 
@@ -543,11 +550,14 @@ class UpdateGroupForbiddenRequestHeader(Header):
     readable: bool | None = None
 
 
-class CreateTopicRequestHeader(Header):
-    """Code 17. `attributes` changes some of the topic's attributes: `+key=value,-key`."""
+class CreateTopicRequestHeader(Header, kw_only=True):
+    """Code 17. `attributes` changes some of the topic's attributes: `+key=value,-key`.
+
+    No broker reads `default_topic`.
+    """
 
     topic: str
-    default_topic: str
+    default_topic: str = ""
     read_queue_nums: Int32
     write_queue_nums: Int32
     perm: Int32

@@ -30,6 +30,7 @@ from cometmq.errors import (
     LimitError,
     ProtocolError,
     RequestTimeoutError,
+    StoreError,
     TooManyRequestsError,
 )
 from cometmq.protocol.codes import ResponseCode
@@ -205,7 +206,7 @@ class Connection(asyncio.Protocol):
         self.serialize_type = serialize_type
         self._handler_of, self._administration = handlers.get, handlers.administration
         self._decode_request = handlers.decoder.decode
-        self._refused = handlers.refused
+        self._refused, self._questions = handlers.refused, handlers.questions
         self.limit_hits = handlers.limit_hits
         self._owner = owner
         self._limits = limits
@@ -577,13 +578,14 @@ class Connection(asyncio.Protocol):
         log.exception("connection closed: it cannot be served", peer=self.peer)
         self.abort()
 
-    def check_room(self, request: AnyRequest) -> None:
+    def check_room(self, request: AnyRequest, more: int = 0) -> None:
         """Raise LimitError if the connection may not hold another request of this size for long.
 
         For pulls, which may wait for a message for as long as they like. Others have their answers
-        soon; `keep` holds back what comes behind them.
+        soon; `keep` holds back what comes behind them. `more` is what is held beside the request's
+        bytes.
         """
-        size = len(request.frame.header) + len(request.frame.body)
+        size = len(request.frame.header) + len(request.frame.body) + more
         if size >= WORTH_COUNTING_BYTES and self.holding.kept + size > self._limits.max_kept_bytes:
             raise LimitError(
                 "bytes of this connection's requests would wait for their answers",
@@ -615,14 +617,15 @@ class Connection(asyncio.Protocol):
         self.refuse(UNASKED, ResponseCode.SYSTEM_BUSY, reason)
         self.close()
 
-    def keep(self, request: AnyRequest) -> None:
-        """Count a request as held until `let_go`, for handlers that answer it later.
+    def keep(self, request: AnyRequest, more: int = 0) -> None:
+        """Count a request as held until `let_go`, for handlers that answer it later; `more` is what
+        they hold beside its bytes.
 
         When too many bytes are held, serve and read nothing until some are answered. A client that
         sends much at once, as a Java producer does with `send` and a callback, is slowed down so, and
         loses nothing.
         """
-        size = len(request.frame.header) + len(request.frame.body)
+        size = len(request.frame.header) + len(request.frame.body) + more
         if size < WORTH_COUNTING_BYTES:
             return
         self.holding.keeps(self, size)
@@ -635,9 +638,9 @@ class Connection(asyncio.Protocol):
             self.limit_hits.hit("maxBytesInFlightPerConnection")
             self._mind_reading()
 
-    def let_go(self, request: AnyRequest) -> None:
-        """Stop counting a request as held, because it has been served."""
-        size = len(request.frame.header) + len(request.frame.body)
+    def let_go(self, request: AnyRequest, more: int = 0) -> None:
+        """Stop counting a request as held, because it has been served; `more` is as for `keep`."""
+        size = len(request.frame.header) + len(request.frame.body) + more
         if size < WORTH_COUNTING_BYTES:
             return
         self.holding.keeps(self, -size)
@@ -1053,7 +1056,12 @@ class Connection(asyncio.Protocol):
             self._count_refused(request.code, code)
             # Access control tells its refusals itself, once for many.
             if not isinstance(error, AccessRefusedError):
-                log.warning(
+                # Tools ask for what there may not be, such as members of a group or numbers of a topic
+                # without traffic, hundreds of times an hour.
+                quiet = request.code in self._questions and not (
+                    error.limit or isinstance(error, StoreError)
+                )
+                (log.debug if quiet else log.warning)(
                     "request refused",
                     peer=self.peer,
                     code=request.code,

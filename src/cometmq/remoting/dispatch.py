@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cometmq.errors import ProtocolError
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
 from cometmq.protocol.header import HeaderT
-from cometmq.protocol.request_type import AnyRequestType, RequestType, ResourceKind, Right
+from cometmq.protocol.request_type import Action, AnyRequestType, RequestType, ResourceKind, Right
 from cometmq.runtime.limit_hits import LimitHits
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ UNSERVED: Final = -1
 BODY_LIMIT: Final = "MAX_BODY_LENGTH"
 # Whose requests run and inspect a cluster. They come behind those of its clients when the loop is late.
 _OF_ADMINISTRATION: Final = (Right.INSPECT, Right.BROKER, Right.ADMIN)
+# What requests do that only ask. Their refusals are answers, and no matter for an operator's log.
+_OF_QUESTIONS: Final = frozenset({Action.GET, Action.LIST})
 
 
 class Handlers:
@@ -52,6 +54,8 @@ class Handlers:
         self.request_types: dict[int, AnyRequestType] = {}
         # The codes of those that run and inspect the cluster; see `ServingTurns`.
         self.administration: set[int] = set()
+        # The codes of those that change nothing.
+        self.questions: set[int] = set()
         self._handlers: dict[int, Handler[Any]] = {}
         self._barred: set[int] = set()
         self._conditions: dict[int, Callable[[], None]] = {}
@@ -77,6 +81,8 @@ class Handlers:
         self.request_types[code] = request_type
         if request_type.right in _OF_ADMINISTRATION:
             self.administration.add(code)
+        if request_type.actions and set(request_type.actions) <= _OF_QUESTIONS:
+            self.questions.add(code)
         self.decoder.register(code, request_type.header)
         if inspect.iscoroutinefunction(handler):
             served = _as_task(handler)

@@ -327,6 +327,12 @@ _declare(
     "a topic is made in a moment", at="broker.sends.first_sends",
 )  # fmt: skip
 _declare(
+    "MAX_RETRY_BYTES_BEYOND_PULLS", "bytes",
+    "What a group has stored by sending messages back again, beyond what it has pulled.", _BUSY,
+    "a consumer sends back what it was given, and sends the message itself when it is refused",
+    at="broker.retries.budget",
+)  # fmt: skip
+_declare(
     "maxUnresolvedTransactions", "messages",
     "Half messages without a verdict; half of them may ask to be asked later than others.", _BUSY,
     "a producer ends its transactions in seconds; a million of them take 400 MB at most",

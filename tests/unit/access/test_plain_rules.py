@@ -213,7 +213,16 @@ async def test_what_only_tells_of_a_topic_is_for_whoever_may_use_it(rules: Plain
 
 async def test_replies_are_free_to_the_topic_of_the_own_cluster_only(rules: PlainRules) -> None:
     def reply(topic: str) -> Asked:
-        header = h.SendMessageRequestHeaderV2("shop", topic, "TBW102", 4, 0, 0, 1, 0)
+        header = h.SendMessageRequestHeaderV2(
+            producer_group="shop",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=1,
+            flag=0,
+        )
         return asked_for(requests.SEND_REPLY_MESSAGE_V2, header, b"tea")
 
     rules.check(reply("C_REPLY_TOPIC"))

@@ -117,3 +117,17 @@ async def test_no_offset_moves_when_the_configuration_of_its_broker_cannot_be_ha
     with pytest.raises(RemoteError, match="the configuration was refused"):
         await Offsets(cluster.servers).reset_queue("g", MessageQueue("t", "broker-a", 0), 5)
     assert cluster.asked(RequestCode.UPDATE_CONSUMER_OFFSET) == []
+
+
+async def test_members_that_no_broker_could_know_name_no_empty_list_of_brokers() -> None:
+    """The error said "no member of it is connected to ; start one"."""
+    cluster = FakeCluster(
+        {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: no_route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: lambda *_: answer(
+                0, {"brokerAddrTable": {}, "clusterAddrTable": {}}
+            ),
+        }
+    )
+    with pytest.raises(RemoteError, match="a broker, since the name servers know none; start one"):
+        await Groups(cluster.servers).connections("g")

@@ -16,6 +16,7 @@ from cometmq.broker.delays.recall import RecallHandler
 from cometmq.broker.delays.state import DelayState
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.retries.budget import RetryBudget
 from cometmq.broker.retries.limits import RetryLimits
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.topics.topics import TopicManager
@@ -84,6 +85,7 @@ class DelayBox:
         self.delayed.open(state, self.clock.now_ms(), java_timer_check)
         self.putting = MessagePut(self.config, self.store, self.clock, self.delayed)
         self.sent_back: list[tuple[str, str]] = []
+        self.pulled_bytes = 0
         self.retry = RetryHandler(
             self.config,
             self.store,
@@ -94,6 +96,7 @@ class DelayBox:
             RetryLimits(lambda _: ()),
             Randomness(1),
             lambda group, topic: self.sent_back.append((group, topic)),
+            RetryBudget(lambda _group: self.pulled_bytes),
         )
         self.recall = RecallHandler(self.config, self.clock, self.topics, self.putting)
 

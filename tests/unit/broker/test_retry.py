@@ -8,6 +8,8 @@ from tests.unit.store.store_box import damage_body
 
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
+from cometmq.broker.retries import budget
+from cometmq.broker.retries.budget import RetryBudget
 from cometmq.broker.retries.limits import RetryLimits
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.model import names
@@ -18,7 +20,11 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    decode_properties,
+    encode_properties,
+)
 from cometmq.protocol.record import StoredRecord
 from cometmq.runtime.randomness import Randomness
 
@@ -32,7 +38,7 @@ def send_back(
     group: str = GROUP,
     version: int = 479,
     delay_level: int = 0,
-    max_reconsume_times: int = 16,
+    max_reconsume_times: int | None = 16,
     msg_id: str | None = None,
 ) -> int:
     header = ConsumerSendMsgBackRequestHeader(
@@ -246,7 +252,111 @@ def test_a_group_that_consumes_in_order_retries_no_more(delays: DelayBox) -> Non
         RetryLimits(lambda _: ()),
         Randomness(1),
         lambda _group, _topic: None,
+        RetryBudget(lambda _group: 0),
     )
     message = sent(1)
     retry.redirect(message, None, 479)
     assert message.topic == "%DLQ%audit"
+
+
+def test_a_message_named_again_and_again_is_stored_no_more_than_was_pulled(
+    delays: DelayBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3,661 requests of 300 bytes that named one message of 200 KB stored 1,280 MiB."""
+    monkeypatch.setattr(budget, "MAX_RETRY_BYTES_BEYOND_PULLS", 100_000)
+    place = delays.put({}, body=bytes(20_000))
+    begin = delays.store.commit_log.end
+    for _ in range(5):
+        assert send_back(delays, place) == ResponseCode.SUCCESS
+    for _ in range(500):
+        with pytest.raises(Refused) as refused:
+            send_back(delays, place)
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+        assert refused.value.limit == "MAX_RETRY_BYTES_BEYOND_PULLS"
+    assert delays.store.commit_log.end - begin < 6 * 21_000
+    # Retries of it are the same message, whichever is named.
+    delays.run_at(10_000)
+    again = retried(delays)[0].physical_offset
+    with pytest.raises(Refused, match="left"):
+        send_back(delays, again)
+    # What members pull pays for what they send back, and another message was not sent back yet.
+    delays.pulled_bytes = 21_000
+    for _ in range(2):
+        assert send_back(delays, again) == ResponseCode.SUCCESS
+    with pytest.raises(Refused):
+        send_back(delays, again)
+    other = delays.put({"UNIQ_KEY": "U2"}, body=bytes(20_000))
+    assert send_back(delays, other) == ResponseCode.SUCCESS
+
+
+def test_a_group_that_fails_all_it_pulls_meets_no_limit(
+    delays: DelayBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MAX_RETRY_BYTES_BEYOND_PULLS", 0)
+    places = [delays.put({"UNIQ_KEY": f"U{number}"}, body=bytes(5_000)) for number in range(10)]
+    for place in places:
+        # Given out before the broker's start, so that it knows of no pull.
+        assert send_back(delays, place) == ResponseCode.SUCCESS
+    for _ in range(5):  # rebalances: each member pulls the same messages and fails
+        for place in places:
+            delays.pulled_bytes += len(delays.store.record_at(place) or b"")
+            assert send_back(delays, place) == ResponseCode.SUCCESS
+
+
+def near_the_limit(delays: DelayBox, missing: int) -> int:
+    """Put a message whose properties lack `missing` bytes to the limit."""
+    properties = {"UNIQ_KEY": "U1", "CLUSTER": "c" * 20, "MSG_REGION": "r" * 20, "TRACE_ON": "true"}
+    room = MAX_PROPERTIES_LENGTH - missing - len(encode_properties({**properties, "long": ""}))
+    return delays.put({**properties, "long": "x" * room})
+
+
+def test_properties_near_the_limit_leave_room_for_a_retry(delays: DelayBox) -> None:
+    """The retry was refused, and the client tried it again every five seconds for ever."""
+    place = near_the_limit(delays, 167)
+    assert send_back(delays, place) == ResponseCode.SUCCESS
+    delays.run_at(10_000)
+    (again,) = retried(delays)
+    properties = decode_properties(again.properties)
+    assert len(properties["long"]) > 32_000
+    assert properties["RETRY_TOPIC"] == "orders"
+    assert not dead(delays)
+
+
+@pytest.mark.parametrize("missing", range(0, 160, 20))
+def test_a_message_without_room_for_a_retry_is_a_dead_letter_that_says_what_it_lacks(
+    delays: DelayBox, missing: int
+) -> None:
+    """It stopped its queue: 120 tries of 3, no dead letter, and 1,169 messages waited behind it."""
+    place = near_the_limit(delays, missing)
+    assert send_back(delays, place) == ResponseCode.SUCCESS
+    delays.run_at(10_000)
+    letters = [*retried(delays), *dead(delays)]
+    assert len(letters) == 1
+    properties = decode_properties(letters[0].properties)
+    assert properties["UNIQ_KEY"] == "U1"
+    assert properties["RETRY_TOPIC"] == "orders"
+    assert "long" in properties or properties["LEFT_OUT_PROPERTIES"] == "long"
+
+
+def test_what_a_client_sends_for_a_retry_becomes_a_dead_letter_if_it_is_too_long(
+    delays: DelayBox,
+) -> None:
+    message = sent(1)
+    message.properties["long"] = "x" * (MAX_PROPERTIES_LENGTH - 10)
+    delays.retry.redirect(message, 16, 479)
+    delays.putting.put(message)
+    (letter,) = dead(delays)
+    assert decode_properties(letter.properties)["LEFT_OUT_PROPERTIES"] == "long"
+
+
+def test_a_groups_own_number_counts_for_a_consumer_that_names_none(delays: DelayBox) -> None:
+    """A group with retryMaxTimes=2 had 16 retries, because the client sent its default."""
+    delays.groups.put(SubscriptionGroupConfig(GROUP, retry_max_times=2))
+    place = delays.put({})
+    assert send_back(delays, place, max_reconsume_times=None) == ResponseCode.SUCCESS
+    for after_ms in (10_000, 60_000):
+        delays.run_at(after_ms)
+        if records := retried(delays):
+            send_back(delays, records[-1].physical_offset, max_reconsume_times=None)
+    assert [record.reconsume_times for record in retried(delays)] == [1, 2]
+    assert [record.reconsume_times for record in dead(delays)] == [3]

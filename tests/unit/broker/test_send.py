@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.raw_client import ONEWAY, batch_body, properties, pull_ext, send_ext
+from tests.integration.raw_client import (
+    ONEWAY,
+    batch_body,
+    json_frame,
+    properties,
+    pull_ext,
+    send_ext,
+)
 from tests.unit.broker.broker_box import Client, records, running
 
 from cometmq.broker.server import Broker
@@ -242,3 +250,88 @@ async def test_ids_that_must_be_escaped_are_answered_as_they_were_given(client: 
         ext: dict[str, Any] = send_ext("orders", properties=properties({"UNIQ_KEY": unique_id}))
         answer = await client.ask(RequestCode.SEND_MESSAGE, ext, b"x")
         assert (answer.code, answer.ext["transactionId"]) == (0, unique_id)
+
+
+async def test_a_batch_waits_as_its_own_header_says(broker: Broker, client: Client) -> None:
+    """It was delivered at once: only its messages' own properties were looked at."""
+    body = batch_body(
+        [
+            (body, properties({"UNIQ_KEY": key * 32}).encode())
+            for body, key in ((b"one", "A"), (b"two", "B"))
+        ]
+    )
+    ext = send_ext(
+        "orders", letters=True, batch="true", properties=properties({"TIMER_DELAY_SEC": "60"})
+    )
+    answer = await client.ask(SEND_BATCH, ext, body)
+    assert answer.code == 0
+    assert len(answer.ext["msgId"].split(",")) == 2
+    assert ends(broker) == [0, 0, 0, 0]
+    assert broker.store.max_offset("rmq_sys_wheel_timer", 0) == 2
+    ids = [parse_offset_id(text) for text in answer.ext["msgId"].split(",")]
+    waiting = [broker.store.stored_record(each.commit_log_offset) for each in ids]
+    assert [record.body for record in waiting if record is not None] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"properties": properties({"DELAY": "3"})}, "DELAY=3"),
+        ({"properties": properties({"TIMER_DELIVER_MS": "soon"})}, "TIMER_DELIVER_MS=soon"),
+        ({"sysFlag": 4}, "sysFlag 4"),
+    ],
+)
+async def test_a_batch_with_what_no_batch_has_is_refused(
+    broker: Broker, client: Client, fields: dict[str, Any], named: str
+) -> None:
+    """A level in the batch's own header was ignored; Java refuses it with 13."""
+    body = batch_body([(b"one", b""), (b"two", b"")])
+    ext = send_ext("orders", letters=True, batch="true", **fields)
+    answer = await client.ask(SEND_BATCH, ext, body)
+    assert answer.code == ILLEGAL
+    assert named in str(answer.remark)
+    assert ends(broker) == [0, 0, 0, 0]
+    assert broker.store.max_offset("rmq_sys_wheel_timer", 0) == 0
+
+
+async def test_fields_that_java_does_not_require_may_be_missing(
+    broker: Broker, client: Client
+) -> None:
+    """Each was refused with code 1, and Java's brokers serve them all."""
+    short = {"producerGroup": None, "defaultTopic": None, "defaultTopicQueueNums": None}
+    for code, letters in ((SEND, False), (SEND_V2, True)):
+        answer = await client.ask(code, send_ext("orders", letters=letters, **short), b"x")
+        assert answer.code == 0, answer.remark
+    pull = pull_ext("orders")
+    for name in ("commitOffset", "subVersion", "suspendTimeoutMillis"):
+        del pull[name]
+    answer = await client.ask(PULL, pull)
+    assert (answer.code, len(answer.body) > 0) == (0, True), answer.remark
+    # The offset that is missing is none, although the pull says that it brings one.
+    await client.ask(PULL, pull | {"sysFlag": "5"})
+    assert broker.parts.offsets.query("g", "orders", 0) == -1
+    operator = Client(broker, host="127.0.0.1")
+    new = {"topic": "fresh", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    answer = await operator.ask(17, new | {"topicFilterType": "SINGLE_TAG", "order": "false"})
+    assert answer.code == 0, answer.remark
+    assert broker.topics.get("fresh") is not None
+
+
+async def test_a_code_that_is_quoted_is_read_as_java_reads_it(
+    broker: Broker, client: Client
+) -> None:
+    """It closed the connection."""
+    for code, answered in ((MAX_OFFSET, 0), (9_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)):
+        header = {"code": str(code), "opaque": str(code), "flag": "0", "version": "479"}
+        fields = {"topic": "orders", "queueId": "0"}
+        client.line.feed(json_frame({**header, "language": "JAVA", "extFields": fields}))
+        assert (await client.answer(code)).code == answered
+
+
+async def test_a_client_without_an_id_leaves_its_groups(broker: Broker, client: Client) -> None:
+    """Java's brokers know it by its connection."""
+    heartbeat = {"clientID": "c", "producerDataSet": [{"groupName": "shop"}], "consumerDataSet": []}
+    assert (await client.ask(34, {}, json.dumps(heartbeat).encode())).code == 0
+    assert broker.parts.clients.producers("shop")
+    assert (await client.ask(35, {"producerGroup": "shop"})).code == 0
+    assert not broker.parts.clients.producers("shop")

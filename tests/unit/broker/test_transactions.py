@@ -26,7 +26,12 @@ from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from cometmq.protocol.headers import EndTransactionRequestHeader
-from cometmq.protocol.properties import decode_properties, encode_properties
+from cometmq.protocol.ids import encode_offset_id
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    decode_properties,
+    encode_properties,
+)
 from cometmq.store.store import MessageStore
 
 HALF, OP = names.TRANS_HALF_TOPIC, names.TRANS_OP_HALF_TOPIC
@@ -519,3 +524,55 @@ def test_a_start_finds_the_same_half_messages_quickly_and_read_as_a_whole(bench:
         found[name] = (list(table), table.immune_count, due)
     assert found["quickly"] == found["whole"]
     assert len(found["whole"][0]) > 35
+
+
+def near_the_limit(bench: Bench, missing: int) -> str:
+    """Return a value with which the half message's properties lack `missing` bytes to the limit."""
+    first = bench.half("first", CLUSTER="c" * 20, MSG_REGION="r" * 20, TRACE_ON="true", long="x")
+    record = bench.store.stored_record(first[1])
+    assert record is not None
+    return "x" * (MAX_PROPERTIES_LENGTH - missing - len(record.properties) + 1)
+
+
+def test_a_half_message_near_the_limit_is_asked_for_and_not_discarded(bench: Bench) -> None:
+    """It was given up at its first check, though its producer would have committed it."""
+    bench.start()
+    long = near_the_limit(bench, 10)
+    place = bench.half("second", CLUSTER="c" * 20, MSG_REGION="r" * 20, TRACE_ON="true", long=long)
+    bench.round()
+    assert len(bench.asked) == 2
+    assert bench.transactions.given_up_count == 0
+    assert "second" in bench.open_keys()
+    bench.end("second", place)
+    assert "second" in bench.listed("orders")
+
+
+def test_a_half_message_without_room_for_a_check_is_refused_when_it_is_sent(bench: Bench) -> None:
+    bench.start()
+    first = bench.half("first", long="x")
+    record = bench.store.stored_record(first[1])
+    assert record is not None
+    long = "x" * (MAX_PROPERTIES_LENGTH - len(record.properties))
+    with pytest.raises(Refused, match="a check of the transaction adds") as refused:
+        bench.half("second", long=long)
+    assert refused.value.limit == "MAX_PROPERTIES_LENGTH"
+    assert bench.open_keys() == ["first"]
+
+
+def test_a_message_that_is_resumed_again_and_again_is_stored_once(bench: Bench) -> None:
+    """Each request of 300 bytes stored the message once more."""
+    bench.start()
+    bench.half("k")
+    for _ in range(4):
+        bench.round()
+    (given_up,) = records(bench.store, names.TRANS_CHECK_MAX_TIME_TOPIC, 0)
+    msg_id = encode_offset_id(given_up.store_host, given_up.physical_offset)
+    bench.transactions.resume(msg_id)
+    end = bench.store.commit_log.end
+    for _ in range(10):
+        bench.transactions.resume(msg_id)
+    (half,) = records(bench.store, HALF, 0)[-1:]
+    for _ in range(10):
+        bench.transactions.resume(encode_offset_id(half.store_host, half.physical_offset))
+    assert bench.store.commit_log.end == end
+    assert bench.open_keys() == ["k"]

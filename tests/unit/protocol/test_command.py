@@ -238,7 +238,7 @@ BROKEN_JSON = [
     b'{"code":99999999999}',
     b'{"code":' + b"9" * 5000,
     b'{"code":' + b"9" * 50_000 + b"}",
-    b'{"code":"310"}',
+    b'{"code":"31O"}',
     b'{"code":310,"opaque":2147483648}',
     b'{"code":310,"extFields":[]}',
     b'{"code":310,"extFields":{"b":"\xff\xfe"}}',

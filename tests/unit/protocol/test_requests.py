@@ -80,7 +80,9 @@ def found(resources: tuple[Resource, ...], header: Any, body: Any = None) -> lis
 
 
 def test_names_are_found_in_headers_whatever_they_are_called_on_the_wire() -> None:
-    send = SendMessageRequestHeaderV2("g", "orders", "TBW102", 4, 1, 0, 1, 0)
+    send = SendMessageRequestHeaderV2(
+        topic="orders", queue_id=1, sys_flag=0, born_timestamp=1, flag=0
+    )
     assert found(requests.SEND_MESSAGE_V2.resources, send) == ["TOPIC orders"]
     pull = PullMessageRequestHeader("g", "orders", 1, 2, 32, 7, 5, 15000, 9)
     assert found(requests.PULL_MESSAGE.resources, pull) == ["TOPIC orders", "GROUP g"]

@@ -12,11 +12,13 @@ from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader, Line, answe
 from tests.waits import until
 
 from cometmq.errors import (
+    CometMQError,
     ConnectionLostError,
     IllegalArgumentError,
     ProtocolError,
     RemoteError,
     RequestTimeoutError,
+    StoreError,
     TooManyRequestsError,
 )
 from cometmq.protocol.codes import ResponseCode
@@ -31,6 +33,7 @@ from cometmq.protocol.command import (
     response,
 )
 from cometmq.protocol.frame import encode_frame
+from cometmq.protocol.request_type import NO_BODY, RequestType, Resource, ResourceKind, Right
 from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import UNSERVED, AsyncHandler, Handler, Handlers
 
@@ -263,6 +266,43 @@ async def test_another_protocol_looks_like_too_long_a_frame_and_gets_none() -> N
     assert line.transport.ended == "closed"
     assert [entry["log_level"] for entry in lines] == ["warning"]
     assert line.received() == []
+
+
+@pytest.mark.parametrize(
+    ("right", "error", "level"),
+    [
+        (Right.INSPECT, RemoteError("no numbers", code=1), "debug"),
+        (Right.INSPECT, StoreError("the disk is gone"), "warning"),
+        (Right.INSPECT, CometMQError("too many", code=2, limit="maxTopics"), "warning"),
+        (Right.ADMIN, RemoteError("no such topic", code=17), "warning"),
+    ],
+)
+async def test_a_refused_question_is_no_warning(
+    right: Right, error: CometMQError, level: str
+) -> None:
+    """An exporter left 318 warnings an hour for numbers that do not exist, a dashboard 681."""
+    row = RequestType(
+        ECHO, EchoHeader, NO_BODY, EchoHeader, NO_BODY, right, Resource(ResourceKind.CLUSTER)
+    )
+    handlers = Handlers()
+    handlers.register(row, raising(error))
+    line = Line(handlers, server_side=True)
+    with structlog.testing.capture_logs() as lines:
+        line.feed(echo(1))
+    assert [entry["log_level"] for entry in lines] == [level]
+    assert len(line.received()) == 1
+
+
+async def test_a_grpc_client_is_named_and_sent_where_it_is_served() -> None:
+    """The log said "a frame declares a header of type 42"."""
+    line = serving()
+    with structlog.testing.capture_logs() as lines:
+        line.feed(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert line.transport.ended == "closed"
+    (entry,) = lines
+    assert entry["log_level"] == "warning"
+    assert "gRPC client of RocketMQ 5" in entry["reason"]
+    assert "proxy" in entry["reason"]
 
 
 async def test_what_came_before_the_nonsense_is_still_answered() -> None:

@@ -20,7 +20,13 @@ from cometmq.errors import CometMQError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
-from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, property_finder
+from cometmq.protocol.fitting import drop_spare
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    decode_properties,
+    encode_properties,
+    property_finder,
+)
 from cometmq.protocol.record import CRC_MASK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, decode_record
 from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6
 from cometmq.store.queues.consume_queue import ConsumeQueue
@@ -136,6 +142,10 @@ class Delivery:
         they are `needed`. Raises the store's errors; nothing is stored then.
         """
         properties = _with(waiting.properties, more_properties)
+        if properties is None and needed:
+            shorter = decode_properties(waiting.text)
+            if drop_spare(shorter, MAX_PROPERTIES_LENGTH - len(more_properties)):
+                properties = _with(encode_properties(shorter).encode(), more_properties)
         if properties is None:
             if needed:
                 raise StoreError(

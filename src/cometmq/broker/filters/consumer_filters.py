@@ -17,7 +17,7 @@ import structlog
 from cometmq.errors import FilterExpressionError
 from cometmq.filtering.bloom import BloomFilter
 from cometmq.filtering.metering import MeteredProperties, decoding_cost
-from cometmq.filtering.sql92 import compile_sql, compile_steps
+from cometmq.filtering.sql92 import SqlCondition, compile_sql, compile_steps
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import is_tag_type
 from cometmq.model.ranges import Int32, Int64
@@ -98,7 +98,7 @@ class ConsumerFilterTable(msgspec.Struct, rename="camel"):
     filter_data_by_topic: dict[str, FilterDataByTopic] = {}
 
 
-def compile_expression(expression: str | None, expression_type: str | None) -> Condition:
+def compile_expression(expression: str | None, expression_type: str | None) -> SqlCondition:
     """Compile an expression. Raises FilterExpressionError, also for a type other than SQL92."""
     if expression_type != EXPRESSION_SQL92:
         raise FilterExpressionError(

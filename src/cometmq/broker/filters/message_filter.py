@@ -37,13 +37,14 @@ class MessageFilter:
     `matches` tests the tags code, `matches_properties` the properties. Before those, `matches_ext`
     rules out messages that cannot match, by the bit map in the queue's extension. `matches_whole`
     gives the test of the whole record for a budget; every message wakes a waiting pull that has
-    this test.
+    this test. `weight` is how many bytes of memory it takes, by estimate, if it is of one pull alone.
     """
 
     matches: TagMatcher | None = None
     matches_properties: PropertiesMatcher | None = None
     matches_ext: Callable[[ExtUnit], bool] | None = None
     matches_whole: Callable[[WorkBudget], MeteredMatcher] | None = None
+    weight: int = 0
 
     def record_matcher(self, budget: WorkBudget) -> MeteredMatcher | None:
         """Return the test for records in the log, for one pull, charged to `budget`."""
@@ -128,10 +129,14 @@ def timed(matches: RecordMatcher, clock: Clock, budget: WorkBudget) -> MeteredMa
 
 
 def sql_filter(
-    condition: Condition, matches_ext: Callable[[ExtUnit], bool] | None = None
+    condition: Condition,
+    matches_ext: Callable[[ExtUnit], bool] | None = None,
+    weight: int = 0,
 ) -> MessageFilter:
     """Return a filter that selects messages for which `condition` is true, and not unknown."""
-    return MessageFilter(None, lambda properties: condition(properties) is True, matches_ext)
+    return MessageFilter(
+        None, lambda properties: condition(properties) is True, matches_ext, weight=weight
+    )
 
 
 def retry_filter(retry_topic: str, filters: ConsumerFilterManager) -> MessageFilter:

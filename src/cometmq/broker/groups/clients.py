@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,7 @@ import structlog
 
 from cometmq.broker.groups.staged import AT_ONCE, Staged, emptied
 from cometmq.errors import CometMQError, LimitError
+from cometmq.filtering.tags import TagMatcher, tag_matcher
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.remoting.connection import Connection
@@ -80,6 +81,15 @@ class ConsumerGroup:
     fingerprint: int | None = None
     subscription_bytes: int = 0
     brought_by: Connection | None = None
+    # By topic: the subscription that it was made of, and the test on tag codes that all pulls share.
+    matchers: dict[str, tuple[SubscriptionData, TagMatcher | None]] = field(default_factory=dict)
+
+    def tag_matcher(self, subscription: SubscriptionData) -> TagMatcher | None:
+        """Return the test on tag codes of one of the group's subscriptions."""
+        known = self.matchers.get(subscription.topic)
+        if known is None or known[0] is not subscription:
+            known = self.matchers[subscription.topic] = subscription, tag_matcher(subscription)
+        return known[1]
 
     @property
     def broadcasting(self) -> bool:
@@ -277,6 +287,7 @@ class ClientManager:
         former: dict[str, SubscriptionData] = {}
         if staged.has_new or staged.changes:
             former, group.subscriptions = group.subscriptions, staged.subscriptions
+            group.matchers = {}
             self._charge(group, member.connection, staged.subscription_bytes)
         for tell in self.on_taken_in:
             tell(group.name)
@@ -311,8 +322,13 @@ class ClientManager:
         memberships[group] = member
 
     def unregister_consumer(self, group: str, client_id: str, by: Connection | None = None) -> None:
-        """Remove a member of a group; of one that is connected in another way than `by`, nothing."""
+        """Remove a member of a group; of one that is connected in another way than `by`, nothing.
+
+        Without a client id it is the member that is connected by `by` (Java: unregisterChannel).
+        """
         info = self._consumers.get(group)
+        if info is not None and not client_id:
+            client_id = _id_of(info.members, by)
         if info is None or _is_anothers(info.members.get(client_id), by):
             return
         member = info.members.get(client_id)
@@ -323,6 +339,8 @@ class ClientManager:
     def unregister_producer(self, group: str, client_id: str, by: Connection | None = None) -> None:
         """Do the same for a producer."""
         members = self._producers.get(group)
+        if members is not None and not client_id:
+            client_id = _id_of(members, by)
         if members is None or _is_anothers(members.get(client_id), by):
             return
         member = members.get(client_id)
@@ -569,6 +587,7 @@ class ClientManager:
         if not group.members:
             del self._consumers[group.name]
             former, group.subscriptions = group.subscriptions, {}
+            group.matchers = {}
             self._charge(group, None, 0)
             self._take(self._forget(group.name, former), at_once=len(former) <= AT_ONCE)
         for callback in self.on_members_changed:
@@ -635,6 +654,11 @@ def _is_of_another_account(known: Member | None, member: Member) -> bool:
 
 def _forget_silent_twins(member: Member, limit_s: float) -> None:
     member.twins = tuple(each for each in member.twins if each.seen_s >= limit_s)
+
+
+def _id_of(members: Mapping[str, Member], connection: Connection | None) -> str:
+    """Return the id of the member that is connected so; "" if there is none."""
+    return next((name for name, member in members.items() if member.connection is connection), "")
 
 
 def _is_anothers(member: Member | None, by: Connection | None) -> bool:

@@ -9,6 +9,8 @@ worth the length.
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -35,9 +37,15 @@ from cometmq.broker.pulls.long_polling import HeldPull
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
 from cometmq.errors import CometMQError, IllegalArgumentError
-from cometmq.filtering.sql92 import QUICK_LENGTH, compile_steps, outcomes
+from cometmq.filtering.sql92 import (
+    QUICK_LENGTH,
+    TERM_BYTES,
+    SqlCondition,
+    compile_steps,
+    outcomes,
+)
 from cometmq.filtering.sql92_terms import Condition
-from cometmq.filtering.tags import build_subscription, is_tag_type, tag_matcher
+from cometmq.filtering.tags import TagMatcher, build_subscription, is_tag_type, tag_matcher
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import is_retry_topic
 from cometmq.model.route import MASTER_ID
@@ -132,7 +140,7 @@ class PullHandler:
 
     def pull(self, connection: Connection, request: PullRequest) -> RemotingCommand | None:
         """Answer with messages, or let the pull wait for some."""
-        if request.header.sys_flag & PULL_SUBSCRIPTION and self._compiles_long(request.header):
+        if self._compiles_long(request.header):
             connection.reply_when(request, self._compile_first(connection, request))
             return None
         try:
@@ -148,7 +156,7 @@ class PullHandler:
                     lambda final: self._answer_late(connection, request, final),
                 )
             ):
-                connection.keep(request)
+                connection.keep(request, _bytes_beside(header))
                 return None
             raise
 
@@ -157,6 +165,7 @@ class PullHandler:
         expression = header.subscription
         return (
             expression is not None
+            and header.sys_flag & PULL_SUBSCRIPTION != 0
             and len(expression) > QUICK_LENGTH
             and header.expression_type == EXPRESSION_SQL92
             and self._config.enable_property_filter
@@ -164,11 +173,11 @@ class PullHandler:
         )
 
     async def _compile_first(
-        self, connection: Connection, request: PullRequest
+        self, connection: Connection, request: PullRequest, *, may_wait: bool = True
     ) -> RemotingCommand | None:
         """Serve a pull when its expression is compiled, in steps; others are served in between."""
         await run_slices(compile_steps(request.header.subscription or ""))
-        return self._serve(connection, request, may_wait=True)
+        return self._serve(connection, request, may_wait=may_wait)
 
     def _serve(
         self,
@@ -235,7 +244,7 @@ class PullHandler:
             and header.sys_flag & PULL_SUSPEND
             and self._hold(connection, request, header, scan.wanted)
         ):
-            connection.keep(request)
+            connection.keep(request, _bytes_beside(header))
             return None
         suggested = self._suggested_broker(result, group)
         next_begin_offset = result.next_begin_offset
@@ -340,10 +349,14 @@ class PullHandler:
         header: PullMessageRequestHeader,
         wanted: MessageFilter,
     ) -> bool:
-        connection.check_room(request)
+        more = _bytes_beside(header)
+        connection.check_room(request, more)
         wait_ms = header.suspend_timeout_millis
         if not self._config.long_polling_enable:
             wait_ms = self._config.short_polling_time_mills
+        matches_properties = wanted.matches_properties
+        if wanted.weight:
+            matches_properties = _remembered(header.subscription or "")
         return self._long_polling.hold(
             HeldPull(
                 connection,
@@ -353,20 +366,26 @@ class PullHandler:
                 asyncio.get_running_loop().time() + wait_ms / 1000,
                 wanted.matches,
                 lambda: self._answer_held(connection, request),
-                wanted.matches_properties,
+                matches_properties,
             )
         )
 
     def _answer_held(self, connection: Connection, request: PullRequest) -> None:
         """Serve a pull that has waited as long as its client liked, if it still has the right to."""
-        if self._handlers.checks_resources:
-            try:
+        try:
+            if self._handlers.checks_resources:
                 row = self._handlers.request_types[request.code]
                 self._handlers.check_again(row, connection, request)
-            except CometMQError as error:
-                connection.let_go(request)
-                connection.reply_failure(request, error)
+            if self._compiles_long(request.header):
+                connection.reply_when(
+                    request, self._compile_first(connection, request, may_wait=False)
+                )
+                _let_go(connection, request)
                 return
+        except CometMQError as error:
+            _let_go(connection, request)
+            connection.reply_failure(request, error)
+            return
         self._answer_waiting(connection, request, may_wait=False)
 
     def _answer_late(self, connection: Connection, request: PullRequest, final: bool) -> bool:
@@ -381,10 +400,10 @@ class PullHandler:
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
             if not final and isinstance(error, Refused) and error.code in AHEAD:
                 return False
-            connection.let_go(request)
+            _let_go(connection, request)
             connection.reply_failure(request, error)
             return True
-        connection.let_go(request)  # a pull that waits for messages now was kept anew
+        _let_go(connection, request)  # a pull that waits for messages now was kept anew
         if answer is not None:
             connection.reply(request, answer)
         return True
@@ -406,7 +425,7 @@ class PullHandler:
                 "expressions",
                 limit="maxHeldPulls",
             )
-        connection.keep(request)
+        connection.keep(request, _bytes_beside(request.header, scan))
 
     def _read_first(
         self,
@@ -426,12 +445,12 @@ class PullHandler:
             if error is None:
                 self._answer_waiting(connection, request, may_wait, scan, reads + 1)
             else:
-                connection.let_go(request)
+                _let_go(connection, request, scan)
                 connection.reply_failure(request, error)
 
         assert result.absent is not None
         self.cold_reads.read(connection, result.absent, serve)
-        connection.keep(request)
+        connection.keep(request, _bytes_beside(request.header, scan))
 
     def _answer_waiting(
         self,
@@ -441,7 +460,7 @@ class PullHandler:
         scan: _Scan | None = None,
         reads: int = 0,
     ) -> None:
-        connection.let_go(request)
+        _let_go(connection, request, scan)
         try:
             answer = self._serve(connection, request, may_wait=may_wait, scan=scan, reads=reads)
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
@@ -503,6 +522,8 @@ class PullHandler:
         """Return what the pull selects, as the request or the group's heartbeat states it."""
         condition: Condition | None = None
         data: ConsumerFilterData | None = None
+        matches: TagMatcher | None = None
+        weight = 0
         if header.sys_flag & PULL_SUBSCRIPTION:
             try:
                 subscription = build_subscription(
@@ -514,9 +535,10 @@ class PullHandler:
                     check_property_filter(self._config, subscription.expression_type)
                     # If the text does not parse, Java delivers every message; here the pull is
                     # refused.
-                    condition = compile_expression(
-                        subscription.sub_string, subscription.expression_type
-                    )
+                    own = compile_expression(subscription.sub_string, subscription.expression_type)
+                    condition, weight = own, own.size * TERM_BYTES
+                else:
+                    matches = tag_matcher(subscription)
             except IllegalArgumentError as error:
                 raise Refused(
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED,
@@ -530,12 +552,17 @@ class PullHandler:
                 data = self._known_data(header)
                 check_property_filter(self._config, subscription.expression_type)
                 condition = data.condition
+            else:
+                online = self._clients.consumer_group(header.consumer_group)
+                assert online is not None, "it has the subscription"
+                matches = online.tag_matcher(subscription)
         if condition is None:
-            matches = tag_matcher(subscription)
             return EVERYTHING if matches is None else MessageFilter(matches)
         if self._config.filter_support_retry and is_retry_topic(subscription.topic):
             return retry_filter(subscription.topic, self._filters)
-        return sql_filter(condition, self._filters.ext_matcher(data) if data is not None else None)
+        if data is not None:
+            return sql_filter(condition, self._filters.ext_matcher(data))
+        return sql_filter(condition, weight=weight)
 
     def _known_data(self, header: PullMessageRequestHeader) -> ConsumerFilterData:
         """Return the expression that the group's heartbeat brought."""
@@ -595,6 +622,35 @@ class PullHandler:
         if not self._config.slave_read_enable:
             return MASTER_ID
         return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+
+
+def _bytes_beside(header: PullMessageRequestHeader, scan: _Scan | None = None) -> int:
+    """Return how many bytes a pull that waits holds beside its frame, by estimate: the text of its
+    expression and the codes of its tags, and the compiled expression of a scan.
+    """
+    expression = header.subscription
+    size = 0 if scan is None else scan.wanted.weight
+    if expression is not None and len(expression) > QUICK_LENGTH:
+        size += 2 * sys.getsizeof(expression)
+    return size
+
+
+def _let_go(connection: Connection, request: PullRequest, scan: _Scan | None = None) -> None:
+    connection.let_go(request, _bytes_beside(request.header, scan))
+
+
+def _remembered(expression: str) -> Callable[[Mapping[str, str]], bool]:
+    """Return the test of an expression as long as that is remembered; then all messages pass.
+
+    Compiled, an expression takes up to a hundred times the memory of its text, and pulls with the same
+    one share it. A pull that wakes for a message that it does not want finds nothing.
+    """
+
+    def matches(properties: Mapping[str, str]) -> bool:
+        condition = outcomes.get(expression)
+        return not isinstance(condition, SqlCondition) or condition(properties) is True
+
+    return matches
 
 
 def _code_of(result: GetResult, asked_offset: int) -> ResponseCode:

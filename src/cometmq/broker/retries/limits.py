@@ -1,8 +1,8 @@
 """Decide how often a group gets a message again: the number of the consumer that joined last
 counts, if it is not the default.
 
-A consumer sends its number (maxReconsumeTimes) with each message that it sends back; clients
-without such a setting send 16. Java applies each consumer's own number to the messages that it
+A consumer sends its number (maxReconsumeTimes) with each message that it sends back. Java's clients
+send 16 without such a setting; CometMQ's send none, and the group's retryMaxTimes counts. Java applies each consumer's own number to the messages that it
 sends back. So with different numbers in one group chance decides when a message becomes a dead
 letter.
 """
@@ -28,24 +28,32 @@ class RetryLimits:
         self._members = members
         self._named: dict[str, dict[Connection, int]] = {}
 
-    def named(self, group: str, connection: Connection | None, max_times: int) -> int:
-        """Note that a consumer of `group` sent `max_times`; return the number that counts.
+    def named(
+        self,
+        group: str,
+        connection: Connection | None,
+        wanted: int | None,
+        of_group: int = DEFAULT_MAX_TIMES,
+    ) -> int:
+        """Note which number a consumer of `group` sent, if any; return the number that counts.
 
-        Without a connection, or over one of no member, the number is not kept for other consumers.
+        That is `of_group` if no consumer has named one. Without a connection, or over one of no member, the number is not kept for other consumers.
         """
+        max_times = DEFAULT_MAX_TIMES if wanted is None else wanted
+        own = of_group if wanted is None else wanted
         numbers = self._named.get(group)
         if numbers is None and max_times == DEFAULT_MAX_TIMES:
-            return max_times
+            return own
         members = list(self._members(group))
         if connection is not None and any(member.connection is connection for member in members):
             numbers = self._named.setdefault(group, {})
             numbers[connection] = max_times
         if numbers is not None:
             for member in reversed(members):
-                wanted = numbers.get(member.connection, DEFAULT_MAX_TIMES)
-                if wanted != DEFAULT_MAX_TIMES:
-                    return wanted
-        return max_times
+                number = numbers.get(member.connection, DEFAULT_MAX_TIMES)
+                if number != DEFAULT_MAX_TIMES:
+                    return number
+        return own
 
     def members_changed(self, group: str, members: list[Member]) -> None:
         """Forget the numbers of the members that have left."""

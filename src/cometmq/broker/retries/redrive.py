@@ -24,9 +24,15 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.ranges import Int64
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.fitting import drop_spare
 from cometmq.protocol.ids import encode_offset_id, parse_offset_id
 from cometmq.protocol.json_dialect import decode_body, pretty_pieces
-from cometmq.protocol.properties import decode_properties, find_batch_id, find_property
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    decode_properties,
+    find_batch_id,
+    find_property,
+)
 from cometmq.protocol.record import StoredRecord, body_is_intact
 from cometmq.protocol.redrive import REDRIVE_ID, LetterSelection
 from cometmq.runtime.clock import Clock
@@ -280,6 +286,14 @@ class Redrives:
         if not _selects(state.selection, letter, properties):
             return
         message = self._message(state, letter, properties, may_send)
+        if message is not None and not drop_spare(message.properties):
+            log.error(
+                "dead letter not sent again: with the redrive's id its properties exceed the limit",
+                physical_offset=letter.physical_offset,
+                limit=f"MAX_PROPERTIES_LENGTH={MAX_PROPERTIES_LENGTH}",
+                remedy="choose a shorter id",
+            )
+            message = None
         if message is None:
             state.skipped_count += 1
             return

@@ -17,18 +17,24 @@ from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
+from cometmq.broker.retries.budget import RetryBudget
 from cometmq.broker.retries.limits import RetryLimits
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_WRITE
-from cometmq.protocol import requests
+from cometmq.protocol import fitting, requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.properties import decode_properties, find_batch_id, property_finder
+from cometmq.protocol.properties import (
+    MAX_PROPERTIES_LENGTH,
+    decode_properties,
+    find_batch_id,
+    property_finder,
+)
 from cometmq.protocol.record import StoredRecord, body_is_intact
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -41,6 +47,9 @@ log = structlog.get_logger(__name__)
 _VERSION_WITH_MAX_TIMES: Final = 121
 _FIRST_RETRY_LEVEL: Final = 3
 _DLQ_QUEUES: Final = 1
+# Bytes that a delayed message's place adds to its properties, without the name of its topic:
+# REAL_TOPIC, REAL_QID, DELAY, and TIMER_OUT_MS if it has to wait for longer than its file.
+_PLACE_LENGTH: Final = 96
 # A unique id or an offset id, with an IPv4 or IPv6 address.
 _ID: Final = re.compile(r"[0-9A-F]{32}|[0-9A-F]{56}")
 _find_unique_id: Final = property_finder(p.UNIQ_CLIENT_MESSAGE_ID)
@@ -51,7 +60,8 @@ class RetryHandler:
     """Serves messages that consumers send back, or send to a retry topic.
 
     `holds_queue_locks(group)` tells whether members of a group consume in order, with live locks of
-    queues; `limits` tells how often a group wants a message. `on_sent_back` is called with the group
+    queues; `limits` tells how often a group wants a message, `budget` how much it may have stored by
+    code 36. `on_sent_back` is called with the group
     and the topic of each message that was sent back. For the loop's thread only.
     """
 
@@ -66,7 +76,9 @@ class RetryHandler:
         limits: RetryLimits,
         randomness: Randomness,
         on_sent_back: Callable[[str, str], None],
+        budget: RetryBudget,
     ) -> None:
+        self._budget = budget
         self._config = config
         self._store = store
         # Those that `register` gives; none check anything before.
@@ -122,7 +134,11 @@ class RetryHandler:
         if group is None:
             return None
         max_times = self._max_times(group, max_reconsume_times, version, None)
-        if message.reconsume_times > max_times or self._holds_queue_locks(group.group_name):
+        if (
+            message.reconsume_times > max_times
+            or self._holds_queue_locks(group.group_name)
+            or not _may_wait(message)
+        ):
             topic = self._dead_letter_topic(group.group_name)
             if not self._topics.is_written(topic):
                 return topic
@@ -163,12 +179,18 @@ class RetryHandler:
         # Otherwise a group could have any message sent to its own retry topic.
         check_found(self._handlers, requests.CONSUMER_SEND_MSG_BACK, connection, call, record)
         message = self._once_more(record)
+        properties = message.properties
+        self._budget.spend(
+            group.group_name,
+            properties.get(p.UNIQ_CLIENT_MESSAGE_ID) or properties[p.ORIGIN_MESSAGE_ID],
+            len(record.body) + len(record.properties),
+        )
         message.topic = topic.topic_name
         # The topic keeps the queues that it was made with, whatever the group has got since.
         count = min(group.retry_queue_nums, topic.write_queue_nums)
         message.queue_id = self._randomness.randrange(max(count, 1))
         level = header.delay_level
-        if record.reconsume_times >= max_times or level < 0:
+        if record.reconsume_times >= max_times or level < 0 or not _may_wait(message):
             self._bury(message, header.group)
         else:
             level = level or _FIRST_RETRY_LEVEL + record.reconsume_times
@@ -220,12 +242,22 @@ class RetryHandler:
         message.queue_id = 0
         message.properties[p.DELAY_TIME_LEVEL] = "0"
         self.dead_letter_count += 1
+        left_out = fitting.cut(message.properties)
         log.info(
             "message given up",
             group=group,
             topic=message.properties.get(p.RETRY_TOPIC),
             msg_id=message.properties.get(p.UNIQ_CLIENT_MESSAGE_ID),
         )
+        if left_out:
+            log.warning(
+                "a dead letter lacks properties: with what retries add they exceed the limit",
+                group=group,
+                msg_id=message.properties.get(p.UNIQ_CLIENT_MESSAGE_ID),
+                left_out=message.properties[fitting.LEFT_OUT],
+                limit=f"MAX_PROPERTIES_LENGTH={MAX_PROPERTIES_LENGTH}",
+                remedy="send large values in the body",
+            )
 
     def _dead_letter_topic(self, group: str) -> str:
         return self._topics.create_for_group(names.dlq_topic(group), _DLQ_QUEUES).topic_name
@@ -241,9 +273,15 @@ class RetryHandler:
 
         The consumers' number counts before the group's.
         """
-        if wanted is not None and version >= _VERSION_WITH_MAX_TIMES:
-            return self._limits.named(group.group_name, connection, wanted)
-        return group.retry_max_times
+        if version < _VERSION_WITH_MAX_TIMES:
+            return group.retry_max_times
+        return self._limits.named(group.group_name, connection, wanted, group.retry_max_times)
+
+
+def _may_wait(message: IncomingMessage) -> bool:
+    """Make room for what the wait for its retry adds to a message; say whether there is enough."""
+    room = MAX_PROPERTIES_LENGTH - _PLACE_LENGTH - len(message.topic.encode())
+    return fitting.drop_spare(message.properties, room)
 
 
 def _names_another(msg_id: str, record: StoredRecord) -> bool:

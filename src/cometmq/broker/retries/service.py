@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from cometmq.broker.delays.put import MessagePut
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.retries.budget import RetryBudget
 from cometmq.broker.retries.limits import RetryLimits
 from cometmq.broker.retries.redrive import Redrives
 from cometmq.broker.retries.redrive_handlers import RedriveHandlers
@@ -14,7 +15,8 @@ from cometmq.broker.retries.retry import RetryHandler
 
 class Retries(Service):
     """Serves retries and redrives. `holds_queue_locks` says whether group members lock queues;
-    `on_sent_back` is called with group and topic of what was sent back.
+    `on_sent_back` is called with group and topic of what was sent back; `pulled_bytes` returns how much
+    a group has pulled.
     """
 
     runs_on_slave = False
@@ -25,6 +27,7 @@ class Retries(Service):
         put: MessagePut,
         holds_queue_locks: Callable[[str], bool],
         on_sent_back: Callable[[str, str], None],
+        pulled_bytes: Callable[[str], int],
     ) -> None:
         self._parts = parts
         self._limits = RetryLimits(parts.clients.consumers)
@@ -38,6 +41,7 @@ class Retries(Service):
             self._limits,
             parts.randomness,
             on_sent_back,
+            RetryBudget(pulled_bytes),
         )
         self._redrives = Redrives(
             parts.store,

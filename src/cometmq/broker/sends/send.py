@@ -28,7 +28,7 @@ from cometmq.errors import LimitError, ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
-from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE
+from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE, TRANSACTION_MASK
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.batch import BatchEntry, decode_batch
@@ -378,13 +378,28 @@ class SendHandler:
         body = request.frame.body
         if not 0 < len(body) <= self._max_message_size:
             self._refuse_body(len(body))
-        self._check_properties(header.properties or "")
+        text = header.properties or ""
+        self._check_properties(text)
+        if header.sys_flag & TRANSACTION_MASK:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"sysFlag {header.sys_flag} says that a batch belongs to a transaction; send its "
+                "messages one by one",
+            )
         if names.is_retry_topic(header.topic):
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group [{header.topic}]",
             )
         checked = self._checked(decode_batch(body))
+        if "DELAY" in text or "TIMER_D" in text:
+            delays = _batch_delays(text)
+            if delays:
+                connection.reply_when(
+                    request,
+                    self._send_timed(connection, request, queue, topic_sys_flag, checked, delays),
+                )
+                return
         messages = list(islice(checked, _MOST_AT_ONCE + 1))
         if len(messages) > _MOST_AT_ONCE:
             connection.reply_when(
@@ -407,6 +422,44 @@ class SendHandler:
         self._acknowledge_batch(
             connection, request, queue, message_ids, first_queue_offset, began_s
         )
+
+    async def _send_timed(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        queue: ConsumeQueue,
+        topic_sys_flag: int,
+        checked: Iterable[tuple[BatchEntry, int]],
+        delays: dict[str, str],
+    ) -> None:
+        """Let each message of a batch wait, as its own header says, in steps.
+
+        Java's broker adds the properties of a batch to those of its messages.
+        """
+        began_s = self._monotonic()
+        header = request.header
+        places: list[tuple[int, int]] = []
+
+        def put(entry: BatchEntry) -> None:
+            message = IncomingMessage(
+                queue.topic,
+                queue.queue_id,
+                entry.body,
+                decode_properties(entry.properties.decode("utf-8", "replace")) | delays,
+                header.born_timestamp,
+                connection.packed_peer,
+                flag=entry.flag,
+                sys_flag=header.sys_flag | topic_sys_flag,
+                reconsume_times=header.reconsume_times or 0,
+            )
+            places.append(self._put.put(message))
+
+        # All are checked before the first one is stored.
+        entries: list[BatchEntry] = []
+        await run_slices(map(entries.append, (entry for entry, _ in checked)))
+        await run_slices(map(put, entries))
+        message_ids = [b"%b%016X" % (self._host_hex, place) for _, place in places]
+        self._acknowledge_batch(connection, request, queue, message_ids, places[0][0], began_s)
 
     async def _send_large(
         self,
@@ -517,7 +570,7 @@ class SendHandler:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{name}] not exist, apply first please! It is made on the first send only "
-                f"when autoCreateTopicEnable is true and {header.default_topic} may be inherited",
+                f"when autoCreateTopicEnable is true and {header.default_topic or 'the topic that the send names'} may be inherited",
             )
         # A topic's own permission only steers routes: senders that have an old route are still
         # served.
@@ -582,6 +635,19 @@ class SendHandler:
             f"{self._max_message_size}; send a smaller message, or raise it",
             limit="maxMessageSize",
         )
+
+
+def _batch_delays(text: str) -> dict[str, str]:
+    """Return the timer's properties in those of a batch. Raises Refused for a delay level, as in Java."""
+    properties = decode_properties(text)
+    level = delay_level(properties)
+    if level > 0:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"property {p.DELAY_TIME_LEVEL}={level}: a batch has no delay level; send its messages one "
+            "by one, or delay the batch by a time",
+        )
+    return {name: properties[name] for name in _DELAY_PROPERTIES if name in properties}
 
 
 def _quoted(text: str) -> bytes:

@@ -50,17 +50,24 @@ from cometmq.model.sysflag import (
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fitting import drop_spare, encoded_length
 from cometmq.protocol.headers import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
 from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock, ahead_ms
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
+
+# Bytes that a check adds to the properties: its number, and where the first copy lies.
+_CHECKED_LENGTH: Final = (
+    len(p.TRANSACTION_PREPARED_QUEUE_OFFSET) + len(p.TRANSACTION_CHECK_TIMES) + 2 * 2 + 19 + 10
+)
 
 # Stores a message, perhaps delayed; returns queue offset and commit-log offset.
 Put = Callable[[IncomingMessage], tuple[int, int]]
@@ -117,6 +124,9 @@ class Transactions:
         self.table = HalfTable()
         self.ops = OpQueue(store, clock, host, config)
         self._given_up: dict[int, None] = {}
+        # By the place of a message that was given up: the first offset of the half message that it has
+        # become again.
+        self._resumed: dict[int, int] = {}
         self._unpublished: _Progress | None = None
         self._published: _Progress | None = None
         self.committed_count = 0
@@ -161,6 +171,7 @@ class Transactions:
         # With this property the message would count as a copy of another one.
         message.properties.pop(p.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
         message.move_to(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        self._check_room(message)
         # The bits are removed, because the store keeps records that have them out of the consume
         # queues.
         message.sys_flag &= ~TRANSACTION_MASK
@@ -170,6 +181,19 @@ class Transactions:
         asked_ms = self._immunity_ms(message)
         self.table.add(place[0], sent_ms + asked_ms, is_immune=self._is_immune(asked_ms))
         return place
+
+    def _check_room(self, message: IncomingMessage) -> None:
+        """Raise Refused for properties to which no check could add its own."""
+        length = encoded_length(message.properties)
+        room = MAX_PROPERTIES_LENGTH - _CHECKED_LENGTH
+        if length > room and not drop_spare(dict(message.properties), room):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the half message's properties take {length} bytes with those of the broker, the "
+                f"limit MAX_PROPERTIES_LENGTH is {MAX_PROPERTIES_LENGTH}, and a check of the "
+                f"transaction adds up to {_CHECKED_LENGTH}; move large values into the body",
+                limit="MAX_PROPERTIES_LENGTH",
+            )
 
     def end(self, header: EndTransactionRequestHeader) -> None:
         """Commit or roll back a transaction. One that has ended already stays as it is.
@@ -221,14 +245,28 @@ class Transactions:
                     f"the transaction of {offset_msg_id} has ended; one that was given up is "
                     f"resumed by the id of its copy in {names.TRANS_CHECK_MAX_TIME_TOPIC}",
                 )
-            self.copy(current, check_times=0)
+            # One that was not checked since needs no copy: else each request would store another.
+            if current.check_times:
+                self.copy(current, check_times=0)
             return
+        given_up_at = half.record.physical_offset
+        if given_up_at in self._resumed:
+            if self.table.newest(self._resumed[given_up_at]) is not None:
+                return
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the transaction of {offset_msg_id} was resumed and has ended since",
+            )
         properties = {**half.properties, p.TRANSACTION_CHECK_TIMES: "0"}
         # The offset is that of a transaction which counts as ended.
         properties.pop(p.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
         again = IncomingMessage.again(half.record, properties)
         again.topic, again.queue_id = names.TRANS_HALF_TOPIC, HALF_QUEUE_ID
-        self.table.add(again.append_to(self._store)[0], self._clock.now_ms())
+        first = again.append_to(self._store)[0]
+        self.table.add(first, self._clock.now_ms())
+        self._resumed[given_up_at] = first
+        if len(self._resumed) > _MAX_GIVEN_UP:
+            del self._resumed[next(iter(self._resumed))]
         log.info("half message resumed", offset_msg_id=offset_msg_id, topic=half.real_topic)
 
     # -- for the check --
@@ -244,6 +282,7 @@ class Transactions:
         }
         if check_times is not None:
             properties[p.TRANSACTION_CHECK_TIMES] = str(check_times)
+        drop_spare(properties)
         # Else each round of checks would add a copy that cannot replace the one before.
         self._store.check_queue_room(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         place = IncomingMessage.again(half.record, properties).append_to(self._store)

@@ -209,7 +209,7 @@ class BrokerApi:
         address: str,
         group: str,
         message: MessageExt,
-        max_reconsume_times: int,
+        max_reconsume_times: int | None,
         delay_level: int = 0,
         topic: str | None = None,
     ) -> None:

@@ -85,8 +85,8 @@ class PushConsumer(TracedClient):
     and returns a ConsumeResult. A listener that is a function runs in one of up to `concurrency`
     threads, a coroutine function in one of as many tasks on the loop. After anything but SUCCESS
     (RECONSUME_LATER, None, an exception) the broker delivers the messages again later,
-    `max_reconsume_times` times (-1: 16, as in Java), and then moves them to the group's dead-letter
-    topic. The listener may also return a ConsumeReport, to acknowledge a part of the list or to
+    `max_reconsume_times` times, and then moves them to the group's dead-letter topic. With -1 the
+    group's retryMaxTimes counts, 16 unless an operator has changed it; Java's consumers send 16. The listener may also return a ConsumeReport, to acknowledge a part of the list or to
     choose the delay. A listener that takes longer than `consume_timeout_ms` loses its messages to a
     later delivery, unless the consumer is `orderly` or broadcasting.
 

@@ -47,7 +47,6 @@ log = structlog.get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
 # Java: DefaultMQPushConsumerImpl.getMaxReconsumeTimes, where -1 means 16.
-DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,15 +276,11 @@ class GroupMember:
             **self._damage.properties(),
         }
 
-    @property
-    def _max_times(self) -> int:
-        times = self._options.max_reconsume_times
-        if times >= 0:
-            return times
-        return UNLIMITED_RECONSUME_TIMES if self._options.orderly else DEFAULT_MAX_RECONSUME_TIMES
-
     def _new_returns(self) -> Returns:
-        return Returns(self._instance, self._group, self._max_times, self._options.namespace)
+        times = self._options.max_reconsume_times
+        return Returns(
+            self._instance, self._group, None if times < 0 else times, self._options.namespace
+        )
 
     def _new_consumption(self, listener: Listener) -> QueueConsumption:
         options = self._options
@@ -298,7 +293,11 @@ class GroupMember:
                 returns.send_to_retry_topic if self._clustering else None,
                 concurrency=options.concurrency,
                 batch_max_size=options.batch_max_size,
-                max_reconsume_times=self._max_times,
+                max_reconsume_times=(
+                    options.max_reconsume_times
+                    if options.max_reconsume_times >= 0
+                    else UNLIMITED_RECONSUME_TIMES
+                ),
                 suspend_ms=options.suspend_ms,
                 stats=self._stats,
                 hooks=self._consume_hooks,

@@ -16,6 +16,8 @@ from cometmq.errors import CometMQError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import retry_topic
+from cometmq.protocol.fitting import cut, drop_spare
+from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 
 log = structlog.get_logger(__name__)
 
@@ -23,20 +25,25 @@ log = structlog.get_logger(__name__)
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 SEND_TIMEOUT_S: Final = 3.0
 _INT32_MAX: Final = 2**31 - 1
+_JAVAS_TIMES: Final = 16
+# Bytes that brokers add to a message that waits for its retry, without the topic's name: cluster,
+# region, trace switch, unique id, place.
+_BROKERS_LENGTH: Final = 512
 _NOT_SENT: Final = (p.TRANSACTION_PREPARED, p.MIN_OFFSET, p.MAX_OFFSET, p.CONSUME_START_TIMESTAMP)
 
 
 class Returns:
     """Gives a group member's messages back to brokers.
 
-    Each way raises CometMQError when no broker took the message.
+    Without `max_reconsume_times` the group's number (retryMaxTimes) counts. Each way raises
+    CometMQError when no broker took the message.
     """
 
     def __init__(
         self,
         instance: ClientInstance,
         group: str,
-        max_reconsume_times: int,
+        max_reconsume_times: int | None,
         namespace: Namespace = NO_NAMESPACE,
     ) -> None:
         self._namespace = namespace
@@ -89,13 +96,12 @@ class Returns:
         }
         body = damaged.data[:MAX_MESSAGE_SIZE_BYTES]
         letter = Message(retry_topic(self._group), body, properties=properties)
-        times = min(self._max_reconsume_times, _INT32_MAX - 1)
-        outgoing = await self._encoder.encode(letter, {"j": str(times + 1), "l": str(times)})
+        outgoing = await self._encoder.encode(letter, self._no_more(0))
         await self._sender.send(outgoing, SEND_TIMEOUT_S)
 
     async def send_to_retry_topic(self, message: MessageExt) -> None:
         """Send a message to the retry topic. The broker makes a dead letter of it if it had all its
-        chances."""
+        chances, or if its properties leave no room for those of a retry."""
         times = message.reconsume_times
         retried = Message(
             retry_topic(self._group), message.body, flag=message.flag, properties=message.properties
@@ -107,6 +113,23 @@ class Returns:
         properties.setdefault(p.ORIGIN_MESSAGE_ID, message.msg_id)
         properties[p.DELAY_TIME_LEVEL] = str(3 + times)
         # The counts travel in the header; Java keeps them in properties until the producer sends.
-        counts = {"j": str(times + 1), "l": str(self._max_reconsume_times)}
+        counts = {"j": str(times + 1)}
+        if self._max_reconsume_times is not None:
+            counts["l"] = str(self._max_reconsume_times)
+        room = MAX_PROPERTIES_LENGTH - _BROKERS_LENGTH - 2 * len(retried.topic)
+        if not drop_spare(properties, room):
+            log.warning(
+                "a message cannot be retried and becomes a dead letter: its properties are too long",
+                group=self._group,
+                msg_id=message.msg_id,
+                left_out=cut(properties, room),
+                limit=f"MAX_PROPERTIES_LENGTH={MAX_PROPERTIES_LENGTH}",
+            )
+            counts = self._no_more(times)
         outgoing = await self._encoder.encode(retried, counts)
         await self._sender.send(outgoing, SEND_TIMEOUT_S)
+
+    def _no_more(self, times: int) -> dict[str, str]:
+        """Return the counts by which a broker makes a dead letter of a message."""
+        times = min(max(times, self._max_reconsume_times or _JAVAS_TIMES), _INT32_MAX - 1)
+        return {"j": str(times + 1), "l": str(times)}

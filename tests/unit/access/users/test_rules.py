@@ -104,12 +104,30 @@ def pull(topic: str = "orders", group: str = "billing", **more: Any) -> Asked:
 
 
 def send(topic: str = "orders", producer_group: str = "shop", **more: Any) -> Asked:
-    header = h.SendMessageRequestHeaderV2(producer_group, topic, "TBW102", 4, 0, 0, 0, 0)
+    header = h.SendMessageRequestHeaderV2(
+        producer_group=producer_group,
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=0,
+        flag=0,
+    )
     return asked(requests.SEND_MESSAGE_V2, requests.SEND_MESSAGE_V2.command(header, b"x"), **more)
 
 
 def reply(topic: str) -> Asked:
-    header = h.SendMessageRequestHeaderV2("shop", topic, "TBW102", 4, 0, 0, 0, 0)
+    header = h.SendMessageRequestHeaderV2(
+        producer_group="shop",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=0,
+        flag=0,
+    )
     row = requests.SEND_REPLY_MESSAGE_V2
     return asked(row, row.command(header, b"x"))
 

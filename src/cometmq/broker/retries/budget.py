@@ -1,0 +1,66 @@
+"""Bound what a group may have stored by naming messages that it sent back before.
+
+A request that sends a message back has 300 bytes, and the broker stores the message once more: up to
+maxMessageSize, from a client that perhaps never pulled it. Of each message the first request costs
+nothing here. Every further one, and every one for a retry of it, is paid by what members of the group
+have pulled from this broker since its start, beyond an allowance. A consumer sends back only what it
+was given, so it pays less than it has pulled, also if many members have the same message after
+rebalances.
+
+A client that is refused here sends the message itself to the group's retry topic, as Java's does
+after any refusal. So it loses nothing, and the log grows by no more than the client sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from cometmq.broker.refusal import Refused
+from cometmq.protocol.codes import ResponseCode
+
+MAX_RETRY_BYTES_BEYOND_PULLS: Final = 64 * 1024 * 1024
+# Messages sent back last that are remembered, by a hash; 100 bytes each. To be forgotten a message
+# needs as many others.
+_REMEMBERED: Final = 65_536
+# Groups that have sent a message back again and are remembered.
+_ACCOUNTS: Final = 65_536
+
+
+class RetryBudget:
+    """Says whether a group may have a message stored once more. For the loop's thread only.
+
+    `pulled_bytes` returns how much members of a group have pulled; it starts again from 0 when the
+    group was deleted.
+    """
+
+    def __init__(self, pulled_bytes: Callable[[str], int]) -> None:
+        self._pulled_bytes = pulled_bytes
+        self._sent_back: dict[int, None] = {}
+        # By group: what is left, and what was pulled when that was found.
+        self._accounts: dict[str, tuple[int, int]] = {}
+
+    def spend(self, group: str, message_id: str, size: int) -> None:
+        """Pay for storing a message of `size` bytes. Raises Refused if the group cannot."""
+        key = hash((group, message_id))
+        if key not in self._sent_back:
+            self._sent_back[key] = None
+            if len(self._sent_back) > _REMEMBERED:
+                del self._sent_back[next(iter(self._sent_back))]
+            return
+        pulled = self._pulled_bytes(group)
+        left, known = self._accounts.pop(group, (MAX_RETRY_BYTES_BEYOND_PULLS, 0))
+        left += max(0, pulled - known) - size
+        if left < 0:
+            self._accounts[group] = left + size, pulled
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"group {group} has {size} bytes of a message stored again that it has sent back before, "
+                f"and {left + size} bytes left for that beyond what it has pulled from this broker; the "
+                f"limit MAX_RETRY_BYTES_BEYOND_PULLS is {MAX_RETRY_BYTES_BEYOND_PULLS}; send the message "
+                "itself to the group's retry topic",
+                limit="MAX_RETRY_BYTES_BEYOND_PULLS",
+            )
+        self._accounts[group] = left, pulled
+        if len(self._accounts) > _ACCOUNTS:
+            del self._accounts[next(iter(self._accounts))]
