@@ -24,6 +24,7 @@ from cometmq.protocol.bodies import (
     HeartbeatData,
     LockBatchRequestBody,
     MessageQueueBean,
+    QueryAssignmentRequestBody,
     RegisterBrokerBody,
     SubscriptionGroupList,
     TopicConfigList,
@@ -171,6 +172,7 @@ _JSON_BODIES: Final[Mapping[Any, Any]] = {
         CLIENT, [ConsumerData(GROUP, subscription_data_set=[_SUBSCRIPTION])]
     ),
     CheckClientRequestBody: CheckClientRequestBody(CLIENT, GROUP, _SUBSCRIPTION),
+    QueryAssignmentRequestBody: QueryAssignmentRequestBody(TOPIC, GROUP, CLIENT),
     LockBatchRequestBody: LockBatchRequestBody(CLIENT, GROUP, _QUEUES),
     UnlockBatchRequestBody: UnlockBatchRequestBody(CLIENT, GROUP, _QUEUES),
     LetterSelection: LetterSelection(),

@@ -232,7 +232,7 @@ def test_every_mistake_of_a_file_is_said_with_its_line(broker_conf: Path) -> Non
     first, *rest = result.stderr.splitlines()
     assert first == f"cometmq: {broker_conf} has 3 mistakes:"
     for number, (line, said) in enumerate(
-        zip(rest, ("did you mean listenPort?", "asks for copies", "SYNC_FLUSH"), strict=True), 1
+        zip(rest, ("did you mean listenPort?", "elect their master", "SYNC_FLUSH"), strict=True), 1
     ):
         assert line.startswith(f"  line {lines + number}: ")
         assert said in line

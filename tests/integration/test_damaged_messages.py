@@ -14,6 +14,7 @@ from tests.waits import WAIT_S, eventually
 from cometmq import ConsumeFromWhere, DamagedMessage, Message, MessageExt, MessageQueue, SendResult
 from cometmq.errors import DamagedMessageError
 from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.queue_table import with_text_keys
 from cometmq.store.queues.consume_queue import UNIT_SIZE
 from cometmq.testing.cluster import Cluster
 
@@ -80,7 +81,7 @@ def running_properties(cluster: Cluster, group: str) -> dict[str, str]:
         answer = client.ask(_CONSUMER_LIST, {"consumerGroup": group})
         (client_id,) = json.loads(answer.body)["consumerIdList"]
         fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
-        info: Any = json.loads(client.ask(_CONSUMER_RUNNING_INFO, fields).body)
+        info: Any = json.loads(with_text_keys(client.ask(_CONSUMER_RUNNING_INFO, fields).body))
         properties: dict[str, str] = info["properties"]
         return properties
 

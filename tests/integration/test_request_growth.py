@@ -310,7 +310,7 @@ ROWS = (
         is_json=False,
     ),
     Row(
-        "RouteHandlers._register_broker",
+        "RouteHandlers._take_in",
         RequestCode.REGISTER_BROKER,
         header=_registration,
         lists=(
@@ -320,7 +320,7 @@ ROWS = (
         at_name_server=True,
     ),
     Row(
-        "RouteHandlers._register_broker",
+        "RouteHandlers._take_in",
         RequestCode.REGISTER_BROKER,
         header=_compressed_registration,
         is_json=False,
@@ -523,11 +523,13 @@ def _readers_of_bodies() -> set[str]:
 
 def test_every_handler_that_reads_a_body_is_in_the_table() -> None:
     # These store, or count, the body that `send` has checked; a slave passes one on to its master;
-    # `_register_broker` has two ways to take a body in, one of which decodes it in steps; `heartbeat` asks
+    # `_take_in` has two ways to take a body in, one of which decodes it in steps, and `_register_beside` has
+    # the same ones behind a question to the broker that has the place; `heartbeat` asks
     # how long one is.
     checked = {
         "ClientHandlers.heartbeat",
         "RouteHandlers._decoded",
+        "RouteHandlers._register_beside",
         "RouteHandlers._register_large",
         "RouteHandlers._registered",
         "SendHandler._acknowledge_batch",

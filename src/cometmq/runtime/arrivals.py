@@ -18,7 +18,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
@@ -59,6 +59,7 @@ class Arrival:
         self._wanted = 0
         self._timer: asyncio.TimerHandle | None = None
         self._then: Callable[[], None] | None = None
+        self._first: _First | None = None
 
     @property
     def descriptor(self) -> int:
@@ -120,8 +121,9 @@ class Arrival:
         If this is cancelled, the connection is closed, and `protocol` learns that it is lost if it
         learned that it was made: of a connection that is just being made, uvloop would say only that.
         """
+        first = self._first = _First(protocol)
         connecting = self._loop.create_task(
-            self._loop.connect_accepted_socket(lambda: protocol, self._take())
+            self._loop.connect_accepted_socket(lambda: first, self._take())
         )
         try:
             await asyncio.shield(connecting)
@@ -130,6 +132,11 @@ class Arrival:
                 transport, _ = await connecting
                 transport.abort()
             raise
+
+    @property
+    def is_made(self) -> bool:
+        """Return whether `connect` has given the connection to its protocol."""
+        return self._first is not None and self._first.is_made
 
     async def connect_tls(
         self,
@@ -285,6 +292,19 @@ class TlsTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self._over.abort()
+
+
+class _First(asyncio.Protocol):
+    """Notes that a connection is made, and gives it its protocol."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        self._protocol = protocol
+        self.is_made = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.is_made = True
+        cast("asyncio.Transport", transport).set_protocol(self._protocol)
+        self._protocol.connection_made(transport)
 
 
 class _Early(asyncio.Protocol):

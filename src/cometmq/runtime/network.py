@@ -137,13 +137,14 @@ class _ServingListener(ArrivalListener):
     ) -> None:
         super().__init__(sockets, self._serve, backlog)
         self._new_protocol = new_protocol
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting: dict[asyncio.Task[None], Arrival] = {}
 
     def close(self) -> None:
         super().close()
         # Whoever closes the connections of a server knows only those that have a protocol object.
-        for task in self._connecting:
-            task.cancel()
+        for task, arrival in self._connecting.items():
+            if not arrival.is_made:
+                task.cancel()
 
     async def wait_closed(self) -> None:
         """Wait until the connections that were about to be served are closed."""
@@ -152,10 +153,10 @@ class _ServingListener(ArrivalListener):
 
     def _serve(self, arrival: Arrival) -> None:
         task = asyncio.get_running_loop().create_task(self._connect(arrival))
-        self._connecting.add(task)
+        self._connecting[task] = arrival
 
         def ended(task: asyncio.Task[None]) -> None:
-            self._connecting.discard(task)
+            del self._connecting[task]
             arrival.close()  # a task that is cancelled before it begins has not done so
 
         task.add_done_callback(ended)

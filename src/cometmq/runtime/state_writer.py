@@ -80,6 +80,8 @@ class StateWriter:
         self._states: dict[JsonFile, _State] = {}
         # Files that are to be there, and how to get what is to be in them.
         self._kept: dict[JsonFile, Capture] = {}
+        # Those of them that a look has found: a new store has not written them yet. The thread's own.
+        self._found: set[JsonFile] = set()
         self._closed = False
 
     def keep(self, file: JsonFile, capture: Capture) -> None:
@@ -97,9 +99,14 @@ class StateWriter:
                 self.soon(file, self._kept[file])
 
     def _missing(self, files: Iterable[JsonFile]) -> list[JsonFile]:
-        missing = [file for file in files if file.is_missing]
-        for file in missing:
-            log.warning("state file is missing, it is written", path=str(file.path))
+        missing = []
+        for file in files:
+            if not file.is_missing:
+                self._found.add(file)
+                continue
+            missing.append(file)
+            if file in self._found:
+                log.warning("state file is missing, it is written", path=str(file.path))
         return missing
 
     def soon(

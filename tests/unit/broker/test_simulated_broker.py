@@ -24,6 +24,7 @@ from cometmq.protocol import headers
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.queue_table import with_text_keys
 from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.randomness import Randomness
@@ -211,7 +212,7 @@ def test_rates_of_topics_and_groups_are_those_of_the_last_minute(tmp_path: Path)
         async def told(code: int, **ext: str) -> Any:
             answer = await simulation.ask(BROKER, code, ext)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
-            return json.loads(bytes(answer.body))
+            return json.loads(with_text_keys(bytes(answer.body)))
 
         async def minute(name: str, key: str) -> dict[str, float]:
             code = RequestCode.VIEW_BROKER_STATS_DATA

@@ -60,7 +60,7 @@ async def test_the_file_is_one_that_java_reads(tmp_path: Path) -> None:
     offsets = store(tmp_path)
     offsets.update(Q0, 5, increase_only=True)
     await offsets.persist([])
-    bean = r'"{\"brokerName\":\"a\",\"queueId\":0,\"topic\":\"t\"}"'
+    bean = '{"brokerName":"a","queueId":0,"topic":"t"}'
     head = '{"offsetTable":{' + bean + ":"
     # Java ignores the key that follows, the checksum.
     assert path(tmp_path).read_text().startswith(head + "5},\n\t")
@@ -87,7 +87,10 @@ async def test_a_damaged_file_is_replaced_by_its_backup(tmp_path: Path) -> None:
         await offsets.persist([])
     path(tmp_path).write_text('{"offsetTable":{{"brok')
     assert store(tmp_path).get(Q0) == 5
+    # The whole backup has taken the damaged file's place, too.
     path(tmp_path).with_name("offsets.json.bak").write_text("[")
+    assert store(tmp_path).get(Q0) == 5
+    path(tmp_path).write_text('{"offsetTable":{{"brok')
     with pytest.raises(ConfigError, match="repair the file"):
         store(tmp_path)
 
