@@ -140,8 +140,9 @@ def test_a_message_of_another_topic_is_not_reached_by_its_place(
     verdicts = []
     for topic in (TOPIC, "matrix-hidden"):
         send = sample(SEND_MESSAGE_V2)
-        send = send._replace(ext={**send.ext, "b": topic})
+        send = send._replace(ext={**send.ext, "b": topic, "c": "TBW102", "d": "4"})
         [(_, stored)] = answers_to(guarded.address("broker"), [as_actor(send, OWNER)])
+        assert stored.code == 0, stored
         # An offset id is the address, then where the message begins in the log.
         offset = int(stored.ext["msgId"][-16:], 16)
         asking = sample(row)

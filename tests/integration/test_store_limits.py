@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -185,8 +186,11 @@ def test_queues_of_known_topics_survive_cleaning(tmp_path: Path, code: int) -> N
 def test_queues_of_unknown_topics_are_cleaned(tmp_path: Path) -> None:
     with new_site(tmp_path / "a") as first, first.client() as client:
         assert send(client, "old", 10).code == 0
-    (tmp_path / "a/config/topics.json").unlink()
-    (tmp_path / "a/config/topics.json.bak").unlink(missing_ok=True)
+    # As a deletion leaves it that ends after the table is written. (A lost table would be found in the log.)
+    path = tmp_path / "a/config/topics.json"
+    table = json.loads(path.read_bytes())
+    del table["topicConfigTable"]["old"]
+    path.write_text(json.dumps(table))
     with site(tmp_path / "a") as (running, client):
         assert "old" in running.broker.store.topics()
         assert client.ask(CLEAN_UNUSED_TOPIC).code == 0

@@ -101,7 +101,7 @@ class SwitchPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TablesPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Has a master start without its tables of topics and groups ("none"), with "empty" files, or with
+    """Has a master start without its tables of topics and groups ("none"), with "empty" ones, or with
     those that it had at `older_at_s` ("older").
     """
 

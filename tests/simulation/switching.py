@@ -217,7 +217,8 @@ class Switching:
                 if plan.lost == "older" and path in older:
                     disk.write(path, older[path])
                 elif plan.lost == "empty":
-                    disk.write(path, b"")
+                    # A file without a byte is damaged, and a broker does not start with it.
+                    disk.write(path, b"{}")
 
         await self._step("lose_tables", master, lose)
         self.away.discard(master)

@@ -13,7 +13,14 @@ from tests.simulation import run
 from tests.simulation.__main__ import quiet
 from tests.simulation.canaries import CANARIES, planted
 from tests.simulation.invariants import INVARIANTS
-from tests.simulation.schedule import ClusterPlan, Promise, Schedule, WorkloadPlan
+from tests.simulation.schedule import (
+    ClusterPlan,
+    Promise,
+    Schedule,
+    SwitchPlan,
+    TablesPlan,
+    WorkloadPlan,
+)
 
 from cometmq.testing.faults import Fault
 
@@ -30,6 +37,8 @@ def short(
     seed: int = 1,
     slaves: int = 0,
     role: str = "SYNC_MASTER",
+    switches: tuple[SwitchPlan, ...] = (),
+    tables: tuple[TablesPlan, ...] = (),
 ) -> Schedule:
     """Make a schedule of one broker, with its slaves, and one workload."""
     return Schedule(
@@ -60,6 +69,8 @@ def short(
             ),
         ),
         faults=faults,
+        switches=switches,
+        tables=tables,
     )
 
 
@@ -83,6 +94,18 @@ def _damages(at_s: float) -> Iterator[Fault]:
         yield Fault(again_s, "kill", node)
         yield Fault(again_s + 3, "restart", node)
 
+
+# Both processes end behind the first messages of topics, before a slave can copy the table.
+_SWITCH: Final = SwitchPlan(
+    at_s=30,
+    broker="broker-a",
+    how="kill",
+    after_s=5,
+    returns="never",
+    returns_after_s=5,
+    with_slave=True,
+    news=8,
+)
 
 SHORT: Final = {
     "skip-an-fsync": short("normal", *_power_losses(20, 30, 40, 50, 60), messages=150),
@@ -120,6 +143,10 @@ SHORT: Final = {
         role="ASYNC_MASTER",
     ),
     "drop-a-table-copy": short("normal", seconds=200, slaves=1),
+    "look-for-nothing-in-the-log": short("normal", seconds=120, slaves=1, switches=(_SWITCH,)),
+    "take-any-tables": short(
+        "normal", seconds=120, slaves=1, tables=(TablesPlan(40, "broker-a", "none", 20),)
+    ),
     "serve-a-write-on-a-slave": short("normal", slaves=1),
     "back-up-a-damaged-file": short("normal", *_damages(30), messages=150),
 }
