@@ -10,11 +10,17 @@ Longer than 500 lines: one short class for each header is found faster in one mo
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from cometmq.protocol.header import Header, Int32, Int64
 
 # Sending
+
+
+# The queues of a topic that a send makes without naming a number: what Java's producers ask for.
+PRODUCERS_QUEUE_NUMS: Final = 4
 
 
 class SendMessageRequestHeader(Header, kw_only=True):
@@ -26,7 +32,7 @@ class SendMessageRequestHeader(Header, kw_only=True):
     producer_group: str = ""
     topic: str
     default_topic: str = ""
-    default_topic_queue_nums: Int32 = 0
+    default_topic_queue_nums: Int32 = PRODUCERS_QUEUE_NUMS
     queue_id: Int32
     sys_flag: Int32
     born_timestamp: Int64
@@ -44,7 +50,7 @@ class SendMessageRequestHeaderV2(Header, kw_only=True):
     producer_group: str = msgspec.field(name="a", default="")
     topic: str = msgspec.field(name="b")
     default_topic: str = msgspec.field(name="c", default="")
-    default_topic_queue_nums: Int32 = msgspec.field(name="d", default=0)
+    default_topic_queue_nums: Int32 = msgspec.field(name="d", default=PRODUCERS_QUEUE_NUMS)
     queue_id: Int32 = msgspec.field(name="e")
     sys_flag: Int32 = msgspec.field(name="f")
     born_timestamp: Int64 = msgspec.field(name="g")
