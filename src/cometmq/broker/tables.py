@@ -228,7 +228,7 @@ class BrokerTables:
             try:
                 self._marks_file.write(self._marks_text())
             except OSError as error:
-                # What was noted before still holds, of less.
+                # The marks that were written before still hold; they only cover less.
                 log.warning("marks of the tables are not written", reason=str(error))
 
     def _load(self, file: JsonFile, type_: type[T], what: str) -> T | None:

@@ -29,7 +29,7 @@ UNSERVED: Final = -1
 BODY_LIMIT: Final = "MAX_BODY_LENGTH"
 # Whose requests run and inspect a cluster. They come behind those of its clients when the loop is late.
 _OF_ADMINISTRATION: Final = (Right.INSPECT, Right.BROKER, Right.ADMIN)
-# What requests do that only ask. Their refusals are answers, and no matter for an operator's log.
+# The actions of requests that only ask. Their refusals are answers, and no matter for an operator's log.
 _OF_QUESTIONS: Final = frozenset({Action.GET, Action.LIST})
 
 

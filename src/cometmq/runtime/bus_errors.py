@@ -43,7 +43,7 @@ class _SigAction(ctypes.Structure):
     )
 
 
-# What the C library calls; it must not be collected.
+# The function that the C library calls; it must not be collected.
 _installed: list[Any] = []
 
 

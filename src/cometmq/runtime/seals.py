@@ -25,7 +25,7 @@ _TAIL_BYTES: Final = 128
 
 
 class Seal(Enum):
-    """What a text says of itself by its checksum."""
+    """The verdict on a text by its checksum."""
 
     MISSING = "missing"
     HOLDS = "holds"

@@ -28,7 +28,7 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
-# So many queues are sorted and encoded in one piece.
+# The number of queues that are sorted and encoded in one piece.
 MAX_QUEUES_OF_ASSIGNMENT: Final = 4_096
 
 _Allocate = Callable[[str, str, list[MessageQueue], list[str]], list[MessageQueue]]

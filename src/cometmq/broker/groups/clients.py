@@ -39,7 +39,7 @@ MAX_SUBSCRIPTION_BYTES: Final = 512 * 1024 * 1024
 # So often a heartbeat is compared anew with a group whose subscriptions others change, before that is
 # done at once.
 _TRIES: Final = 3
-# So many clients with one id are remembered beside the one that was heard of last.
+# The number of clients with one id that are remembered beside the one that was heard of last.
 _MAX_TWINS: Final = 8
 # A connection that was in more groups leaves them in slices: each has a line in the log.
 _LEFT_AT_ONCE: Final = 32
@@ -59,7 +59,7 @@ class Member:
     seen_s: float
     # Whose credentials its last heartbeat had; "" if nobody asks for any.
     account: str = ""
-    # Those with the same id by other connections, the latest first.
+    # Clients with the same id on other connections, the latest first.
     twins: tuple[Member, ...] = ()
 
 

@@ -59,7 +59,7 @@ class TableConfirmations:
         self._tables = tables
         self._master = master
         self._users = users
-        # What each slave has, by its connection, and the hosts that slaves have confirmed from.
+        # The tables that each slave has, by its connection, and the hosts that slaves have confirmed from.
         self._confirmed: dict[Connection, _State] = {}
         self._hosts: set[str] = set()
         # Set while a change waits for slaves, and when one of them has confirmed something.

@@ -100,7 +100,7 @@ _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_N
 
 class TablesRefusedError(RemoteError):
     """Says that a master's tables do not continue those that this slave has. `parts` says that only
-    counters have told so.
+    counters have shown it.
     """
 
     parts = False

@@ -60,7 +60,7 @@ class RetryHandler:
     """Serves messages that consumers send back, or send to a retry topic.
 
     `holds_queue_locks(group)` tells whether members of a group consume in order, with live locks of
-    queues; `limits` tells how often a group wants a message, `budget` how much it may have stored by
+    queues; `limits` says how often a group wants a message, `budget` how much it may have stored by
     code 36. `on_sent_back` is called with the group
     and the topic of each message that was sent back. For the loop's thread only.
     """

@@ -184,7 +184,7 @@ class Sender:
             self._instance.routes.refresh_soon(outgoing.topic)
         return result
 
-    async def send(  # noqa: C901 - the attempts of a send are told in one go
+    async def send(  # noqa: C901 - the attempts of a send are read in one go
         self,
         outgoing: Outgoing,
         timeout_s: float,

@@ -58,7 +58,7 @@ class DiskUsage(NamedTuple):
 
 
 class FileState(NamedTuple):
-    """Says which file has a name, so that another one of that name can be told from it, and its size."""
+    """Says which file has a name, to distinguish it from another one of that name, and its size."""
 
     identity: tuple[int, int]
     size: int
