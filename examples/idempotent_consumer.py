@@ -19,6 +19,8 @@ def book(messages: list[MessageExt]) -> ConsumeResult:
 
 
 def main(namesrv: str, path: str) -> None:
+    stops = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # before the consumer starts threads
     with SQLiteStore(path) as store:
         listener = idempotent(book, store, scope="billing")
         consumer = PushConsumer(
@@ -26,8 +28,9 @@ def main(namesrv: str, path: str) -> None:
         )
         consumer.subscribe("orders")
         with consumer:
-            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+            signal.sigwait(stops)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    given = sys.argv[1:]
+    main(given[0] if given else "127.0.0.1:9876", given[1] if len(given) > 1 else "done.db")

@@ -36,7 +36,17 @@ _SEED: Final = "--cometmq-seed"
 _EVENTS_SHOWN: Final = 30
 # What the markers take.
 _OPTIONS: Final = {
-    _CLUSTER: ("seed", "name_servers", "brokers", "properties", "accounts"),
+    _CLUSTER: (
+        "seed",
+        "name_servers",
+        "brokers",
+        "slaves",
+        "master_role",
+        "properties",
+        "node_properties",
+        "namesrv_properties",
+        "accounts",
+    ),
     _BROKER: ("properties",),
 }
 _FAILURE: Final = pytest.StashKey[BaseException]()
@@ -67,8 +77,8 @@ def _import_as_it_is(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{_CLUSTER}(seed=0, name_servers=1, brokers=1, properties=None): how the fixture of this name "
-        "is set up",
+        f"{_CLUSTER}(seed=0, name_servers=1, brokers=1, slaves=0, properties=None, …): how the fixture "
+        "of this name is set up, by arguments of cometmq.testing.Cluster",
     )
     config.addinivalue_line(
         "markers", f"{_BROKER}(properties=None): how the fixture of this name is set up"

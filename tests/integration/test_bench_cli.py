@@ -45,7 +45,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def bench_json(*arguments: str, status: int = 0) -> dict[str, Any]:
-    result = bench(*arguments, "--json")
+    result = bench(*arguments, "-o", "json")
     assert result.returncode == status, result.stdout + result.stderr
     facts: dict[str, Any] = json.loads(result.stdout)
     return facts
@@ -54,7 +54,7 @@ def bench_json(*arguments: str, status: int = 0) -> dict[str, Any]:
 def test_sent_is_stored_is_received(namesrv: str, tmp_path: Path) -> None:
     output = tmp_path / "producer.json"
     common = ("-n", namesrv, "-t", "BenchCounts", "-q", "3000")
-    produced = bench_json("producer", *common, "-w", "16", "-s", "1024", "-o", str(output))
+    produced = bench_json("producer", *common, "-w", "16", "-s", "1024", "--save", str(output))
     assert produced == json.loads(output.read_text())
     assert (produced["sent"], produced["stored"]) == (3000, 3000)
     assert (produced["send_failed"], produced["response_failed"]) == (0, 0)

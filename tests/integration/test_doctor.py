@@ -220,4 +220,11 @@ def test_a_probe_is_one_line_and_a_status() -> None:
     with Cluster() as cluster:
         namesrv = cluster.namesrv
         found = ended("probe", "namesrv", namesrv, "--timeout", "100")
+        as_json = ended("probe", "namesrv", namesrv, "--timeout", "100", "-o", "json")
+        of_other = ended("probe", "broker", namesrv, "--timeout", "100", "-o", "json")
     assert (found.exit_code, found.stdout) == (0, f"namesrv {namesrv}: alive\n")
+    alive = {"server": "namesrv", "address": namesrv, "alive": True, "fault": None}
+    assert (as_json.exit_code, json.loads(as_json.stdout)) == (0, alive)
+    said = json.loads(of_other.stdout.splitlines()[-1])  # below what the cluster logs
+    assert (of_other.exit_code, said["alive"]) == (1, False)
+    assert "is no broker" in said["fault"]

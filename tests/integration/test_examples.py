@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.waits import PROCESS_WAIT_S
 
+from cometmq import Message, Producer
 from cometmq.testing import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -43,3 +45,23 @@ def test_an_example_runs(example: str, said: str) -> None:
             check=True,
         )
     assert said in done.stdout
+
+
+def test_the_idempotent_consumer_needs_no_arguments_but_the_name_server(tmp_path: Path) -> None:
+    with Cluster() as cluster, Producer("shop", namesrv=cluster.namesrv) as producer:
+        producer.send(Message("orders", b"espresso", keys=["O-1"]))
+        with subprocess.Popen(
+            [sys.executable, "-u", str(EXAMPLES / "idempotent_consumer.py"), cluster.namesrv],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as consumer:
+            try:
+                assert consumer.stdout is not None
+                said = next(line for line in consumer.stdout if line.startswith("booked"))
+                consumer.send_signal(signal.SIGTERM)
+                assert consumer.wait(PROCESS_WAIT_S) == 0
+            finally:
+                consumer.kill()
+    assert "O-1" in said
+    assert (tmp_path / "done.db").exists()

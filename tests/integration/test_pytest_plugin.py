@@ -63,9 +63,10 @@ VIRTUAL = """
             return await cometmq_producer.send(Message("orders", b"x"))
         assert cometmq_cluster.run(main()).queue_offset == 0
 
-    @pytest.mark.cometmq_cluster(brokers=2, seed=7)
+    @pytest.mark.cometmq_cluster(brokers=2, slaves=1, master_role="SYNC_MASTER", seed=7)
     async def test_a_mark_sets_the_cluster_up(cometmq_cluster):
         assert (len(cometmq_cluster.brokers), cometmq_cluster.world.seed) == (2, 7)
+        assert len(cometmq_cluster.slaves) == 2
 """
 
 REAL = """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cometmq.cli import connection
+from cometmq.cli.forms import Form, Output
 from cometmq.cli.help import Command, Group
 from cometmq.errors import ConfigError
 
@@ -35,7 +36,7 @@ NamesrvAddr = Annotated[
         "-n",
         "--namesrvAddr",
         metavar="HOST:PORT",
-        help="Name servers, parted by semicolons (default: NAMESRV_ADDR of the environment).",
+        help="Name servers, separated by semicolons (default: NAMESRV_ADDR of the environment).",
         show_default=False,
     ),
 ]
@@ -49,13 +50,11 @@ Duration = Annotated[
 ReportInterval = Annotated[
     int, typer.Option("-ri", "--reportInterval", help="Milliseconds between reports.", min=100)
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="The result as JSON on stdout, all else on stderr.")
-]
-Output = Annotated[
+AsJson = Annotated[bool, typer.Option("--json", hidden=True)]  # as before there was `-o json`
+Save = Annotated[
     Path | None,
     typer.Option(
-        "-o", "--output", metavar="FILE", help="Write the JSON to FILE too.", show_default=False
+        "--save", metavar="FILE", help="Write the result as JSON to FILE, too.", show_default=False
     ),
 ]
 MsgTraceEnable = Annotated[
@@ -66,11 +65,13 @@ AclEnable = Annotated[
 ]
 AccessKey = Annotated[
     str | None,
-    typer.Option("-ak", "--accessKey", help="Who signs, with -a true.", show_default=False),
+    typer.Option(
+        "-ak", "--accessKey", help="The account that signs, with -a true.", show_default=False
+    ),
 ]
 SecretKey = Annotated[
     str | None,
-    typer.Option("-sk", "--secretKey", help="What signs, with -a true.", show_default=False),
+    typer.Option("-sk", "--secretKey", help="Its secret key, with -a true.", show_default=False),
 ]
 
 
@@ -116,25 +117,32 @@ def producer(
         str, typer.Option("-c", "--compressEnable", metavar=_TRUTH, help="Compress large bodies.")
     ] = "false",
     compress_type: Annotated[
-        str, typer.Option("-ct", "--compressType", metavar="ZLIB|LZ4|ZSTD", help="By what.")
+        str, typer.Option("-ct", "--compressType", metavar="ZLIB|LZ4|ZSTD", help="The compression.")
     ] = "ZLIB",
     compress_level: Annotated[
-        int, typer.Option("-cl", "--compressLevel", help="5 only in this version.")
+        int, typer.Option("-cl", "--compressLevel", help="The level; only 5 is supported.")
     ] = 5,
     compress_over: Annotated[
-        int, typer.Option("-ch", "--compressOverHowMuch", help="From how many bytes on.", min=0)
+        int,
+        typer.Option(
+            "-ch",
+            "--compressOverHowMuch",
+            help="Compress bodies of this many bytes or more.",
+            min=0,
+        ),
     ] = 4096,
     quantity: Quantity = 0,
     duration: Duration = 0,
     report_interval: ReportInterval = 10_000,
+    output: Output = Form.TABLE,
     as_json: AsJson = False,
-    output: Output = None,
+    save: Save = None,
     delay_enable: Annotated[
-        str, typer.Option("-d", "--delayEnable", metavar=_TRUTH, help="Refused.")
+        str, typer.Option("-d", "--delayEnable", metavar=_TRUTH, hidden=True)
     ] = "false",
     delay_level: Annotated[
         int | None,
-        typer.Option("-e", "--delayLevel", help="Refused.", show_default=False),
+        typer.Option("-e", "--delayLevel", hidden=True),
     ] = None,
     trace: MsgTraceEnable = "false",
     acl: AclEnable = "false",
@@ -181,7 +189,7 @@ def producer(
         tls=connection.tls_of_options(use_tls, tls_file, ca_file),
         limits=RunLimits(quantity, duration, report_interval),
     )
-    screen = BenchScreen(as_json=as_json, output=output)
+    screen = BenchScreen(as_json=as_json or output is Form.JSON, save=save)
     screen.say(
         f"topic: {settings.topic}, threadCount: {concurrency}, messageSize: {message_size}, "
         f"keyEnable: {key_enable}, propertySize: {property_size}, tagCount: {tag_count}, "
@@ -231,9 +239,10 @@ def consumer(
     quantity: Quantity = 0,
     duration: Duration = 0,
     report_interval: ReportInterval = 10_000,
+    output: Output = Form.TABLE,
     as_json: AsJson = False,
-    output: Output = None,
-    fail_rate: Annotated[float, typer.Option("-r", "--failRate", help="Refused.")] = 0.0,
+    save: Save = None,
+    fail_rate: Annotated[float, typer.Option("-r", "--failRate", hidden=True)] = 0.0,
     trace: MsgTraceEnable = "false",
     acl: AclEnable = "false",
     access_key: AccessKey = None,
@@ -275,7 +284,7 @@ def consumer(
         tls=connection.tls_of_options(use_tls, tls_file, ca_file),
         limits=RunLimits(quantity, duration, report_interval),
     )
-    screen = BenchScreen(as_json=as_json, output=output)
+    screen = BenchScreen(as_json=as_json or output is Form.JSON, save=save)
     screen.say(
         f"topic: {settings.topic}, threadCount {thread_count}, group: {group}, "
         f"suffix: {suffix_enable}, expression: {tags}, from: {consume_from}, "

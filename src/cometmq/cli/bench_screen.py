@@ -27,15 +27,15 @@ class BenchScreen:
     """Prints what a benchmark reports.
 
     `as_json` keeps standard output for the one JSON object at the end; everything else then goes to
-    standard error. Raises ConfigError when the directory of `output` does not exist.
+    standard error. Raises ConfigError when the directory of `save` does not exist.
     """
 
-    def __init__(self, *, as_json: bool = False, output: Path | None = None) -> None:
-        if output is not None and not output.parent.is_dir():
-            # The user is told before the run, not after it.
-            raise ConfigError(f"the result cannot be written to {output}: no such directory")
+    def __init__(self, *, as_json: bool = False, save: Path | None = None) -> None:
+        if save is not None and not save.parent.is_dir():
+            # Refused before the run, not after it.
+            raise ConfigError(f"the result cannot be written to {save}: no such directory")
         self._as_json = as_json
-        self._output = output
+        self._save = save
         self._console = Console(stderr=as_json, highlight=False, emoji=False, markup=False)
 
     def say(self, line: str) -> None:
@@ -93,12 +93,12 @@ class BenchScreen:
         text = msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
         if self._as_json:
             sys.stdout.write(text.decode())
-        if self._output is not None:
+        if self._save is not None:
             try:
-                self._output.write_bytes(text)
+                self._save.write_bytes(text)
             except OSError as error:
                 raise ConfigError(
-                    f"the result cannot be written to {self._output}: {error.strerror}"
+                    f"the result cannot be written to {self._save}: {error.strerror}"
                 ) from error
 
 

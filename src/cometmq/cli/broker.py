@@ -58,7 +58,7 @@ def broker(
             "-n",
             "--namesrvAddr",
             metavar="HOST:PORT",
-            help="Name servers, parted by semicolons; overrides the file's namesrvAddr and "
+            help="Name servers, separated by semicolons; overrides the file's namesrvAddr and "
             "the environment's NAMESRV_ADDR.",
             show_default=False,
         ),

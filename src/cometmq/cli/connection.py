@@ -26,7 +26,7 @@ NamesrvAddr = Annotated[
         "-n",
         "--namesrvAddr",
         metavar="HOST:PORT",
-        help="Name servers, parted by semicolons. Default: NAMESRV_ADDR of the environment.",
+        help="Name servers, separated by semicolons. Default: NAMESRV_ADDR of the environment.",
         show_default=False,
         rich_help_panel=PANEL,
     ),
@@ -47,7 +47,7 @@ AccessKey = Annotated[
     typer.Option(
         "--accessKey",
         envvar="COMETMQ_ACCESS_KEY",
-        help="Who signs the requests.",
+        help="The account that signs the requests.",
         show_default=False,
         rich_help_panel=PANEL,
     ),
@@ -57,8 +57,8 @@ SecretKey = Annotated[
     typer.Option(
         "--secretKey",
         envvar="COMETMQ_SECRET_KEY",
-        help="What signs the requests. Other users of this machine see command lines: better set "
-        "the variable, or use --credentials.",
+        help="The secret key of that account. Other users of this machine see command lines: "
+        "better set the variable, or use --credentials.",
         show_default=False,
         rich_help_panel=PANEL,
     ),

@@ -9,6 +9,7 @@ import typer
 
 from cometmq.cli import connection
 from cometmq.cli.connection import Connection
+from cometmq.cli.help import Command, Group
 from cometmq.cli.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath, Open
 from cometmq.errors import ConfigError
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 NEEDED: Final = "the console needs further packages: pip install 'cometmq[console]'"
 
-app = typer.Typer(help="Run the web console, or make a password for its accounts file.")
+app = typer.Typer(cls=Group, help="Run the web console, or make a password for its accounts file.")
 
 
 @app.callback(invoke_without_command=True)
@@ -167,7 +168,7 @@ def console(
     run(main())
 
 
-@app.command("password")
+@app.command("password", cls=Command)
 def password() -> None:
     """Ask for a password and print what an accounts file holds in place of it."""
     from cometmq.console.accounts import hashed

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cometmq.cli.forms import Form
 from cometmq.cli.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath, Open
 from cometmq.errors import ConfigError
 from cometmq.runtime.log_file import FILE_MIB, KEPT_FILES
@@ -76,15 +77,17 @@ def dev(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool,
+    output: Annotated[
+        Form,
         typer.Option(
-            "--json",
-            help="When ready, print one line of JSON with the addresses, the console's passwords, "
-            "the store and the pid. "
+            "-o",
+            "--output",
+            help="json: when ready, print one line of JSON with the addresses, the console's "
+            "passwords, the store and the pid. "
             "Stop at the end of standard input, too, if that is a pipe.",
         ),
-    ] = False,
+    ] = Form.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     *,
     open_to_all: Open = False,
     log_level: LogLevel = None,
@@ -127,7 +130,7 @@ def dev(
                 console_for(plan, wanted=console, port=console_port),
                 is_console_wanted=console is not False,
                 temporary=store is None,
-                as_json=as_json,
+                as_json=as_json or output is Form.JSON,
                 keeps_log=log_file is not None,
             )
             run(serving)

@@ -16,6 +16,7 @@ import typer
 
 from cometmq.cli import connection
 from cometmq.cli.connection import Connection
+from cometmq.cli.forms import Form, Output
 
 if TYPE_CHECKING:
     from cometmq.model.finding import Finding
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 
 # Findings by what was looked at, in the order in which they are shown.
 Areas = dict[str, "list[Finding]"]
-
-
-class Form(Enum):
-    TABLE = "table"
-    JSON = "json"
 
 
 class Kind(Enum):
@@ -46,7 +42,7 @@ def doctor(
             "-n",
             "--namesrvAddr",
             metavar="HOST:PORT",
-            help="Check the cluster of these name servers, parted by semicolons. Default: "
+            help="Check the cluster of these name servers, separated by semicolons. Default: "
             "namesrvAddr of the file, then the environment's NAMESRV_ADDR.",
             show_default=False,
         ),
@@ -67,7 +63,7 @@ def doctor(
             "--timeout", metavar="SECONDS", help="How long one check may take.", min=0.1, max=600
         ),
     ] = 5.0,
-    output: Annotated[Form, typer.Option("-o", "--output", help="How to show it.")] = Form.TABLE,
+    output: Output = Form.TABLE,
     access_key: connection.AccessKey = None,
     secret_key: connection.SecretKey = None,
     credentials_file: connection.CredentialsFile = None,
@@ -122,6 +118,7 @@ def probe(
             "--timeout", metavar="SECONDS", help="How long to wait for it.", min=0.1, max=600
         ),
     ] = 3.0,
+    output: Output = Form.TABLE,
     access_key: connection.AccessKey = None,
     secret_key: connection.SecretKey = None,
     credentials_file: connection.CredentialsFile = None,
@@ -133,6 +130,8 @@ def probe(
 
     The exit status is 0 if it does, else 1.
     """
+    import json
+
     from cometmq.admin.checkup import probe as ask
     from cometmq.cli.admin.remedies import in_commands
     from cometmq.runtime.loop import run
@@ -159,10 +158,16 @@ def probe(
             tls=given.tls,
         )
     )
-    if fault:
+    state = "ready" if ready else "alive"
+    if output is Form.JSON:
+        result = {"server": kind.value, "address": asked, state: not fault, "fault": fault or None}
+        typer.echo(json.dumps(result))
+    elif fault:
         typer.echo(plain(f"{kind.value} {asked}: {in_commands(fault)}"), err=True)
+    else:
+        typer.echo(f"{kind.value} {asked}: {state}")
+    if fault:
         raise typer.Exit(1)
-    typer.echo(f"{kind.value} {asked}: {'ready' if ready else 'alive'}")
 
 
 async def _examine(

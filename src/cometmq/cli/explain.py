@@ -7,13 +7,13 @@ if something given does not fit.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cometmq.cli import connection as c
-from cometmq.cli.help import Command
+from cometmq.cli.forms import Form, Output
+from cometmq.cli.help import Command, Group
 from cometmq.errors import ConfigError, RemoteError, RouteNotFoundError
 
 if TYPE_CHECKING:
@@ -25,17 +25,12 @@ _TIMEOUT_MS = 5_000
 _DEADLINE_S = 30.0
 
 app = typer.Typer(
+    cls=Group,
     help="Say why a group is behind, a message not delivered or a write refused, and what comes next.",
     no_args_is_help=True,
 )
 
 
-class Form(Enum):
-    TABLE = "table"
-    JSON = "json"
-
-
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to show it.")]
 Deadline = Annotated[
     float,
     typer.Option(
@@ -48,11 +43,14 @@ Deadline = Annotated[
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="NAME", help="Ask this cluster only.", show_default=False),
+    typer.Option(
+        "-c", "--cluster", metavar="NAME", help="Ask this cluster only.", show_default=False
+    ),
 ]
 Broker = Annotated[
     str | None,
     typer.Option(
+        "-b",
         "--broker",
         metavar="NAME|HOST:PORT",
         help="Ask this broker only.",
@@ -98,7 +96,7 @@ def group(
     name: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")],
     topic: Annotated[
         str | None,
-        typer.Option("--topic", help="Look at this topic only.", show_default=False),
+        typer.Option("-t", "--topic", help="Look at this topic only.", show_default=False),
     ] = None,
     cluster: Cluster = None,
     namesrv_addr: c.NamesrvAddr = None,
@@ -120,11 +118,11 @@ def message(
         str, typer.Argument(metavar="ID", help="An offset id, or with --topic a unique id.")
     ],
     topic: Annotated[
-        str | None, typer.Option("--topic", help="The message's topic.", show_default=False)
+        str | None, typer.Option("-t", "--topic", help="The message's topic.", show_default=False)
     ] = None,
     group_name: Annotated[
         str | None,
-        typer.Option("--group", help="Ask for this group only.", show_default=False),
+        typer.Option("-g", "--group", help="Ask for this group only.", show_default=False),
     ] = None,
     namesrv_addr: c.NamesrvAddr = None,
     deadline_s: Deadline = _DEADLINE_S,

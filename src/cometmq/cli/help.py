@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, ClassVar, Final
 
 from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -48,17 +50,43 @@ class _Option(TyperOption):
         return _UNSURE
 
 
+_METAVARS: Final = {str: "TEXT", int: "N", float: "NUMBER"}
+
+
 def _prepared(params: list[Any]) -> list[Any]:
-    """Leave out the type (typer says `<bool>`) in the help of flags, because they take no value."""
+    """Leave out the type (typer says `<bool>`) in the help of flags, because they take no value, and
+    name the values of all other options as the rest of the help does.
+    """
     for param in params:
-        if getattr(param, "is_flag", False) and param.metavar is None:
+        if not isinstance(param, TyperOption) or param.metavar is not None:
+            continue
+        if param.is_flag:
             param.metavar = ""
+        else:
+            param.metavar = _METAVARS.get(param.type_descriptor.annotation)
+    for param in params:
         if type(param) is TyperOption:
             param.__class__ = _Option  # typer makes options of its own class only
     return params
 
 
 class Command(TyperCommand):
+    """Is a command of which `-o` says how the result is printed.
+
+    Where mqadmin means something else by `-o`, `other_o` is that option's long name. It gets each
+    value of `-o` that is no form, so that mqadmin's lines work: `-o 10` is then `--offset 10`.
+    """
+
+    other_o: ClassVar[str | None] = None
+    forms: ClassVar[Collection[str]] = ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.other_o is not None:
+            for place, (arg, value) in enumerate(pairwise(args)):
+                if arg == "-o" and value not in self.forms:
+                    args[place] = self.other_o
+        return super().parse_args(ctx, args)
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _prepared(super().get_params(ctx))
 

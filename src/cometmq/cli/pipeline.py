@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import structlog
 import typer
 
+from cometmq.cli.forms import Form, Output
 from cometmq.cli.pipeline_failure import StoppedError, said_in_a_sentence, stoppable
 from cometmq.errors import ConfigError
 from cometmq.pipelines.catalogue import PIPELINES
@@ -62,6 +63,7 @@ def pipeline(
         Path,
         typer.Option(metavar="DIR", help="Where NAME.json and NAME.html are written."),
     ] = Path("reports"),
+    output: Output = Form.TABLE,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Take misspelt keys, too, and log them as warnings.")
     ] = False,
@@ -117,7 +119,10 @@ def pipeline(
             f"the report cannot be written to {reports}: {error.strerror or error}; "
             "name another directory by --reports"
         ) from error
-    screen.print_report(report, files)
+    if output is Form.JSON:
+        typer.echo(files[0].read_bytes(), nl=False)
+    else:
+        screen.print_report(report, files)
     if not report.holds:
         raise typer.Exit(1)
 

@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cometmq.cli.forms import Form, Output
 from cometmq.cli.help import Command, Group
-from cometmq.cli.store_options import (
-    CommitLogDirectory,
-    Directory,
-    Form,
-    Output,
-    Settings,
-    config_of,
-)
+from cometmq.cli.store_options import CommitLogDirectory, Directory, Settings, config_of
 from cometmq.cli.store_rejoin import rejoin
 
 if TYPE_CHECKING:

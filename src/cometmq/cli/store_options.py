@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
-
-
-class Form(Enum):
-    TABLE = "table"
-    JSON = "json"
 
 
 # typer does not check the directory (`readable`): the store's errors say better what is wrong and
@@ -46,7 +40,6 @@ CommitLogDirectory = Annotated[
         readable=False,
     ),
 ]
-Output = Annotated[Form, typer.Option("-o", "--output", help="How to show it.")]
 
 
 def config_of(directory: Path, settings: Path | None, commit_log: Path | None) -> StoreConfig:

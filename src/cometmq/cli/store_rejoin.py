@@ -8,14 +8,8 @@ import typer
 
 from cometmq.cli import connection
 from cometmq.cli.connection import Connection
-from cometmq.cli.store_options import (
-    CommitLogDirectory,
-    Directory,
-    Form,
-    Output,
-    Settings,
-    config_of,
-)
+from cometmq.cli.forms import Form, Output
+from cometmq.cli.store_options import CommitLogDirectory, Directory, Settings, config_of
 
 if TYPE_CHECKING:
     from cometmq.replication.divergence import Common

@@ -9,6 +9,7 @@ from tests.unit.cli.mqadmin_commands import COMMANDS
 from typer.testing import CliRunner
 
 from cometmq.cli.admin.app import MODULES, built
+from cometmq.cli.admin.output import Form
 from cometmq.cli.main import app as cometmq
 
 REGISTERED: Final = {name for names in MODULES.values() for name in names}
@@ -24,7 +25,10 @@ def test_every_command_of_mqadmin_is_there() -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() & REGISTERED))
 def test_a_command_has_mqadmins_options(name: str) -> None:
-    options = {names: param for param in built(name).params for names in param.opts}
+    command = built(name)
+    options = {names: param for param in command.params for names in param.opts}
+    if command.other_o is not None:  # it gets the values of -o that are no form of the output
+        options["-o"] = options[command.other_o]
     for wanted in COMMANDS[name]:
         found = {options[each] for each in wanted.names if each in options}
         assert len(found) == 1, f"{wanted.names}: {found}"
@@ -39,6 +43,7 @@ def test_every_command_prints_in_all_forms_and_connects_alike(name: str) -> None
         return
     names = {each for param in built(name).params for each in param.opts}
     assert {
+        "-o",
         "--output",
         "--namesrvAddr",
         "--timeoutMillis",
@@ -48,6 +53,29 @@ def test_every_command_prints_in_all_forms_and_connects_alike(name: str) -> None
         "--tls",
         "--tlsConfigFile",
     } <= names
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED - set(MODULES["refused"])))
+def test_o_is_the_form_of_the_output_of_every_command(name: str) -> None:
+    with built(name).make_context(name, ["-o", "json"], resilient_parsing=True) as context:
+        assert context.params["output"] == Form.JSON
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "option", "value"),
+    [
+        ("consumeMessage", "-t orders -b broker-a -i 0 -o 10", "offset", 10),
+        ("queryMsgByOffset", "-t orders -b broker-a -i 0 -o 10 -o json", "offset", 10),
+        ("updateTopic", "-t orders -b 127.0.0.1:1 -o true", "order", True),
+        ("cloneGroupOffset", "-s one -d other -t orders -o true", "offline", "true"),
+    ],
+)
+def test_lines_of_mqadmin_with_another_o_still_work(
+    name: str, line: str, option: str, value: object
+) -> None:
+    with built(name).make_context(name, line.split()) as context:
+        assert context.params[option] == value
+        assert context.params["output"] == (Form.JSON if "json" in line else None)
 
 
 def test_no_letter_has_two_meanings() -> None:

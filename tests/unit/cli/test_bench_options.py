@@ -33,7 +33,7 @@ def refusal(*arguments: str) -> str:
         (["-cl", "9"], "level 5 only"),
         (["-ct", "GZIP"], "none of ZLIB, LZ4, ZSTD"),
         (["-k", "yes"], "-k yes: it takes true or false"),
-        (["-o", "/nowhere/result.json"], "no such directory"),
+        (["--save", "/nowhere/result.json"], "no such directory"),
     ],
 )
 def test_the_producer_refuses_what_it_cannot_do(options: list[str], missing: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cometmq.cli.admin.command import OutputForm
-from cometmq.cli.help import Group
+from cometmq.cli.help import Command, Group
 
 # The commands of each module, in the order in which help lists them.
 MODULES: Final[dict[str, tuple[str, ...]]] = {
@@ -173,7 +173,7 @@ def _admin(ctx: typer.Context, output: OutputForm = None) -> None:
     ctx.obj = output
 
 
-@app.command("help", rich_help_panel="Help")
+@app.command("help", cls=Command, rich_help_panel="Help")
 def _help(
     ctx: typer.Context, command: Annotated[str | None, typer.Argument(help="The command.")] = None
 ) -> None:

@@ -1,8 +1,9 @@
 """Gives every command of `cometmq admin` its connection, its output, its confirmation and its status.
 
 A command is an asynchronous function of a `Run` and of mqadmin's options. The decorator `command`
-adds the options that all commands have. An option whose letter the command uses for something else,
-as mqadmin does, keeps its long name only.
+adds the options that all commands have. `-o` is the form of the output everywhere; an option of
+mqadmin's with that letter has its long name only, and gets the values of `-o` that are no form. Any
+other common option whose letter the command uses for something else keeps its long name only.
 
 The exit status is 0 if everything was done, 1 if anything failed, also at one of many servers, and 2
 if something given does not fit.
@@ -265,8 +266,12 @@ def command(
         function: Callable[Concatenate[Run, P], Awaitable[None]],
     ) -> Callable[Concatenate[Run, P], Awaitable[None]]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        other_o = next(filter(None, (_long_name_of_o(p.annotation) for p in own)), None)
         own = [
-            p.replace(annotation=_prepared(p.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
+            p.replace(
+                annotation=_free_of({"-o"}, _prepared(p.annotation)),
+                kind=inspect.Parameter.KEYWORD_ONLY,
+            )
             for p in own
         ]
         taken = {letter for parameter in own for letter in _declared(parameter.annotation)}
@@ -303,7 +308,9 @@ def command(
         entry.__annotations__ = {p.name: p.annotation for p in parameters}
         entry.__name__ = getattr(function, "__name__", name)
         entry.__doc__ = function.__doc__
-        app.command(name, cls=Command)(entry)
+        forms = [form.value for form in Form]
+        kind = type("_Command", (Command,), {"other_o": other_o, "forms": forms})
+        app.command(name, cls=kind)(entry)
         return function
 
     return register
@@ -317,6 +324,12 @@ def _declared(annotation: Any) -> tuple[str, ...]:
             first = (part.default,) if isinstance(part.default, str) else ()
             return (*first, *(part.param_decls or ()))
     return ()
+
+
+def _long_name_of_o(annotation: Any) -> str | None:
+    """Return the long name of an option that mqadmin abbreviates by -o, or None."""
+    names = _declared(annotation)
+    return names[-1] if "-o" in names else None
 
 
 def _free_of(taken: set[str], annotation: Any) -> Any:

@@ -274,7 +274,7 @@ def _name_servers(run: Run) -> list[str]:
 
 
 def _first_number(text: str | None) -> float:
-    """Return the first of some numbers parted by blanks, the newest rate; 0 if there is none."""
+    """Return the first of some numbers separated by blanks, the newest rate; 0 if there is none."""
     try:
         return float((text or "").split()[0])
     except (IndexError, ValueError):

@@ -307,16 +307,11 @@ async def export_rocksdb(
     ] = "topics;subscriptionGroups;consumerOffsets",
     path: Annotated[
         str | None,
-        typer.Option(
-            "-p",
-            "--configPath",
-            help="Refused: the files of RocksDB cannot be read here. Ask a broker.",
-            show_default=False,
-        ),
+        typer.Option("-p", "--configPath", hidden=True),
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option("-e", "--exportFile", help="Refused, like --configPath.", show_default=False),
+        typer.Option("-e", "--exportFile", hidden=True),
     ] = None,
     as_json: Annotated[
         bool,

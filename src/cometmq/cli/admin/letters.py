@@ -68,7 +68,7 @@ async def redrive(
         typer.Option(
             "-i",
             "--msgId",
-            help="Only letters with these ids, parted by commas.",
+            help="Only letters with these ids, separated by commas.",
             show_default=False,
         ),
     ] = None,
@@ -77,7 +77,7 @@ async def redrive(
         typer.Option(
             "-k",
             "--msgKey",
-            help="Only letters with one of these keys, parted by commas.",
+            help="Only letters with one of these keys, separated by commas.",
             show_default=False,
         ),
     ] = None,
@@ -158,7 +158,7 @@ async def resume_half(
     ids: Annotated[
         str,
         typer.Option(
-            "-i", "--msgId", help="Offset ids that givenUpHalves shows, parted by commas."
+            "-i", "--msgId", help="Offset ids that givenUpHalves shows, separated by commas."
         ),
     ],
 ) -> None:
@@ -221,7 +221,9 @@ def _parts(text: str | None, option: str) -> list[str]:
         return []
     parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not parts:
-        raise ConfigError(f"{option} is empty; give one or more, parted by commas, or leave it out")
+        raise ConfigError(
+            f"{option} is empty; give one or more, separated by commas, or leave it out"
+        )
     return parts
 
 

@@ -78,7 +78,7 @@ _WOULD: Final = (Column("msgId", "Message ID"), Column("result", "Result"))
 async def query_by_id(
     run: Run,
     msg_id: Annotated[
-        str, typer.Option("-i", "--msgId", help="Offset ids or unique ids, parted by commas.")
+        str, typer.Option("-i", "--msgId", help="Offset ids or unique ids, separated by commas.")
     ],
     topic: Annotated[
         str | None,

@@ -74,8 +74,7 @@ async def print_messages(
         typer.Option(
             "-l",
             "--lmqParentTopic",
-            help="The parent topic of a light message queue. Refused: there are none here.",
-            show_default=False,
+            hidden=True,
         ),
     ] = None,
 ) -> None:

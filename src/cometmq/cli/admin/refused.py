@@ -100,7 +100,7 @@ def _register(name: str, refused: _Refused) -> None:
     for declared in f"{refused.options} n/namesrvAddr".split():
         short, _, long = declared.rstrip("*").partition("/")
         kind: Any = bool if declared.endswith("*") else str | None
-        option = typer.Option(f"-{short}", f"--{long}", help="Refused.", show_default=False)
+        option = typer.Option(f"-{short}", f"--{long}", hidden=True)
         parameters.append(
             inspect.Parameter(
                 long,

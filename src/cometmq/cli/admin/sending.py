@@ -53,7 +53,7 @@ async def send_message(
     body: Annotated[str, typer.Option("-p", "--body", help="The body, as text.")],
     keys: Annotated[
         str | None,
-        typer.Option("-k", "--key", help="The keys, parted by blanks.", show_default=False),
+        typer.Option("-k", "--key", help="The keys, separated by blanks.", show_default=False),
     ] = None,
     tags: Annotated[
         str | None, typer.Option("-c", "--tags", help="The tag.", show_default=False)
