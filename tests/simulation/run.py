@@ -344,7 +344,8 @@ class Run:
             while stage.elapsed_s < until_s:
                 await asyncio.sleep(_LOOK_S)
                 stayed_s = stage.elapsed_s - began_s
-                if all(each.is_settled_after(stayed_s) for each in workloads):
+                is_due = stage.elapsed_s >= self._switching.due_s
+                if is_due and all(each.is_settled_after(stayed_s) for each in workloads):
                     break
             await asyncio.sleep(_LOOK_S)  # for the commits of what was consumed last
             for client in clients:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from tests.simulation import history as h
 from tests.simulation.replicas import NEWS, Replicas
 from tests.simulation.schedule import SwitchPlan, TablesPlan
+from tests.simulation.workloads.delayed import LATE_S, LEVELS_S
 from tests.simulation.workloads.recording import Sends, message_of
 from tests.simulation.workloads.stage import BROKER_PORT, OPERATOR, Stage
 
@@ -73,6 +74,8 @@ class Switching:
         self._replicas = replicas
         # Is called when what a former master had alone is gone.
         self._forgotten = forgotten
+        # When all delayed messages that a switch sends have come, in seconds of the run.
+        self.due_s = 0.0
 
     async def run(self, plan: SwitchPlan) -> None:
         """End a master, promote a slave, and bring the former master back as a slave, if it is to."""
@@ -182,6 +185,8 @@ class Switching:
                         await send_half(teller, topic)
                         continue
                     level = 9 if number % 4 == 2 else 0
+                    if level:
+                        self.due_s = stage.elapsed_s + LEVELS_S[level] + LATE_S
                     for _ in range(1 + number % 3):
                         outgoing = h.Outgoing(
                             number=stage.next_message(), body=b"news", delay_level=level
