@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from benchmarks.door import OPEN, Door
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
 SEND_MESSAGE_V2 = 310
@@ -112,6 +113,18 @@ def signed_sends(
         before, after = encode_frame(header, body).split(_PLACEHOLDER.encode())
         sends.append((before, after))
     return sends
+
+
+def repeated_requests(
+    code: int, exts: Sequence[dict[str, str]], door: Door
+) -> list[tuple[bytes, bytes]]:
+    """Make a request without a body of each header, cut at its opaque's ten digits."""
+    requests = []
+    for ext in exts:
+        header = _request_header(code, door.signed(ext, b""), _PLACEHOLDER).encode()
+        before, after = encode_frame(header).split(_PLACEHOLDER.encode())
+        requests.append((before, after))
+    return requests
 
 
 def _send_ext(topic: str, queue_id: int, unique_key: str) -> dict[str, str]:

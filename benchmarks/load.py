@@ -337,20 +337,12 @@ class Generator:
         )
 
 
-class RepeatingGenerator(Generator):
-    """Sends messages that are signed beforehand, over and over.
+class PreparedGenerator(Generator):
+    """Sends requests that are encoded beforehand, over and over."""
 
-    To sign each send would cost the generator as much as the rest of its work.
-    """
-
-    def __init__(self, config: LoadConfig) -> None:
+    def __init__(self, config: LoadConfig, requests: list[tuple[bytes, bytes]]) -> None:
         super().__init__(config)
-        by_queue = [
-            signed_sends(config.topic, queue_id, config.body_bytes, config.door, _REPEATED_SENDS)
-            for queue_id in range(QUEUES_PER_TOPIC)
-        ]
-        # Message n goes to queue n modulo 4, as in other loads.
-        self._sends = [send for sends in zip(*by_queue, strict=True) for send in sends]
+        self._sends = requests
         before, after = self._sends[0]
         self._frame_bytes = len(before) + len(after) + OPAQUE_DIGITS
 
@@ -362,6 +354,21 @@ class RepeatingGenerator(Generator):
             before, after = sends[opaque % size]
             parts += (before, b"%d" % opaque, after)
         return b"".join(parts)
+
+
+class RepeatingGenerator(PreparedGenerator):
+    """Sends messages that are signed beforehand.
+
+    To sign each send would cost the generator as much as the rest of its work.
+    """
+
+    def __init__(self, config: LoadConfig) -> None:
+        by_queue = [
+            signed_sends(config.topic, queue_id, config.body_bytes, config.door, _REPEATED_SENDS)
+            for queue_id in range(QUEUES_PER_TOPIC)
+        ]
+        # Message n goes to queue n modulo 4, as in other loads.
+        super().__init__(config, [send for sends in zip(*by_queue, strict=True) for send in sends])
 
 
 def process_cpu_seconds(pid: int) -> float:

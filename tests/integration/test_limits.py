@@ -1027,16 +1027,6 @@ async def a_long_head(stage: Stage) -> Answers:
     return []
 
 
-@case("MAX_HEADERS", silent=True)
-async def many_headers(stage: Stage) -> Answers:
-    peer = await page_of(stage)
-    peer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 100 + b"\r\n")
-    await peer.ended()
-    assert b"431" in peer.raw
-    assert b"the limit MAX_HEADERS is 100; " in peer.raw
-    return []
-
-
 # The play
 
 

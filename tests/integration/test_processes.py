@@ -111,7 +111,7 @@ def knows(port: int, topic: str) -> bool:
         return client.ask(TOPIC_CONFIG, {"topic": topic}).code == 0
 
 
-def test_brokers_share_topics_outlive_a_kill_and_stop_cleanly_with_their_supervisor(
+def test_brokers_outlive_a_kill_and_stop_cleanly_with_their_supervisor(
     tmp_path: Path,
 ) -> None:
     with HeldPort(NEIGHBOURS) as held:
@@ -121,15 +121,13 @@ def test_brokers_share_topics_outlive_a_kill_and_stop_cleanly_with_their_supervi
             root = tmp_path / "root"
             assert {path.name for path in root.iterdir() if path.is_dir()} == {"m-0", "m-1"}
             assert send(first, "made-by-a-send") == 0
-            eventually(lambda: knows(second, "made-by-a-send"))
+            # A topic is where it was made: `updateTopic -c` and producers make it on each.
+            assert not knows(second, "made-by-a-send")
             before = pids(file)
             os.kill(before["m-0"], signal.SIGKILL)
             eventually(lambda: log_lines(file, event="broker serves again", broker="m-0"))
             assert end_of(first, "made-by-a-send") == 1
             assert pids(file)["m-1"] == before["m-1"]
-            # What it missed would come to it now.
-            assert send(second, "made-by-the-other") == 0
-            eventually(lambda: knows(first, "made-by-the-other"))
             process.terminate()
             assert process.wait(WAIT_S) == 0
         assert not list(root.glob("*/abort"))

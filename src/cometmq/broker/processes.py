@@ -23,8 +23,6 @@ from cometmq.store.config import StoreConfig
 # replication, which is 1 higher. Java's examples have brokers of one machine 10 apart, too.
 STRIDE: Final = 10
 MOST_PROCESSES: Final = 64
-# In `storePathRootDir`: the topics and groups that one broker made and the others take over.
-SHARED_TABLES: Final = "siblings.journal"
 _HIGHEST_PORT: Final = 65535
 _VIP_DISTANCE: Final = 2
 # The name of a file of a commit log: an offset.

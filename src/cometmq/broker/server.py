@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -95,8 +94,7 @@ VIP_PORT_DISTANCE = 2
 class Broker:
     """A broker on the running loop. Call `start` once and `close` once, in that loop's thread only.
 
-    `given` says where the settings come from, for requests that read or change them. Brokers with
-    one file `shared_tables` have the same topics and groups.
+    `given` says where the settings come from, for requests that read or change them.
     """
 
     def __init__(
@@ -112,7 +110,6 @@ class Broker:
         workers: Workers | None = None,
         disk: Disk | None = None,
         given: GivenConfig = NOTHING_GIVEN,
-        shared_tables: Path | None = None,
     ) -> None:
         around = current()
         clock, workers = clock or around.clock, workers or around.workers
@@ -121,7 +118,6 @@ class Broker:
         self.replication = replication or ReplicationConfig()
         self.access = access or AccessConfig()
         self._given = given
-        self._shared_tables = shared_tables
         # Files and clients get their times from the machine's clock; everything else uses a clock
         # that never goes back.
         self._wall = clock
@@ -420,7 +416,7 @@ class Broker:
         # A slave's log gets the copies that its master makes.
         rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
         storage = await self._opened(Storage(parts, rolls))
-        topics = await self._opened(
+        await self._opened(
             Topics(
                 parts,
                 tables,
@@ -429,13 +425,6 @@ class Broker:
                 copies.confirmed,
             )
         )
-        # A slave has the tables of its master.
-        if self._shared_tables is not None and not self.replication.is_slave:
-            from cometmq.broker.siblings.service import Siblings
-
-            await self._opened(
-                Siblings(parts, tables, self._shared_tables, topics.delete, users_of(self._rules))
-            )
 
     async def _opened(self, service: ServiceT) -> ServiceT:
         if self.replication.is_slave and not service.runs_on_slave:

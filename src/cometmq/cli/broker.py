@@ -94,7 +94,7 @@ def broker(
 ) -> None:
     """Run a broker, or several under one supervisor."""
     from cometmq.broker.config import CONFIG_CLASSES
-    from cometmq.broker.processes import SHARED_TABLES, check_single, member_configs
+    from cometmq.broker.processes import check_single, member_configs
     from cometmq.cli.processes import LogOptions, check_members, member_index, run_supervisor
     from cometmq.cli.serving import begin_log, read_config_file, report_unknown_keys
     from cometmq.remoting.tls_config import DEFAULT_TLS_FILE, with_tls_file
@@ -125,15 +125,14 @@ def broker(
     begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
     explain_bus_errors(log_file)
     report_unknown_keys(properties, *CONFIG_CLASSES)
-    shared = None
     if index is None:
         check_single(store_config.store_path_root_dir, config.broker_name)
     else:
-        shared = store_config.store_path_root_dir / SHARED_TABLES
         configs = member_configs(configs, index)
     from cometmq.broker.operation.config_handlers import GivenConfig
 
-    _run(configs, GivenConfig(properties, config_file, is_shared=shared is not None), shared)
+    is_member = index is not None
+    _run(configs, GivenConfig(properties, config_file, is_shared=is_member), is_member=is_member)
 
 
 def _print_config(configs: Configs, properties: Mapping[str, str], *, important: bool) -> None:
@@ -145,15 +144,15 @@ def _print_config(configs: Configs, properties: Mapping[str, str], *, important:
     typer.echo(format_properties(shown), nl=False)
 
 
-def _run(configs: Configs, given: GivenConfig, shared: Path | None) -> None:
-    """Run one broker. `shared` is what brokers under a supervisor share, None without one."""
+def _run(configs: Configs, given: GivenConfig, *, is_member: bool) -> None:
+    """Run one broker, which a supervisor has started if it `is_member`."""
     from cometmq.broker.server import Broker
     from cometmq.cli.processes import READY_MARK, end_with_supervisor
     from cometmq.cli.serving import say, serve
     from cometmq.runtime.loop import run
 
     async def main() -> None:
-        server = Broker(*configs, given=given, shared_tables=shared)
+        server = Broker(*configs, given=given)
 
         def say_ready() -> None:
             config = server.config
@@ -166,10 +165,10 @@ def _run(configs: Configs, given: GivenConfig, shared: Path | None) -> None:
                 ready += f". Metrics are at http://{server.metrics_address}/metrics"
             say(ready)
 
-        if shared is None:
-            await serve(server, say_ready)
-        else:
+        if is_member:
             await serve(server, say_ready, until_input_ends=True, on_stop=end_with_supervisor)
+        else:
+            await serve(server, say_ready)
 
     run(main())
 

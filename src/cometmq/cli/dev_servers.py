@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.processes import SHARED_TABLES, STRIDE, check_root, check_single
+from cometmq.broker.processes import STRIDE, check_root, check_single
 from cometmq.broker.server import Broker
 from cometmq.errors import ConfigError
 from cometmq.namesrv.config import NamesrvConfig
@@ -177,7 +177,6 @@ class DevServers:
             ),
             ReplicationConfig(broker_role="SLAVE" if broker_id else "ASYNC_MASTER"),
             AccessConfig(protected_mode=not plan.open_to_all),
-            shared_tables=plan.root / SHARED_TABLES if plan.brokers > 1 else None,
         )
         await broker.start()
         stack.push_async_callback(broker.close)

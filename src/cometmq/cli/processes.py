@@ -56,7 +56,6 @@ def check_members(configs: Configs, count: int) -> list[Configs]:
     """Return the settings of all brokers. Raises ConfigError if these could not all run."""
     from cometmq.broker.processes import (
         MOST_PROCESSES,
-        SHARED_TABLES,
         check_ports,
         check_root,
         member_configs,
@@ -76,9 +75,6 @@ def check_members(configs: Configs, count: int) -> list[Configs]:
         )
     waited = _wait_for_former(members)
     check_ports(members, _patient_listen_fault if waited else listen_fault)
-    if configs[2].is_slave:
-        # Their tables are copies: what is in the file is older, should they be masters again.
-        (root / SHARED_TABLES).unlink(missing_ok=True)
     return members
 
 

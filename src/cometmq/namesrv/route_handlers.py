@@ -16,6 +16,7 @@ from cometmq.errors import RemotingError
 from cometmq.model.route import TopicRouteData
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.kept_routes import KeptRoutes
 from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
 from cometmq.namesrv.route_table import BrokerKey, LiveBroker, Registration, RouteTable, Staged
@@ -87,6 +88,7 @@ class RouteHandlers:
         self._access = access
         self._clock = clock
         self._started_s = clock.monotonic()
+        self._kept = KeptRoutes()
         self._order = RequestOrder()
 
     def register(self, handlers: Handlers) -> None:
@@ -105,16 +107,24 @@ class RouteHandlers:
         header = request.header
         if self._is_waiting():
             return response(ResponseCode.SYSTEM_ERROR, "name server not ready")
-        route = self._table.route(header.topic)
-        if route is None:
-            return response(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {header.topic}",
-            )
-        if self._config.order_message_enable:
-            route.order_topic_conf = self._kv_config.get(ORDER_TOPIC_NAMESPACE, header.topic)
         strict = request.version >= MQVersion.V4_9_4 or bool(header.accept_standard_json_only)
-        return success(encode_strict_sorted(route) if strict else route_json(route))
+        order = None
+        if self._config.order_message_enable:
+            order = self._kv_config.get(ORDER_TOPIC_NAMESPACE, header.topic)
+        kept = self._kept.of(self._table.changes)
+        key = (header.topic, strict, order, self._config.support_acting_master)
+        body = kept.get(key)
+        if body is None:
+            route = self._table.route(header.topic)
+            if route is None:
+                return response(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"No topic route info in name server for the topic: {header.topic}",
+                )
+            route.order_topic_conf = order
+            body = encode_strict_sorted(route) if strict else route_json(route)
+            self._kept.keep(key, body)
+        return success(body)
 
     def _is_waiting(self) -> bool:
         if not self._config.need_wait_for_service:

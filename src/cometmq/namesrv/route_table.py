@@ -229,6 +229,8 @@ class RouteTable:
         self._filter_servers: dict[BrokerKey, list[str]] = {}
         # How often queues of topics have changed.
         self.edits = 0
+        # How often anything has changed that a route says.
+        self.changes = 0
         # What brokers that are gone have served, and who is told that `release` has something to do.
         self._gone: list[dict[str, Any]] = []
         self.on_gone: Callable[[], None] | None = None
@@ -303,6 +305,7 @@ class RouteTable:
         """
         name = registration.broker_name
         known = self._brokers.get(name)
+        said = self._said_of(registration)
         topic_count = (
             len(registration.topics.topic_config_table) if staged is None else staged.topic_count
         )
@@ -319,6 +322,7 @@ class RouteTable:
             if other_id != registration.broker_id:
                 del addresses[other_id]
         if self._held_by_later_state(registration, addresses):
+            self.changes += 1
             self._forget_live(registration.key)
             return RegisterResult(accepted=False)
         self._clusters.setdefault(registration.cluster, set()).add(name)
@@ -332,6 +336,8 @@ class RouteTable:
             changed = self._take(name, staged or self.staged(registration), is_newer)
         is_new = registration.key not in self._live
         self._set_live(registration, link)
+        if changed or self._said_of(registration) != said:
+            self.changes += 1
         master_address, ha_address = self._master_for(registration, addresses)
         return RegisterResult(True, is_new, changed, master_address, ha_address)
 
@@ -550,6 +556,13 @@ class RouteTable:
         version = registration.topics.data_version.state_version
         return live is not None and live.data_version.state_version > version
 
+    def _said_of(self, registration: Registration) -> object:
+        """Return what routes say of a broker beside its queues, to be compared."""
+        broker = self._brokers.get(registration.broker_name)
+        said = None if broker is None else (broker.zone_name, dict(broker.broker_addrs))
+        acting = broker is not None and broker.enable_acting_master
+        return said, acting, self._filter_servers.get(registration.key)
+
     def _dropped_perm(self, registration: Registration) -> int:
         """Return what topics do not permit at this broker: an acting master serves reads only."""
         is_slave = registration.broker_id != MASTER_ID
@@ -576,6 +589,7 @@ class RouteTable:
             else:
                 served.mappings = staged.mappings
             served.edits += 1
+            self.changes += 1
             served.weight += staged.weight
             self._route_count += staged.weight
         return len(queues)
@@ -596,6 +610,7 @@ class RouteTable:
         """Note that queues of so many topics have changed, and that some are those of new topics."""
         served.edits += 1
         self.edits += changed
+        self.changes += 1
         self._route_count += new
         if new:
             self._names = None
@@ -635,6 +650,7 @@ class RouteTable:
         return removed
 
     def _forget_live(self, key: BrokerKey) -> LiveBroker | None:
+        self.changes += 1
         self._filter_servers.pop(key, None)
         return self._live.pop(key, None)
 
@@ -642,6 +658,7 @@ class RouteTable:
         broker = self._brokers.get(broker_name)
         if broker is None:
             return False
+        self.changes += 1
         ids = [broker_id for broker_id, a in broker.broker_addrs.items() if a == address]
         for broker_id in ids:
             del broker.broker_addrs[broker_id]
@@ -693,6 +710,7 @@ class RouteTable:
         for topic in topics:
             del served.queues[topic]
         served.edits += 1
+        self.changes += 1
         self.edits += len(topics)
         self._route_count -= len(topics)
         self._names = None
@@ -704,6 +722,7 @@ class RouteTable:
         for data in served.queues.values():
             data.perm = data.perm & keep | add
         served.edits += 1
+        self.changes += 1
         self.edits += len(served.queues)
         return len(served.queues)
 

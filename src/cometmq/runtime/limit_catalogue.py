@@ -543,12 +543,8 @@ _declare(
 
 _declare(
     "MAX_HTTP_CONNECTIONS", "connections", "Connections that ask for `/metrics`, `/health`, `/ready`.",
-    "the one that rested longest is closed, or the new one is answered 503",
+    "the oldest that waits for no answer is closed, or the new one is answered 503",
     "a server has one or two scrapers", at="remoting.http_server", servers=_BOTH,
-)  # fmt: skip
-_declare(
-    "MAX_HEADERS", "headers", "Headers of such a request.", "431",
-    "scrapers send some ten", at="remoting.http_server", servers=_BOTH,
 )  # fmt: skip
 _declare(
     "MAX_HEAD_BYTES", "bytes", "Request line and headers of such a request.", "431",

@@ -118,14 +118,11 @@ async def running(
     directory: Path,
     *,
     store: Mapping[str, Any] | None = None,
-    shared_tables: Path | None = None,
     access: AccessConfig | None = None,
     **settings: Any,
 ) -> AsyncIterator[Broker]:
     """Run a broker that has these topics and groups, until the end of the block."""
-    broker = new_broker(
-        directory, store=store, shared_tables=shared_tables, access=access, **settings
-    )
+    broker = new_broker(directory, store=store, access=access, **settings)
     await broker.start()
     try:
         yield broker
@@ -138,7 +135,6 @@ def new_broker(
     *,
     store: Mapping[str, Any] | None = None,
     disk: Disk | None = None,
-    shared_tables: Path | None = None,
     access: AccessConfig | None = None,
     **settings: Any,
 ) -> Broker:
@@ -158,7 +154,6 @@ def new_broker(
         ),
         access=access,
         disk=disk or RoomyDisk(),
-        shared_tables=shared_tables,
     )
 
 

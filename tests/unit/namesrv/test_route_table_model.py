@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.namesrv.route_table_fixtures import FakeClock, FakeLink, new_table, registration
 
+from cometmq.namesrv.kept_routes import KeptRoutes
+from cometmq.namesrv.route_json import route_json
 from cometmq.namesrv.route_table import BrokerKey, RouteTable
 
 NAMES = ("a", "b")
@@ -174,6 +176,7 @@ def test_routes_are_those_of_the_model_and_end_empty(
     table = new_table(clock)
     handles = [FakeLink() for _ in range(LINKS)]
     model = Model(now_s=clock.now_s)
+    kept = KeptRoutes()
     for step in history:
         if isinstance(step, Register):
             table.register(
@@ -202,6 +205,12 @@ def test_routes_are_those_of_the_model_and_end_empty(
             list(table.expire())
             model.drop({live for live in model.live if live.deadline_s < model.now_s})
         assert routes(table) == model.routes()
+        # What is kept of the steps before is what would be encoded now.
+        for topic in table.topics():
+            route = table.route(topic)
+            assert route is not None
+            body = route_json(route)
+            assert kept.of(table.changes).setdefault(topic, body) == body
         info = table.cluster_info()
         assert info.broker_addr_table.keys() == {m[0] for m in model.members}
         assert {n for cluster in info.cluster_addr_table.values() for n in cluster} == {

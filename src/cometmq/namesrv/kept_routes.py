@@ -1,0 +1,38 @@
+"""Keeps encoded routes: clients ask for the same ones all the time, and tables seldom change."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# What encoded routes may take in memory; of 10 brokers a route has some 2 KB.
+MAX_KEPT_ROUTE_BYTES: Final = 32 << 20
+
+
+class KeptRoutes:
+    """Keeps encoded routes by what makes them differ, until the table of routes changes.
+
+    If they take more than MAX_KEPT_ROUTE_BYTES together, all are dropped and kept anew.
+    """
+
+    def __init__(self) -> None:
+        self._bodies: dict[object, bytes] = {}
+        self._bytes = 0
+        self._changes = -1
+
+    def of(self, changes: int) -> dict[object, bytes]:
+        """Return the routes that hold after so many changes of the table."""
+        if changes != self._changes:
+            self._changes = changes
+            self._drop()
+        return self._bodies
+
+    def keep(self, key: object, body: bytes) -> None:
+        self._bytes += len(body)
+        if self._bytes > MAX_KEPT_ROUTE_BYTES:
+            self._drop()
+            self._bytes = len(body)
+        self._bodies[key] = body
+
+    def _drop(self) -> None:
+        self._bodies.clear()
+        self._bytes = 0
