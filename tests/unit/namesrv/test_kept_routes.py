@@ -25,7 +25,12 @@ def again(table: RouteTable, **changed: Any) -> None:
 
 CHANGES: dict[str, Callable[[RouteTable], object]] = {
     "a topic has other queues": lambda table: again(
-        table, topics={"t1": TopicConfig("t1", 3, 3), "t2": TopicConfig("t2")}, counter=2
+        table,
+        topics={
+            "t1": TopicConfig("t1", read_queue_nums=3, write_queue_nums=3),
+            "t2": TopicConfig("t2"),
+        },
+        counter=2,
     ),
     "a slave comes": lambda table: again(table, broker_id=1, address="10.0.0.2:10911"),
     "another broker comes": lambda table: again(table, name="broker-b", address="10.0.0.3:10911"),
