@@ -226,6 +226,7 @@ def test_dead_letters_with_the_id_of_one_batch_are_each_sent_again_and_told_apar
     make(admin, face, name, queues=1)
     [at] = admin.brokers.addresses()
     admin.topics.create(f"%DLQ%{name}", read_queues=1, write_queues=1)
+    face.until_routed(f"%DLQ%{name}", at.broker_name)
     # As a Java broker writes dead letters of a batch: it knows the batch's id only.
     text = f"UNIQ_KEY\x01{'B' * 32}\x02RETRY_TOPIC\x01{name}\x02"
     with RawClient(at.address) as client:
