@@ -272,18 +272,10 @@ class Offsets(Room):
     async def clone(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
         """Give a group the offsets that another one has in a topic.
 
-        Members of `target` that are online commit theirs over it.
+        Members of `target` that are online commit theirs over it. Raises what `to_clone` raises.
         """
         check_group(target)
-        offsets = [
-            at for at in await self.of_topic(topic, source) if at.committed_offset is not None
-        ]
-        if not offsets:
-            raise RemoteError(
-                f"group {source} has no offset in topic {topic}, so there is nothing to clone; check "
-                "both names (groups.of_topic() has the groups of a topic)",
-                code=ResponseCode.QUERY_NOT_FOUND,
-            )
+        offsets = await self.to_clone(source, topic)
         route = await self._servers.route(topic)
 
         async def copy(address: str) -> dict[MessageQueue, int]:
@@ -299,17 +291,36 @@ class Offsets(Room):
         masters = {master_of(route, topic, at.queue.broker_name) for at in offsets}
         return await self._merged(sorted(masters), copy, f"cloning to group {target}")
 
+    async def to_clone(self, source: str, topic: str) -> list[QueueOffsets]:
+        """Return the offsets that `clone` takes over: those of the queues in which a group has one.
+
+        Raises RemoteError (QUERY_NOT_FOUND) if it has none, as a group that nobody has made.
+        """
+        check_group(source)
+        found = [at for at in await self.of_topic(topic, source) if at.committed_offset is not None]
+        # A broker before 5.0 answers 0 where a group has no offset.
+        if any(at.committed_offset for at in found):
+            return found
+        if found and source in await Groups(self._servers).of_topic(topic):
+            return found
+        raise RemoteError(
+            f"group {source} has no offset in topic {topic}, so there is nothing to clone; check "
+            "both names (groups.of_topic() has the groups of a topic)",
+            code=ResponseCode.QUERY_NOT_FOUND,
+        )
+
     async def clone_at_brokers(
         self, source: str, target: str, topic: str, *, offline: bool = False
     ) -> list[str]:
-        """Have the brokers of a topic give a group the offsets of another one; return the addresses.
+        """Have the brokers of a topic give a group the offsets of another one; return the addresses
+        of those where that has any.
 
-        This is one request to each broker, where `clone` makes several for each queue and tells the
-        offsets. Unless `offline`, nothing is cloned while `source` is online without a subscription
-        to the topic. Members of `target` that are online commit theirs over it.
+        The brokers do so, where `clone` stores the offsets one by one and tells them. Unless `offline`,
+        nothing is cloned while `source` is online without a subscription to the topic. Members of
+        `target` that are online commit theirs over it. Raises what `to_clone` raises.
         """
-        check_group(source)
         check_group(target)
+        names = {at.queue.broker_name for at in await self.to_clone(source, topic)}
         route = await self._servers.route(topic)
         header = CloneGroupOffsetRequestHeader(
             src_group=source, dest_group=target, topic=topic, offline=offline
@@ -321,7 +332,8 @@ class Offsets(Room):
             await Groups(self._servers).config(target, broker=address)
             await self._servers.ask(address, requests.CLONE_GROUP_OFFSET, header, what=what)
 
-        return list(await self._servers.each(masters_of(route, topic).values(), copy, what))
+        masters = {master_of(route, topic, name) for name in names}
+        return list(await self._servers.each(sorted(masters), copy, what))
 
     # Inside
 
@@ -407,7 +419,11 @@ class Offsets(Room):
             address,
             requests.QUERY_CONSUMER_OFFSET,
             QueryConsumerOffsetRequestHeader(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                # Otherwise a broker answers 0 for any group, where the queue begins in memory.
+                set_zero_if_not_found=False,
             ),
             what=f"the offset of group {group} at {queue}",
             also=(ResponseCode.QUERY_NOT_FOUND,),

@@ -138,8 +138,8 @@ async def clone_group_offset(
     await _need_group(run, target, topic)
     plan: list[tuple[QueueOffsets, int]] = []
     if run.dry_run:
-        queues = await run.admin.offsets.of_topic(topic, source)
-        offsets = {at.queue: at.committed_offset for at in queues}
+        taken = await run.admin.offsets.to_clone(source, topic)
+        offsets = {at.queue: at.committed_offset for at in taken}
         plan = [
             (at, offset)
             for at in await run.admin.offsets.of_topic(topic, target)
