@@ -559,8 +559,8 @@ def test_brokers_report_what_they_count(
     progress = admin.brokers.progress()[broker]
     [group] = [each for each in progress.groups if each.group == name]
     assert [(at.queue, at.lag) for at in group.queues if at.queue == first] == [(first, 1)]
-    assert progress.lag >= group.lag >= 1
-    assert progress.in_flight >= 0
+    assert (progress.lag or 0) >= (group.lag or 0) >= 1
+    assert (progress.in_flight or 0) >= 0
     assert name not in [
         it.group for it in admin.brokers.progress(ordered_only=True)[broker].groups if it.queues
     ]

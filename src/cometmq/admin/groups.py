@@ -6,6 +6,7 @@ consumerConnection, consumerProgress, consumerStatus.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final, Unpack
 
@@ -23,7 +24,7 @@ from cometmq.admin.group_records import (
     queue_progress,
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
-from cometmq.admin.servers import failure, readable_of
+from cometmq.admin.servers import failure, lost_of, readable_of
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
@@ -33,6 +34,7 @@ from cometmq.errors import (
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import check_group, dlq_topic, retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.model.route import LostBroker
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import MessageQueueBean, SubscriptionGroupList
@@ -46,6 +48,7 @@ from cometmq.protocol.headers import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     GetConsumeStatsRequestHeader,
+    QueryConsumerOffsetRequestHeader,
     QuerySubscriptionByConsumerRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
@@ -56,6 +59,8 @@ from cometmq.runtime.spelling import did_you_mean
 
 # As in Java's tools: a broker may have to look up very many queues.
 _PROGRESS_TIMEOUT_S: Final = 15.0
+# A broker is asked for this many queues at once.
+_QUEUES_AT_ONCE: Final = 16
 
 
 class Groups(GroupReading):
@@ -406,7 +411,9 @@ class Groups(GroupReading):
         check_group(group)
         if cluster is not None and topic is None:
             raise IllegalArgumentError(f"cluster {cluster!r:.80} needs a topic; name one")
-        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        header = GetConsumeStatsRequestHeader(
+            consumer_group=group, topic=topic, with_subscribed=True
+        )
         what = f"the progress of group {group}"
 
         async def ask(address: str) -> GroupProgress:
@@ -418,23 +425,60 @@ class Groups(GroupReading):
                 timeout_s=max(_PROGRESS_TIMEOUT_S, self._servers.timeout_s),
             )
             table, rate = queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
+            await self._tell_apart(address, group, table)
             return GroupProgress(group, rate, queue_progress(table))
 
         if broker is not None:
             addresses = await self._servers.addresses(cluster=cluster, broker=broker)
             told = await self._servers.each(addresses, ask, what)
             return merged(group, told.values())
-        addresses = (
-            await self._brokers(group)
-            if topic is None
-            else list(readable_of(await self._servers.route(topic, cluster=cluster)).values())
-        )
-        found = merged(group, (await self._servers.each(addresses, ask, what)).values())
+        if topic is None:
+            addresses, lost = await self._brokers_and_lost(group)
+        else:
+            route = await self._servers.route(topic, cluster=cluster)
+            addresses, lost = list(readable_of(route).values()), lost_of(route)
+        told = await self._servers.each(addresses, ask, what, lost=lost)
+        found = merged(group, told.values())
         if not found.queues:
             await self.need(group)
         return found
 
     # Inside
+
+    async def _tell_apart(
+        self, address: str, group: str, table: Mapping[MessageQueue, OffsetWrapper]
+    ) -> None:
+        """Find the queues in which a group has no offset: of these a Java broker tells an offset of 0.
+
+        One before 5.0 tells so of each queue that still begins in memory, and then 0 is taken for it.
+        """
+        begun = {queue.topic for queue, at in table.items() if at.consumer_offset}
+        doubtful = [
+            (queue, at)
+            for queue, at in table.items()
+            if at.has_offset is None and at.broker_offset and queue.topic not in begun
+        ]
+
+        async def ask(queue: MessageQueue, at: OffsetWrapper) -> None:
+            answer = await self._servers.ask(
+                address,
+                requests.QUERY_CONSUMER_OFFSET,
+                QueryConsumerOffsetRequestHeader(
+                    consumer_group=group,
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    set_zero_if_not_found=False,
+                ),
+                what=f"the offset of group {group} at {queue}",
+                also=(ResponseCode.QUERY_NOT_FOUND,),
+            )
+            if answer.code == ResponseCode.QUERY_NOT_FOUND:
+                at.has_offset, at.waiting_offset = False, -1
+
+        for begin in range(0, len(doubtful), _QUEUES_AT_ONCE):
+            await asyncio.gather(
+                *(ask(*each) for each in doubtful[begin : begin + _QUEUES_AT_ONCE])
+            )
 
     async def _put(self, address: str, config: SubscriptionGroupConfig) -> None:
         await self._servers.ask(
@@ -450,11 +494,16 @@ class Groups(GroupReading):
 
         A group has no retry topic before its first member comes.
         """
+        return (await self._brokers_and_lost(group))[0]
+
+    async def _brokers_and_lost(self, group: str) -> tuple[list[str], list[LostBroker]]:
+        """Return the same, and those that may know of the group and were lost."""
         check_group(group)
         try:
-            return list(readable_of(await self._servers.route(retry_topic(group))).values())
+            route = await self._servers.route(retry_topic(group))
         except RouteNotFoundError:
-            return await self._servers.all_masters()
+            return await self._servers.all_masters(), await self._servers.all_lost()
+        return list(readable_of(route).values()), lost_of(route)
 
     async def _connections_at(self, address: str, group: str) -> GroupConnections | None:
         answer = await self._servers.ask(

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.reading import settings_of
 from cometmq.admin.room import Room
-from cometmq.admin.servers import master_of, masters_of, reader_of
+from cometmq.admin.servers import lost_of, master_of, masters_of, reader_of
 from cometmq.errors import IllegalArgumentError, RemoteError
-from cometmq.model.names import check_group
+from cometmq.model.lag import waiting_from
+from cometmq.model.names import check_group, is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
 from cometmq.protocol import requests
@@ -50,19 +51,26 @@ class QueueOffsets:
     """The first and last offsets of a queue, and the offset that a group has committed there.
 
     Offsets count messages; the next message gets `max_offset`. `committed_offset` is None if the
-    group has no offset, or if the caller named no group.
+    group has no offset, or if the caller named no group. It begins `from_beginning` where that is known
+    nevertheless: in its retry topic, and where it has offsets in other queues of the topic.
     """
 
     queue: MessageQueue
     min_offset: int
     max_offset: int
     committed_offset: int | None = None
+    from_beginning: bool = False
 
     @property
-    def lag(self) -> int:
-        """Return the number of messages that the group has not consumed yet."""
-        begin = self.min_offset if self.committed_offset is None else self.committed_offset
-        return max(0, self.max_offset - begin)
+    def lag(self) -> int | None:
+        """Return the number of messages that the group has not consumed yet, None if it is unknown."""
+        begin = waiting_from(
+            self.committed_offset,
+            self.min_offset,
+            self.max_offset,
+            from_beginning=self.from_beginning,
+        )
+        return None if begin is None else max(0, self.max_offset - begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +113,15 @@ class Offsets(Room):
                     if isinstance(outcome, BaseException):
                         raise outcome
                     found.append(outcome)
+            if group is not None and (
+                is_retry_topic(topic) or any(at.committed_offset is not None for at in found)
+            ):
+                found = [replace(at, from_beginning=True) for at in found]
             return found
 
-        offsets = await self._servers.each(by_reader, ask, f"the offsets of topic {topic}")
+        offsets = await self._servers.each(
+            by_reader, ask, f"the offsets of topic {topic}", lost=lost_of(route)
+        )
         return sorted((at for found in offsets.values() for at in found), key=lambda at: at.queue)
 
     async def of_queue(self, queue: MessageQueue, group: str | None = None) -> QueueOffsets:

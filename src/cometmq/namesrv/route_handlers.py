@@ -113,6 +113,8 @@ class RouteHandlers:
             )
         if self._config.order_message_enable:
             route.order_topic_conf = self._kv_config.get(ORDER_TOPIC_NAMESPACE, header.topic)
+        if header.tell_lost and (lost := self._table.lost(header.topic)):
+            route.lost_brokers = lost
         strict = request.version >= MQVersion.V4_9_4 or bool(header.accept_standard_json_only)
         return success(encode_strict_sorted(route) if strict else route_json(route))
 

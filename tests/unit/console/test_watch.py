@@ -45,7 +45,7 @@ def lags(watch: Watch, *samples: dict[str, int]) -> None:
         LagSample(number * MINUTE_MS, sum(each.values()), each)
         for number, each in enumerate(samples)
     )
-    groups = {name: GroupLag(name, lag, 0, 0.0) for name, lag in samples[-1].items()}
+    groups = {name: GroupLag(name, lag, 0, 0.0, lag) for name, lag in samples[-1].items()}
     watch.lags = Lags((len(samples) - 1) * MINUTE_MS, groups, {})
 
 
@@ -143,7 +143,7 @@ def test_a_group_is_not_judged_within_a_minute(watch: Watch) -> None:
     watch.lag_samples = deque(
         [LagSample(0, 9000, {"g": 9000}), LagSample(59_999, 9000, {"g": 9000})]
     )
-    watch.lags = Lags(59_999, {"g": GroupLag("g", 9000, 0, 0.0)}, {})
+    watch.lags = Lags(59_999, {"g": GroupLag("g", 9000, 0, 0.0, 9000)}, {})
     assert concerns_of(watch) == []
 
 

@@ -402,9 +402,7 @@ class IndexService:
             if work.left <= 0:
                 return
             if not file.is_empty and file.overlaps(wanted.begin_ms, wanted.end_ms):
-                yield from file.select(
-                    key_hash, wanted.begin_ms, wanted.end_ms, work, self._clock
-                )
+                yield from file.select(key_hash, wanted.begin_ms, wanted.end_ms, work, self._clock)
             if file.begin_timestamp < wanted.begin_ms:
                 return
 
