@@ -10,7 +10,7 @@ from cometmq.admin.group_records import QueueProgress
 from cometmq.errors import CometMQError, RemoteError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
-from cometmq.model.names import SCHEDULE_TOPIC, retry_topic
+from cometmq.model.names import SCHEDULE_TOPIC, is_system_group, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
 
@@ -55,19 +55,20 @@ async def group_state(admin: AdminClient, group: str, topic: str | None) -> Grou
     """
     members, subscribed = await _members(admin, group)
     try:
+        if not members:
+            await admin.groups.need(group)
         topics = {topic} if topic is not None else subscribed | await _topics(admin, group)
         if not topics - {retry_topic(group)}:
             return GroupState(group, members, fault=f"group {group} consumes no topic")
         retries = await _waiting_retries(admin, group)
-        if not members:
-            await admin.groups.need(group)
         queues, fault = await _queues(admin, group, topics, is_online=bool(members))
         if not retries and not any(at.lag for at in queues):
             retries = await _waiting_retries(admin, group)
     except RemoteError as error:
         if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             raise
-        known = ", ".join(await admin.groups.names())
+        names = [name for name in await admin.groups.names() if not is_system_group(name)]
+        known = ", ".join(names) or "none"
         return GroupState(group, members, fault=f"no broker knows group {group}, but {known}")
     return GroupState(group, members, queues, retries, fault)
 
