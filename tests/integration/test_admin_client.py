@@ -329,6 +329,9 @@ def test_offsets_are_committed_cloned_and_reset(
         admin.offsets.commit(name, queue, 1)
     assert [at.committed_offset for at in admin.offsets.of_topic(name, name)] == [1, 1]
     assert [at.lag for at in admin.offsets.of_topic(name, name)] == [1, 1]
+    with pytest.raises(RemoteError, match=f"group {name}-9 has no offset in topic {name}"):
+        admin.offsets.to_clone(f"{name}-9", name)
+    assert [at.queue for at in admin.offsets.to_clone(name, name)] == queues
     assert admin.offsets.clone(name, other, name) == dict.fromkeys(queues, 1)
     assert admin.offsets.reset_to_time(other, name, 0) == dict.fromkeys(queues, 0)
     assert admin.offsets.skip(other, name) == dict.fromkeys(queues, 2)
