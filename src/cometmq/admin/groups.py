@@ -2,11 +2,12 @@
 
 Commands of mqadmin: updateSubGroup, updateSubGroupList, deleteSubGroup, getConsumerConfig,
 consumerConnection, consumerProgress, consumerStatus.
+
+Longer than 500 lines: these are the calls of one room, most of them one request each.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final, Unpack
 
@@ -25,6 +26,7 @@ from cometmq.admin.group_records import (
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.servers import failure, lost_of, readable_of
+from cometmq.admin.stored_offsets import tell_none_from_zero
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
@@ -48,7 +50,6 @@ from cometmq.protocol.headers import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     GetConsumeStatsRequestHeader,
-    QueryConsumerOffsetRequestHeader,
     QuerySubscriptionByConsumerRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
@@ -59,8 +60,6 @@ from cometmq.runtime.spelling import did_you_mean
 
 # As in Java's tools: a broker may have to look up very many queues.
 _PROGRESS_TIMEOUT_S: Final = 15.0
-# A broker is asked for this many queues at once.
-_QUEUES_AT_ONCE: Final = 16
 
 
 class Groups(GroupReading):
@@ -425,7 +424,7 @@ class Groups(GroupReading):
                 timeout_s=max(_PROGRESS_TIMEOUT_S, self._servers.timeout_s),
             )
             table, rate = queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
-            await self._tell_apart(address, group, table)
+            await tell_none_from_zero(self._servers, address, group, table)
             return GroupProgress(group, rate, queue_progress(table))
 
         if broker is not None:
@@ -444,41 +443,6 @@ class Groups(GroupReading):
         return found
 
     # Inside
-
-    async def _tell_apart(
-        self, address: str, group: str, table: Mapping[MessageQueue, OffsetWrapper]
-    ) -> None:
-        """Find the queues in which a group has no offset: of these a Java broker tells an offset of 0.
-
-        One before 5.0 tells so of each queue that still begins in memory, and then 0 is taken for it.
-        """
-        begun = {queue.topic for queue, at in table.items() if at.consumer_offset}
-        doubtful = [
-            (queue, at)
-            for queue, at in table.items()
-            if at.has_offset is None and at.broker_offset and queue.topic not in begun
-        ]
-
-        async def ask(queue: MessageQueue, at: OffsetWrapper) -> None:
-            answer = await self._servers.ask(
-                address,
-                requests.QUERY_CONSUMER_OFFSET,
-                QueryConsumerOffsetRequestHeader(
-                    consumer_group=group,
-                    topic=queue.topic,
-                    queue_id=queue.queue_id,
-                    set_zero_if_not_found=False,
-                ),
-                what=f"the offset of group {group} at {queue}",
-                also=(ResponseCode.QUERY_NOT_FOUND,),
-            )
-            if answer.code == ResponseCode.QUERY_NOT_FOUND:
-                at.has_offset, at.waiting_offset = False, -1
-
-        for begin in range(0, len(doubtful), _QUEUES_AT_ONCE):
-            await asyncio.gather(
-                *(ask(*each) for each in doubtful[begin : begin + _QUEUES_AT_ONCE])
-            )
 
     async def _put(self, address: str, config: SubscriptionGroupConfig) -> None:
         await self._servers.ask(

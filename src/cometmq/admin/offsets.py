@@ -14,6 +14,7 @@ from cometmq.admin.groups import Groups
 from cometmq.admin.reading import settings_of
 from cometmq.admin.room import Room
 from cometmq.admin.servers import lost_of, master_of, masters_of, reader_of
+from cometmq.admin.stored_offsets import stored_offset
 from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model.lag import waiting_from
 from cometmq.model.names import check_group, is_retry_topic
@@ -27,7 +28,6 @@ from cometmq.protocol.headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
-    QueryConsumerOffsetRequestHeader,
     QueryCorrectionOffsetHeader,
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
@@ -376,7 +376,7 @@ class Offsets(Room):
             if master != address:
                 continue
             target = await self._at_time(address, queue, timestamp_ms)
-            before = await self._committed(address, group, queue)
+            before = await stored_offset(self._servers, address, group, queue)
             if force or before is None or target <= before:
                 await self._commit(address, group, queue, target)
                 moved[queue] = target
@@ -403,7 +403,9 @@ class Offsets(Room):
             what=f"the min offset of {queue}",
         )
         highest = await self._max_offset(address, queue)
-        committed = None if group is None else await self._committed(address, group, queue)
+        committed = (
+            None if group is None else await stored_offset(self._servers, address, group, queue)
+        )
         return QueueOffsets(queue, lowest.header.offset, highest, committed)
 
     async def _max_offset(self, address: str, queue: MessageQueue) -> int:
@@ -427,22 +429,6 @@ class Offsets(Room):
             what=f"the offset of {queue} at {timestamp_ms}",
         )
         return answer.header.offset
-
-    async def _committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
-        answer = await self._servers.ask(
-            address,
-            requests.QUERY_CONSUMER_OFFSET,
-            QueryConsumerOffsetRequestHeader(
-                consumer_group=group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                # Otherwise a broker answers 0 for any group, where the queue begins in memory.
-                set_zero_if_not_found=False,
-            ),
-            what=f"the offset of group {group} at {queue}",
-            also=(ResponseCode.QUERY_NOT_FOUND,),
-        )
-        return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header.offset
 
     async def _commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         answer = await self._servers.ask(
