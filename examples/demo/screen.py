@@ -90,7 +90,8 @@ def show_queues(console: Console, tally: Tally, offsets: Sequence[QueueOffsets])
     table.add_column("max", justify="right", footer=f"{stored(offsets):,}")
     committed = sum(queue.committed_offset or 0 for queue in offsets)
     table.add_column("committed", justify="right", footer=f"{committed:,}")
-    table.add_column("lag", justify="right", footer=f"{sum(queue.lag for queue in offsets):,}")
+    lag = sum(queue.lag or 0 for queue in offsets)
+    table.add_column("lag", justify="right", footer=f"{lag:,}")
     table.add_column("received", justify="right", footer=f"{tally.received:,}")
     for queue in offsets:
         table.add_row(
@@ -99,7 +100,7 @@ def show_queues(console: Console, tally: Tally, offsets: Sequence[QueueOffsets])
             f"{queue.min_offset:,}",
             f"{queue.max_offset:,}",
             "-" if queue.committed_offset is None else f"{queue.committed_offset:,}",
-            f"{queue.lag:,}",
+            "-" if queue.lag is None else f"{queue.lag:,}",
             f"{tally.by_queue[queue.queue]:,}",
         )
     console.print(table)

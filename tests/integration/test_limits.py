@@ -880,6 +880,18 @@ async def a_wide_search(stage: Stage) -> Answers:
     return [await peer.ask(Code.QUERY_MESSAGE, ext)]
 
 
+@case("MAX_RECORDS_LOOKED_AT", value=5)
+async def a_search_among_strangers(stage: Stage) -> Answers:
+    peer = await stage.peer()
+    await asyncio.sleep(10)
+    for _ in range(20):  # "Aa" and "BB" have one hash
+        await peer.ask(Code.SEND_MESSAGE, send(properties="KEYS\x01BB"), b"x")
+        stage.sent += 1
+    stage.broker.store.index.max_records_looked_at = 5
+    ext = {"topic": TOPIC, "key": "Aa", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+    return [await peer.ask(Code.QUERY_MESSAGE, ext)]
+
+
 async def redriven(stage: Stage, selection: Mapping[str, Any]) -> Answers:
     peer = await stage.at_broker()
     await beat(peer, [consumer("g")])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -61,17 +62,29 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class BrokerProgress:
-    """Tells how far each group is in the queues of one broker."""
+    """Tells how far each group is in the queues of one broker.
+
+    The sums are of the groups that have queues there, and None if one of those is unknown.
+    """
 
     groups: tuple[GroupProgress, ...]
 
     @property
-    def lag(self) -> int:
-        return sum(group.lag for group in self.groups)
+    def lag(self) -> int | None:
+        return _sum(group.lag for group in self.groups if group.queues)
 
     @property
-    def in_flight(self) -> int:
-        return sum(group.in_flight for group in self.groups)
+    def in_flight(self) -> int | None:
+        return _sum(group.in_flight for group in self.groups if group.queues)
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +177,7 @@ class BrokerReports(Room):
 
         This is much work for a broker with many groups; ask for one of them by `groups.progress`.
         """
-        header = GetConsumeStatsInBrokerHeader(is_order=ordered_only)
+        header = GetConsumeStatsInBrokerHeader(is_order=ordered_only, with_subscribed=True)
         what = "the progress of all groups"
 
         async def ask(address: str) -> BrokerProgress:

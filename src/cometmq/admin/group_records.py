@@ -64,43 +64,69 @@ class GroupConnections:
 class QueueProgress:
     """Tells how far a group is in one queue, in offsets.
 
-    The group has consumed up to `consumer_offset` and was handed messages up to `pulled_offset`; the
-    queue ends at `broker_offset`. `last_consumed_ms` is the store time of the last message that was
-    consumed, in ms since the epoch, 0 if there is none.
+    The group has consumed up to `consumer_offset`, None if it has committed nothing, and was handed
+    messages up to `pulled_offset`; the queue ends at `broker_offset`. `last_consumed_ms` is the store time
+    of the last message that was consumed, in ms since the epoch, None if there is none. The first message
+    that waits has `waiting_offset`: the first of the queue where those that the group has not consumed
+    have left the log. It is None where nobody knows where the group begins.
     """
 
     queue: MessageQueue
     broker_offset: int
-    consumer_offset: int
+    consumer_offset: int | None
     pulled_offset: int
-    last_consumed_ms: int
+    last_consumed_ms: int | None
+    waiting_offset: int | None
 
     @property
-    def lag(self) -> int:
-        """Return the number of messages that the group has not consumed yet."""
-        return self.broker_offset - self.consumer_offset
+    def lag(self) -> int | None:
+        """Return the number of messages that the group has not consumed yet, None if it is unknown."""
+        return None if self.waiting_offset is None else self.broker_offset - self.waiting_offset
 
     @property
-    def in_flight(self) -> int:
-        """Return the number of messages that were handed out and are not consumed yet."""
-        return self.pulled_offset - self.consumer_offset
+    def in_flight(self) -> int | None:
+        """Return the number of messages that were handed out and are not consumed yet, None if it is
+        unknown.
+        """
+        if self.waiting_offset is None:
+            return None
+        return max(0, self.pulled_offset - self.waiting_offset)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """Tells how far a group is in all its queues, and how many messages it consumes per second."""
+    """Tells how far a group is in all its queues, and how many messages it consumes per second.
+
+    The sums are None where they are unknown: in some queue, because the group has committed nothing at
+    all, or because some broker did not answer, so that this is not `complete`.
+    """
 
     group: str
     consume_per_s: float
     queues: tuple[QueueProgress, ...]
+    complete: bool = True
 
     @property
-    def lag(self) -> int:
-        return sum(queue.lag for queue in self.queues)
+    def lag(self) -> int | None:
+        return self._sum(max(0, at.lag) if at.lag is not None else None for at in self.queues)
 
     @property
-    def in_flight(self) -> int:
-        return sum(queue.in_flight for queue in self.queues)
+    def in_flight(self) -> int | None:
+        return self._sum(at.in_flight for at in self.queues)
+
+    def lag_in(self, topic: str) -> int | None:
+        """Return the lag in one of the group's topics."""
+        found = [at.lag for at in self.queues if at.queue.topic == topic]
+        return self._sum(max(0, lag) if lag is not None else None for lag in found)
+
+    def in_flight_in(self, topic: str) -> int | None:
+        """Return how many messages of one of the group's topics are handed out."""
+        return self._sum(at.in_flight for at in self.queues if at.queue.topic == topic)
+
+    def _sum(self, counts: Iterable[int | None]) -> int | None:
+        listed = list(counts)
+        known = [count for count in listed if count is not None]
+        return sum(known) if self.complete and known and len(known) == len(listed) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +149,39 @@ def connection_of(body: ClientConnection) -> Connection:
 
 
 def queue_progress(queues: Mapping[MessageQueue, OffsetWrapper]) -> tuple[QueueProgress, ...]:
-    """Return the records of what brokers tell by queue, sorted."""
+    """Return the records of what brokers tell by queue, sorted.
+
+    A Java broker does not tell what has left the log, nor an offset of 0 from none.
+    """
     return tuple(
         QueueProgress(
             queue,
             at.broker_offset,
-            at.consumer_offset,
+            at.consumer_offset if at.has_offset is not False else None,
             max(at.pull_offset, at.consumer_offset),
-            at.last_timestamp,
+            at.last_timestamp or None,
+            waiting_offset(at),
         )
         for queue, at in sorted(queues.items(), key=lambda item: item[0])
     )
 
 
-def merged(group: str, parts: Iterable[GroupProgress]) -> GroupProgress:
-    """Return the progress of a group as a whole, of what several brokers told."""
+def waiting_offset(at: OffsetWrapper) -> int | None:
+    """Return the offset of the first message that waits as a broker tells it, None if it is unknown."""
+    if at.waiting_offset is None:
+        return at.consumer_offset
+    return at.waiting_offset if at.waiting_offset >= 0 else None
+
+
+def merged(group: str, parts: Iterable[GroupProgress], *, complete: bool = True) -> GroupProgress:
+    """Return the progress of a group as a whole, of what several brokers told; is it `complete`?"""
     told = list(parts)
     queues = {at.queue: at for part in told for at in part.queues}
     return GroupProgress(
         group,
         sum(part.consume_per_s for part in told),
         tuple(at for _, at in sorted(queues.items(), key=lambda item: item[0])),
+        complete and all(part.complete for part in told),
     )
 
 

@@ -2,6 +2,8 @@
 
 Commands of mqadmin: updateSubGroup, updateSubGroupList, deleteSubGroup, getConsumerConfig,
 consumerConnection, consumerProgress, consumerStatus.
+
+Longer than 500 lines: these are the calls of one room, most of them one request each.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from cometmq.admin.group_records import (
     queue_progress,
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
-from cometmq.admin.servers import failure, readable_of
+from cometmq.admin.servers import failure, lost_of, readable_of
+from cometmq.admin.stored_offsets import tell_none_from_zero
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
@@ -33,6 +36,7 @@ from cometmq.errors import (
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import check_group, dlq_topic, retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.model.route import LostBroker
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import MessageQueueBean, SubscriptionGroupList
@@ -406,7 +410,9 @@ class Groups(GroupReading):
         check_group(group)
         if cluster is not None and topic is None:
             raise IllegalArgumentError(f"cluster {cluster!r:.80} needs a topic; name one")
-        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        header = GetConsumeStatsRequestHeader(
+            consumer_group=group, topic=topic, with_subscribed=True
+        )
         what = f"the progress of group {group}"
 
         async def ask(address: str) -> GroupProgress:
@@ -418,18 +424,20 @@ class Groups(GroupReading):
                 timeout_s=max(_PROGRESS_TIMEOUT_S, self._servers.timeout_s),
             )
             table, rate = queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
+            await tell_none_from_zero(self._servers, address, group, table)
             return GroupProgress(group, rate, queue_progress(table))
 
         if broker is not None:
             addresses = await self._servers.addresses(cluster=cluster, broker=broker)
             told = await self._servers.each(addresses, ask, what)
             return merged(group, told.values())
-        addresses = (
-            await self._brokers(group)
-            if topic is None
-            else list(readable_of(await self._servers.route(topic, cluster=cluster)).values())
-        )
-        found = merged(group, (await self._servers.each(addresses, ask, what)).values())
+        if topic is None:
+            addresses, lost = await self._brokers_and_lost(group)
+        else:
+            route = await self._servers.route(topic, cluster=cluster)
+            addresses, lost = list(readable_of(route).values()), lost_of(route)
+        told = await self._servers.each(addresses, ask, what, lost=lost)
+        found = merged(group, told.values())
         if not found.queues:
             await self.need(group)
         return found
@@ -450,11 +458,16 @@ class Groups(GroupReading):
 
         A group has no retry topic before its first member comes.
         """
+        return (await self._brokers_and_lost(group))[0]
+
+    async def _brokers_and_lost(self, group: str) -> tuple[list[str], list[LostBroker]]:
+        """Return the same, and those that may know of the group and were lost."""
         check_group(group)
         try:
-            return list(readable_of(await self._servers.route(retry_topic(group))).values())
+            route = await self._servers.route(retry_topic(group))
         except RouteNotFoundError:
-            return await self._servers.all_masters()
+            return await self._servers.all_masters(), await self._servers.all_lost()
+        return list(readable_of(route).values()), lost_of(route)
 
     async def _connections_at(self, address: str, group: str) -> GroupConnections | None:
         answer = await self._servers.ask(

@@ -386,7 +386,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
                 kind = TrackKind.NOT_ONLINE
             return MessageTrack(group, kind, str(error))
         beyond = any(
-            at.consumer_offset > message.queue_offset
+            (at.consumer_offset or 0) > message.queue_offset
             for at in progress.queues
             if at.queue.queue_id == message.queue_id and at.queue.broker_name == message.broker_name
         )

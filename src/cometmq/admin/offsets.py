@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.reading import settings_of
 from cometmq.admin.room import Room
-from cometmq.admin.servers import master_of, masters_of, reader_of
+from cometmq.admin.servers import lost_of, master_of, masters_of, reader_of
+from cometmq.admin.stored_offsets import stored_offset
 from cometmq.errors import IllegalArgumentError, RemoteError
-from cometmq.model.names import check_group
+from cometmq.model.lag import waiting_from
+from cometmq.model.names import check_group, is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
 from cometmq.protocol import requests
@@ -26,7 +28,6 @@ from cometmq.protocol.headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
-    QueryConsumerOffsetRequestHeader,
     QueryCorrectionOffsetHeader,
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
@@ -50,19 +51,26 @@ class QueueOffsets:
     """The first and last offsets of a queue, and the offset that a group has committed there.
 
     Offsets count messages; the next message gets `max_offset`. `committed_offset` is None if the
-    group has no offset, or if the caller named no group.
+    group has no offset, or if the caller named no group. It begins `from_beginning` where that is known
+    nevertheless: in its retry topic, and where it has offsets in other queues of the topic.
     """
 
     queue: MessageQueue
     min_offset: int
     max_offset: int
     committed_offset: int | None = None
+    from_beginning: bool = False
 
     @property
-    def lag(self) -> int:
-        """Return the number of messages that the group has not consumed yet."""
-        begin = self.min_offset if self.committed_offset is None else self.committed_offset
-        return max(0, self.max_offset - begin)
+    def lag(self) -> int | None:
+        """Return the number of messages that the group has not consumed yet, None if it is unknown."""
+        begin = waiting_from(
+            self.committed_offset,
+            self.min_offset,
+            self.max_offset,
+            from_beginning=self.from_beginning,
+        )
+        return None if begin is None else max(0, self.max_offset - begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +113,15 @@ class Offsets(Room):
                     if isinstance(outcome, BaseException):
                         raise outcome
                     found.append(outcome)
+            if group is not None and (
+                is_retry_topic(topic) or any(at.committed_offset is not None for at in found)
+            ):
+                found = [replace(at, from_beginning=True) for at in found]
             return found
 
-        offsets = await self._servers.each(by_reader, ask, f"the offsets of topic {topic}")
+        offsets = await self._servers.each(
+            by_reader, ask, f"the offsets of topic {topic}", lost=lost_of(route)
+        )
         return sorted((at for found in offsets.values() for at in found), key=lambda at: at.queue)
 
     async def of_queue(self, queue: MessageQueue, group: str | None = None) -> QueueOffsets:
@@ -272,18 +286,10 @@ class Offsets(Room):
     async def clone(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
         """Give a group the offsets that another one has in a topic.
 
-        Members of `target` that are online commit theirs over it.
+        Members of `target` that are online commit theirs over it. Raises what `to_clone` raises.
         """
         check_group(target)
-        offsets = [
-            at for at in await self.of_topic(topic, source) if at.committed_offset is not None
-        ]
-        if not offsets:
-            raise RemoteError(
-                f"group {source} has no offset in topic {topic}, so there is nothing to clone; check "
-                "both names (groups.of_topic() has the groups of a topic)",
-                code=ResponseCode.QUERY_NOT_FOUND,
-            )
+        offsets = await self.to_clone(source, topic)
         route = await self._servers.route(topic)
 
         async def copy(address: str) -> dict[MessageQueue, int]:
@@ -299,17 +305,36 @@ class Offsets(Room):
         masters = {master_of(route, topic, at.queue.broker_name) for at in offsets}
         return await self._merged(sorted(masters), copy, f"cloning to group {target}")
 
+    async def to_clone(self, source: str, topic: str) -> list[QueueOffsets]:
+        """Return the offsets that `clone` takes over: those of the queues in which a group has one.
+
+        Raises RemoteError (QUERY_NOT_FOUND) if it has none, as a group that nobody has made.
+        """
+        check_group(source)
+        found = [at for at in await self.of_topic(topic, source) if at.committed_offset is not None]
+        # A broker before 5.0 answers 0 where a group has no offset.
+        if any(at.committed_offset for at in found):
+            return found
+        if found and source in await Groups(self._servers).of_topic(topic):
+            return found
+        raise RemoteError(
+            f"group {source} has no offset in topic {topic}, so there is nothing to clone; check "
+            "both names (groups.of_topic() has the groups of a topic)",
+            code=ResponseCode.QUERY_NOT_FOUND,
+        )
+
     async def clone_at_brokers(
         self, source: str, target: str, topic: str, *, offline: bool = False
     ) -> list[str]:
-        """Have the brokers of a topic give a group the offsets of another one; return the addresses.
+        """Have the brokers of a topic give a group the offsets of another one; return the addresses
+        of those where that has any.
 
-        This is one request to each broker, where `clone` makes several for each queue and tells the
-        offsets. Unless `offline`, nothing is cloned while `source` is online without a subscription
-        to the topic. Members of `target` that are online commit theirs over it.
+        The brokers do so, where `clone` stores the offsets one by one and tells them. Unless `offline`,
+        nothing is cloned while `source` is online without a subscription to the topic. Members of
+        `target` that are online commit theirs over it. Raises what `to_clone` raises.
         """
-        check_group(source)
         check_group(target)
+        names = {at.queue.broker_name for at in await self.to_clone(source, topic)}
         route = await self._servers.route(topic)
         header = CloneGroupOffsetRequestHeader(
             src_group=source, dest_group=target, topic=topic, offline=offline
@@ -321,7 +346,8 @@ class Offsets(Room):
             await Groups(self._servers).config(target, broker=address)
             await self._servers.ask(address, requests.CLONE_GROUP_OFFSET, header, what=what)
 
-        return list(await self._servers.each(masters_of(route, topic).values(), copy, what))
+        masters = {master_of(route, topic, name) for name in names}
+        return list(await self._servers.each(sorted(masters), copy, what))
 
     # Inside
 
@@ -350,7 +376,7 @@ class Offsets(Room):
             if master != address:
                 continue
             target = await self._at_time(address, queue, timestamp_ms)
-            before = await self._committed(address, group, queue)
+            before = await stored_offset(self._servers, address, group, queue)
             if force or before is None or target <= before:
                 await self._commit(address, group, queue, target)
                 moved[queue] = target
@@ -377,7 +403,9 @@ class Offsets(Room):
             what=f"the min offset of {queue}",
         )
         highest = await self._max_offset(address, queue)
-        committed = None if group is None else await self._committed(address, group, queue)
+        committed = (
+            None if group is None else await stored_offset(self._servers, address, group, queue)
+        )
         return QueueOffsets(queue, lowest.header.offset, highest, committed)
 
     async def _max_offset(self, address: str, queue: MessageQueue) -> int:
@@ -401,18 +429,6 @@ class Offsets(Room):
             what=f"the offset of {queue} at {timestamp_ms}",
         )
         return answer.header.offset
-
-    async def _committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
-        answer = await self._servers.ask(
-            address,
-            requests.QUERY_CONSUMER_OFFSET,
-            QueryConsumerOffsetRequestHeader(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
-            ),
-            what=f"the offset of group {group} at {queue}",
-            also=(ResponseCode.QUERY_NOT_FOUND,),
-        )
-        return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header.offset
 
     async def _commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         answer = await self._servers.ask(

@@ -25,7 +25,7 @@ from cometmq.errors import (
     ServersFailedError,
     SilentServerError,
 )
-from cometmq.model.route import MASTER_ID, ClusterInfo, TopicRouteData
+from cometmq.model.route import MASTER_ID, ClusterInfo, LostBroker, TopicRouteData
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode, version_text
 from cometmq.protocol.command import RemotingCommand
@@ -90,6 +90,7 @@ class Servers:
         self.timeout_s = timeout_s
         self._check = check
         self._silences = Silences(clock)
+        self._clock = clock
 
     async def close(self) -> None:
         await self._remoting.close()
@@ -147,12 +148,17 @@ class Servers:
     # Several servers
 
     async def each(
-        self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]], what: str
+        self,
+        addresses: Iterable[str],
+        ask: Callable[[str], Awaitable[T]],
+        what: str,
+        *,
+        lost: Iterable[LostBroker] = (),
     ) -> dict[str, T]:
         """Return what `ask` returns for each address.
 
         Raises the error of the only address that was to be asked; if there were several, a
-        ServersFailedError that has the results of the others.
+        ServersFailedError that has the results of the others. Brokers that were `lost` fail unasked.
         """
         turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -166,10 +172,21 @@ class Servers:
         asked = list(dict.fromkeys(addresses))
         outcomes = dict(zip(asked, await asyncio.gather(*map(outcome, asked)), strict=True))
         errors = {a: error for a, error in outcomes.items() if isinstance(error, CometMQError)}
+        for broker in lost:
+            if broker.address not in outcomes:
+                errors[broker.address] = self._lost_error(broker, what)
         results = {a: it for a, it in outcomes.items() if not isinstance(it, CometMQError)}
         if not errors:
             return results
         raise failure(what, errors, results)
+
+    def _lost_error(self, broker: LostBroker, what: str) -> ConnectError:
+        ago_s = max(0, self._clock.now_ms() - broker.lost_millis) / 1000
+        return ConnectError(
+            f"{broker.broker_name} at {broker.address} was lost {ago_s:.0f} s ago, so its part of {what} "
+            "is not known; start it again",
+            address=broker.address,
+        )
 
     # Name servers
 
@@ -215,7 +232,7 @@ class Servers:
         """
         address, answer = await self.ask_name_server(
             requests.GET_ROUTEINFO_BY_TOPIC,
-            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True, tell_lost=True),
             what=f"the route of topic {topic}",
             also=(ResponseCode.TOPIC_NOT_EXIST,),
         )
@@ -287,6 +304,19 @@ class Servers:
         masters = (table[name].master() for name in sorted(table))
         return [address for address in masters if address is not None]
 
+    async def all_lost(self) -> list[LostBroker]:
+        """Return the brokers that were lost in clusters of which others are left.
+
+        Every broker has a topic of its cluster's name.
+        """
+        lost: list[LostBroker] = []
+        for cluster in (await self.cluster_info()).cluster_addr_table:
+            try:
+                lost += lost_of(await self.route(cluster))
+            except RouteNotFoundError:
+                continue
+        return lost
+
 
 def failure(
     what: str, errors: Mapping[str, CometMQError], results: Mapping[str, object]
@@ -342,6 +372,11 @@ def readable_of(route: TopicRouteData) -> dict[str, str]:
     return {name: address for name, address in sorted(found.items()) if address is not None}
 
 
+def lost_of(route: TopicRouteData) -> list[LostBroker]:
+    """Return the brokers of a topic that were lost, as far as a name server tells: Java's do not."""
+    return [] if isinstance(route.lost_brokers, msgspec.UnsetType) else route.lost_brokers
+
+
 def _in_cluster(route: TopicRouteData, topic: str, cluster: str) -> TopicRouteData:
     brokers = [data for data in route.broker_datas if data.cluster == cluster]
     if not brokers:
@@ -355,6 +390,7 @@ def _in_cluster(route: TopicRouteData, topic: str, cluster: str) -> TopicRouteDa
         route,
         broker_datas=brokers,
         queue_datas=[data for data in route.queue_datas if data.broker_name in names],
+        lost_brokers=[lost for lost in lost_of(route) if lost.cluster == cluster],
     )
 
 

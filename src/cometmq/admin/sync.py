@@ -136,6 +136,7 @@ class BlockingOffsets(BlockingRoom):
     store_reset = _blocking(offsets.Offsets.store_reset)
     reset_queue = _blocking(offsets.Offsets.reset_queue)
     skip = _blocking(offsets.Offsets.skip)
+    to_clone = _blocking(offsets.Offsets.to_clone)
     clone = _blocking(offsets.Offsets.clone)
     clone_at_brokers = _blocking(offsets.Offsets.clone_at_brokers)
 

@@ -63,7 +63,7 @@ class _Comparison:
 
     committed: int
     received: int
-    lag: int
+    lag: int | None
 
     def complete(self, received_in_all: int) -> bool:
         return self.committed == self.received == received_in_all
@@ -272,11 +272,12 @@ class ConsumerBench:
                     f"{self._received - comparison.received:,} were received and their offset not "
                     "committed: they will come again"
                 )
-        notes.append(
-            "group lag 0: all that is stored was consumed"
-            if not comparison.lag
-            else f"group lag {comparison.lag:,}: so many are stored and not consumed yet"
-        )
+        if comparison.lag is None:
+            notes.append("group lag not known: the group has committed no offset in some queues")
+        elif comparison.lag:
+            notes.append(f"group lag {comparison.lag:,}: so many are stored and not consumed yet")
+        else:
+            notes.append("group lag 0: all that is stored was consumed")
         return notes
 
     def _compare(
@@ -302,7 +303,9 @@ class ConsumerBench:
                 begin = end if came is None else came.lowest
             committed += max(0, end - begin)
             received += 0 if came is None else came.count_between(begin, end)
-        return _Comparison(committed, received, sum(queue.lag for queue in after.values()))
+        lags = [queue.lag for queue in after.values()]
+        lag = None if None in lags else sum(lag for lag in lags if lag is not None)
+        return _Comparison(committed, received, lag)
 
 
 async def _offsets(

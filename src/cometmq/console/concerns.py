@@ -236,7 +236,7 @@ def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
 def _of_groups(watch: Watch) -> Iterator[Concern]:
     if watch.lags is None:
         return
-    behind = [each for each in watch.lags.of_users if each.lag >= _LAG]
+    behind = [each for each in watch.lags.of_users if each.least >= _LAG]
     changes = [(watch.lag_change(each.group, GROWTH_SPAN_MS), each) for each in behind]
     stuck = sorted(
         (
@@ -244,7 +244,7 @@ def _of_groups(watch: Watch) -> Iterator[Concern]:
             for change, each in changes
             if change is not None and change.grown >= 0 and change.span_ms >= _SHORTEST_SPAN_MS
         ),
-        key=lambda pair: -pair[1].lag,
+        key=lambda pair: -pair[1].least,
     )
     for change, each in stuck[:_MOST_GROUPS]:
         yield _of_group(each, change)
@@ -260,7 +260,7 @@ def _of_group(each: GroupLag, change: LagChange) -> Concern:
         "Ask why it is behind.",
         url("/why/group", name=each.group),
         {
-            "lag": f"{each.lag:,}",
+            "lag": f"{each.least:,}",
             "change": f"{change.grown:,}",
             "time": duration(change.span_ms),
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -118,14 +119,14 @@ class TopicState:
 
     topic: str
     queues: int
-    lag: int
-    in_flight: int
+    lag: int | None
+    in_flight: int | None
     age_ms: int | None
 
 
-def lag_of(progress: GroupProgress, topic: str | None = None) -> int:
-    """Return how many messages wait. A queue that was made anew under its group has none less."""
-    return sum(max(0, at.lag) for at in progress.queues if topic in (None, at.queue.topic))
+def lag_of(progress: GroupProgress, topic: str | None = None) -> int | None:
+    """Return how many messages wait, None if that is not known."""
+    return progress.lag if topic is None else progress.lag_in(topic)
 
 
 async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Known[dict[str, T]]:
@@ -220,7 +221,8 @@ async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
         )
         if told.value is None:
             return Known(None, told.error)
-        return Known(merged(group, told.value.values()), told.error)
+        complete = told.error is None
+        return Known(merged(group, told.value.values(), complete=complete), told.error)
 
     return await console.recent.get(("group", "progress", group), 1.0, ask)
 
@@ -259,7 +261,8 @@ async def state_of(console: Console, group: str) -> GroupState:
         waiting = waiting_topics(progress.value)
         times = await times_of(console, group, waiting)
         ages = [age for told in times.values() if (age := oldest_ms(told)) is not None]
-        age_ms = max(ages, default=None if waiting else 0)
+        if progress.value.complete:
+            age_ms = max(ages, default=None if waiting else 0)
     return GroupState(group, members, progress, age_ms)
 
 
@@ -321,18 +324,13 @@ def topics_of(
     progress: GroupProgress, times: Mapping[str, Known[list[QueueTimes]]]
 ) -> list[TopicState]:
     """Return how far a group is by topic, that with the most messages waiting first."""
-    queues: dict[str, int] = {}
-    in_flight: dict[str, int] = {}
-    for at in progress.queues:
-        topic = at.queue.topic
-        queues[topic] = queues.get(topic, 0) + 1
-        in_flight[topic] = in_flight.get(topic, 0) + at.in_flight
+    queues = Counter(at.queue.topic for at in progress.queues)
     return [
         TopicState(
             topic,
             queues[topic],
-            lag,
-            in_flight[topic],
+            progress.lag_in(topic),
+            progress.in_flight_in(topic),
             oldest_ms(times[topic]) if topic in times else (None if lag else 0),
         )
         for topic, lag in _lags(progress).items()
@@ -367,7 +365,8 @@ def _nothing(results: Mapping[str, Any]) -> Any:
 
 
 def _lags(progress: GroupProgress) -> dict[str, int]:
+    """Return by topic how many messages are known to wait, that with the most first."""
     lags: dict[str, int] = {}
     for at in progress.queues:
-        lags[at.queue.topic] = lags.get(at.queue.topic, 0) + max(0, at.lag)
+        lags[at.queue.topic] = lags.get(at.queue.topic, 0) + max(0, at.lag or 0)
     return dict(sorted(lags.items(), key=lambda item: (-item[1], item[0])))

@@ -14,6 +14,7 @@ from typing import Final
 
 from cometmq.admin.broker_reports import BrokerProgress
 from cometmq.admin.client import AdminClient
+from cometmq.admin.group_records import GroupProgress
 from cometmq.admin.servers import BrokerAddress
 from cometmq.admin.silence import in_haste
 from cometmq.console.recent import Known, known
@@ -144,12 +145,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Is how far a group is behind in all of its queues, in messages."""
+    """Is how far a group is behind in all of its queues, in messages; None if that is not known.
+
+    At `least` so many messages wait: those that the brokers which answered tell of.
+    """
 
     group: str
-    lag: int
-    in_flight: int
+    lag: int | None
+    in_flight: int | None
     consume_per_s: float
+    least: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,8 @@ class Lags:
     """Is how far all groups were at one moment. `errors` says which brokers did not tell.
 
     `of_users` are the groups of programs, and `total` is what waits for them: what waits for
-    RocketMQ's own groups is no work for anybody.
+    RocketMQ's own groups is no work for anybody. It is None if it is not known of some group because of
+    a broker; a group that has committed nothing yet counts for nothing.
     """
 
     at_ms: int
@@ -165,12 +171,13 @@ class Lags:
     errors: Mapping[str, CometMQError]
     # Many pages ask for these until there are newer ones.
     of_users: tuple[GroupLag, ...] = field(init=False)
-    total: int = field(init=False)
+    total: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         found = tuple(each for each in self.groups.values() if not is_system_group(each.group))
         object.__setattr__(self, "of_users", found)
-        object.__setattr__(self, "total", sum(each.lag for each in found))
+        total = None if self.errors else sum(each.lag or 0 for each in found)
+        object.__setattr__(self, "total", total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +193,7 @@ class LagSample:
     """Is the lag of all groups together, and of those that were the furthest behind."""
 
     at_ms: int
-    total: int
+    total: int | None
     groups: Mapping[str, int]
 
 
@@ -210,6 +217,8 @@ class Watch:
     findings_ms: int = 0
     troubles: Troubles = field(init=False)
     _lag_took_s: float = 0.0
+    # The groups that were at each broker when it told of them last.
+    _groups_at: dict[BrokerAddress, set[str]] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -251,9 +260,7 @@ class Watch:
         if not self.samples:
             return  # the brokers are not known yet
         began_s = self.clock.monotonic()
-        masters = [
-            state.at.address for state in self.brokers if state.is_master and not state.gone_ms
-        ]
+        readers = self._readers()
         turns = asyncio.Semaphore(_PROGRESS_AT_ONCE)
 
         async def ask(address: str) -> Known[dict[str, BrokerProgress]]:
@@ -262,21 +269,56 @@ class Watch:
 
         # One that answers others meanwhile is busy with it; one that is silent would hold this up for a
         # minute, and the rest after it is many times as long.
+        there = [state for state in readers if not state.gone_ms]
         with in_haste(_PROGRESS_SILENCE_S):
-            told = await asyncio.gather(*map(ask, masters))
-        groups: dict[str, GroupLag] = {}
-        errors: dict[str, CometMQError] = {}
-        for address, progress in zip(masters, told, strict=True):
+            told = await asyncio.gather(*(ask(state.at.address) for state in there))
+        parts: dict[str, list[GroupProgress]] = {}
+        errors = {
+            state.at.address: state.error
+            for state in readers
+            if state.gone_ms and state.error is not None
+        }
+        for state, progress in zip(there, told, strict=True):
             if progress.error is not None:
-                errors[address] = progress.error
+                errors[state.at.address] = progress.error
             elif progress.value is not None:
-                _add(groups, progress.value[address])
+                of_groups = progress.value[state.at.address]
+                self._groups_at[state.at] = {each.group for each in of_groups.groups if each.queues}
+                for each in of_groups.groups:
+                    parts.setdefault(each.group, []).append(each)
+        groups = {group: _lag_of(group, told_of) for group, told_of in parts.items()}
+        places = {state.at for state in readers}
+        self._groups_at = {at: it for at, it in self._groups_at.items() if at in places}
+        for state in readers:
+            if state.at.address in errors:
+                self._doubt(groups, state.at)
         self.lags = Lags(self.clock.now_ms(), groups, errors)
-        worst = sorted(groups.values(), key=lambda each: -each.lag)[:_REMEMBERED_GROUPS]
-        remembered = {each.group: each.lag for each in worst}
+        worst = sorted(groups.values(), key=lambda each: -each.least)[:_REMEMBERED_GROUPS]
+        remembered = {each.group: each.lag for each in worst if each.lag is not None}
         if not errors or groups:
             self.lag_samples.append(LagSample(self.lags.at_ms, self.lags.total, remembered))
         self._lag_took_s = self.clock.monotonic() - began_s
+
+    def _readers(self) -> list[BrokerState]:
+        """Return of each broker name its master, or a slave if there is no master, or if all of them are
+        gone the one that was the master.
+        """
+        readers: dict[tuple[str, str], BrokerState] = {}
+        for state in sorted(self.brokers, key=lambda it: (it.gone_ms > 0, it.at.broker_id)):
+            readers.setdefault((state.at.cluster, state.at.broker_name), state)
+        return list(readers.values())
+
+    def _doubt(self, groups: dict[str, GroupLag], at: BrokerAddress) -> None:
+        """Note of which groups it is not known how far they are, since a broker does not tell: those that
+        were there when it told last, or all of its cluster if it never has.
+        """
+        known = self._groups_at.get(at)
+        if known is None:
+            mine = [it for other, it in self._groups_at.items() if other.cluster == at.cluster]
+            known = set().union(*mine)
+        for name in known:
+            before = groups.get(name, GroupLag(name, None, None, 0.0))
+            groups[name] = replace(before, lag=None, in_flight=None)
 
     async def check(self) -> None:
         """Check all servers as `cometmq doctor` does."""
@@ -316,8 +358,10 @@ class Watch:
         before = next((each for each in self.lag_samples if each.at_ms >= since_ms), None)
         if before is None or before.at_ms == self.lags.at_ms or group not in before.groups:
             return None
-        grown = self.lags.groups[group].lag - before.groups[group]
-        return LagChange(grown, self.lags.at_ms - before.at_ms)
+        now = self.lags.groups[group].lag
+        if now is None:
+            return None
+        return LagChange(now - before.groups[group], self.lags.at_ms - before.at_ms)
 
     def wake(self) -> None:
         """Wake those who wait for a sample."""
@@ -331,7 +375,7 @@ class Watch:
     def _works(self, group: str) -> bool:
         """Say whether a group consumed when the groups were looked at last."""
         found = self.lags.groups.get(group) if self.lags is not None else None
-        return found is not None and (found.consume_per_s > 0 or found.in_flight > 0)
+        return found is not None and (found.consume_per_s > 0 or bool(found.in_flight))
 
     def _lag_period_s(self) -> float:
         if self.lags is None:
@@ -384,13 +428,20 @@ def _gone(
     return gone[:_MOST_GONE]
 
 
-def _add(groups: dict[str, GroupLag], told: BrokerProgress) -> None:
-    """Add what one broker told of groups to what others told of them."""
-    for group in told.groups:
-        before = groups.get(group.group, GroupLag(group.group, 0, 0, 0.0))
-        groups[group.group] = GroupLag(
-            group.group,
-            before.lag + max(group.lag, 0),
-            before.in_flight + group.in_flight,
-            before.consume_per_s + group.consume_per_s,
-        )
+def _lag_of(group: str, parts: Sequence[GroupProgress]) -> GroupLag:
+    """Return how far a group is behind, of what brokers told; one where it has no queue says nothing."""
+    told = [part for part in parts if part.queues]
+    lags = [part.lag for part in told]
+    in_flight = [part.in_flight for part in told]
+    return GroupLag(
+        group,
+        _sum(lags),
+        _sum(in_flight),
+        sum(part.consume_per_s for part in parts),
+        sum(lag for lag in lags if lag is not None),
+    )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None

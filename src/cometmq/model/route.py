@@ -43,12 +43,26 @@ class BrokerData(msgspec.Struct, rename="camel"):
         return self.broker_addrs[min(self.broker_addrs)] if self.broker_addrs else None
 
 
+class LostBroker(msgspec.Struct, rename="camel"):
+    """A broker that a name server lost without a farewell, the last one of its name: what it holds is
+    not known until it comes back. The time is in ms since the epoch.
+    """
+
+    cluster: str
+    broker_name: str
+    address: str
+    lost_millis: int
+
+
 class TopicRouteData(msgspec.Struct, rename="camel"):
+    """Says where a topic is. `lost_brokers`, which Java does not know, is only told to those who ask."""
+
     broker_datas: list[BrokerData] = []
     queue_datas: list[QueueData] = []
     filter_server_table: dict[str, list[str]] = {}
     order_topic_conf: str | None = None
     topic_queue_mapping_by_broker: dict[str, Any] | None = None
+    lost_brokers: list[LostBroker] | msgspec.UnsetType = msgspec.UNSET
 
     def broker(self, broker_name: str) -> BrokerData | None:
         return next((b for b in self.broker_datas if b.broker_name == broker_name), None)

@@ -111,9 +111,10 @@ class RouteHandlers:
         order = None
         if self._config.order_message_enable:
             order = self._kv_config.get(ORDER_TOPIC_NAMESPACE, header.topic)
+        lost = tuple(self._table.lost(header.topic)) if header.tell_lost else ()
         kept = self._kept.of(self._table.changes)
         key = (header.topic, strict, order, self._config.support_acting_master)
-        body = kept.get(key)
+        body = None if lost else kept.get(key)
         if body is None:
             route = self._table.route(header.topic)
             if route is None:
@@ -122,8 +123,11 @@ class RouteHandlers:
                     f"No topic route info in name server for the topic: {header.topic}",
                 )
             route.order_topic_conf = order
+            if lost:
+                route.lost_brokers = list(lost)
             body = encode_strict_sorted(route) if strict else route_json(route)
-            self._kept.keep(key, body)
+            if not lost:
+                self._kept.keep(key, body)
         return success(body)
 
     def _is_waiting(self) -> bool:

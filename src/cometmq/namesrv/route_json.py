@@ -48,11 +48,11 @@ def _broker(broker: BrokerData | BrokerMemberGroup) -> dict[str, Any]:
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:
-    """Return the wire names and values of a struct, without those that are None."""
+    """Return the wire names and values of a struct, without those that are None or unset."""
     return {
         wire_name: value
         for name, wire_name in zip(
             struct.__struct_fields__, struct.__struct_encode_fields__, strict=True
         )
-        if (value := getattr(struct, name)) is not None
+        if (value := getattr(struct, name)) is not None and value is not msgspec.UNSET
     }

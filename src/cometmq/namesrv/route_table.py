@@ -18,7 +18,14 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from cometmq.errors import LimitError
-from cometmq.model.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
+from cometmq.model.route import (
+    MASTER_ID,
+    BrokerData,
+    ClusterInfo,
+    LostBroker,
+    QueueData,
+    TopicRouteData,
+)
 from cometmq.model.sysflag import PERM_RW, PERM_WRITE
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
@@ -43,6 +50,11 @@ _BYTES_OF_ROUTE: Final = 200
 _MANY_TOPICS: Final = 2_048
 _TOPICS_AT_ONCE: Final = 256
 _encoder: Final = msgspec.json.Encoder()
+# So many brokers that were lost are remembered, with so many topics together: those that were lost last,
+# and for so long.
+MAX_LOST_BROKERS: Final = 100
+MAX_LOST_ROUTES: Final = 200_000
+LOST_KEPT_MS: Final = 24 * 60 * 60 * 1000
 
 
 class Link(Protocol):
@@ -227,6 +239,8 @@ class RouteTable:
         self._names: list[str] | None = None
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
+        # Brokers that went without a farewell, by name, with the queues of their topics.
+        self._lost: dict[str, tuple[LostBroker, dict[str, QueueData]]] = {}
         # How often queues of topics have changed.
         self.edits = 0
         # How often anything has changed that a route says.
@@ -326,6 +340,7 @@ class RouteTable:
             self._forget_live(registration.key)
             return RegisterResult(accepted=False)
         self._clusters.setdefault(registration.cluster, set()).add(name)
+        self._forget_lost(name)
         is_first = not addresses.get(registration.broker_id)
         addresses[registration.broker_id] = registration.address
         changed = 0
@@ -384,6 +399,7 @@ class RouteTable:
 
         Returns whether there was anything to remove.
         """
+        self._forget_lost(broker_name)
         live = self._forget_live(key)
         if live is not None and live.broker_name != broker_name:
             # Whatever name the request gives, no address may stay without a live entry.
@@ -400,7 +416,7 @@ class RouteTable:
         for live in silent:
             # Unless it has spoken meanwhile, or another one has its place.
             if self._live.get(live.key) is live and live.seen_ms + live.timeout_ms < now_ms:
-                yield from self._remove([live])
+                yield from self._remove([live], lost=True)
 
     def release(self) -> Iterator[None]:
         """Forget in steps what brokers that are gone have served: a hundred with 10,000 topics each held
@@ -416,9 +432,18 @@ class RouteTable:
 
     def link_closed(self, link: Link) -> list[LiveBroker]:
         """Remove and return the brokers whose last registration came over `link`."""
-        return self._remove(live for live in self._live.values() if live.link is link)
+        return self._remove((at for at in self._live.values() if at.link is link), lost=True)
 
     # Questions
+
+    def lost(self, topic: str) -> list[LostBroker]:
+        """Return the brokers of the topic that went without a farewell and did not come back."""
+        since_ms = self._clock.now_ms() - LOST_KEPT_MS
+        return [
+            lost
+            for lost, queues in self._lost.values()
+            if topic in queues and lost.lost_millis >= since_ms
+        ]
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Return a copy of the topic's route, which the caller may complete, or None.
@@ -528,6 +553,9 @@ class RouteTable:
             names &= self._clusters.get(cluster, set())
         for name in names:
             self._drop(name, {topic})
+        for lost, queues in self._lost.values():
+            if not cluster or lost.cluster == cluster:
+                queues.pop(topic, None)
         return bool(names)
 
     # Inside
@@ -642,19 +670,37 @@ class RouteTable:
         live = self._live.get(BrokerKey(registration.cluster, address))
         return (address, live.ha_address) if live else (None, None)
 
-    def _remove(self, gone: Iterable[LiveBroker]) -> list[LiveBroker]:
+    def _remove(self, gone: Iterable[LiveBroker], *, lost: bool = False) -> list[LiveBroker]:
+        """Remove brokers, and remember those that were `lost`, where no other has their name."""
         removed = list(gone)
         for live in removed:
             self._forget_live(live.key)
-            self._remove_address(live.broker_name, live.key.address)
+            served = self._served.get(live.broker_name)
+            self._remove_address(live.broker_name, live.key.address, lost=lost)
+            if lost and served is not None and live.broker_name not in self._brokers:
+                key, now_ms = live.key, self._clock.now_ms()
+                broker = LostBroker(key.cluster, live.broker_name, key.address, now_ms)
+                self._lost[live.broker_name] = (broker, served.queues)
+                self._bound_lost()
         return removed
+
+    def _bound_lost(self) -> None:
+        while len(self._lost) > MAX_LOST_BROKERS or (
+            sum(len(queues) for _, queues in self._lost.values()) > MAX_LOST_ROUTES
+        ):
+            self._forget_lost(next(iter(self._lost)))
+
+    def _forget_lost(self, broker_name: str) -> None:
+        found = self._lost.pop(broker_name, None)
+        if found is not None:
+            self._release_later([found[1]])
 
     def _forget_live(self, key: BrokerKey) -> LiveBroker | None:
         self.changes += 1
         self._filter_servers.pop(key, None)
         return self._live.pop(key, None)
 
-    def _remove_address(self, broker_name: str, address: str) -> bool:
+    def _remove_address(self, broker_name: str, address: str, *, lost: bool = False) -> bool:
         broker = self._brokers.get(broker_name)
         if broker is None:
             return False
@@ -663,13 +709,13 @@ class RouteTable:
         for broker_id in ids:
             del broker.broker_addrs[broker_id]
         if not broker.broker_addrs:
-            self._remove_broker(broker_name)
+            self._remove_broker(broker_name, lost=lost)
         elif broker.enable_acting_master and MASTER_ID not in broker.broker_addrs:
             # The slaves that are left serve reads only.
             self._set_perm(broker_name, keep=~PERM_WRITE, add=0)
         return bool(ids)
 
-    def _remove_broker(self, broker_name: str) -> None:
+    def _remove_broker(self, broker_name: str, *, lost: bool) -> None:
         del self._brokers[broker_name]
         for cluster in [c for c, names in self._clusters.items() if broker_name in names]:
             self._clusters[cluster].discard(broker_name)
@@ -682,9 +728,13 @@ class RouteTable:
             self._names = None
             # Who collects aside what changes in it must not go on.
             served.edits += 1
-            if self.on_gone is not None and len(served.queues) > _TOPICS_AT_ONCE:
-                self._gone += [served.queues, served.mappings]
-                self.on_gone()
+            self._release_later([served.mappings] if lost else [served.queues, served.mappings])
+
+    def _release_later(self, tables: list[dict[str, Any]]) -> None:
+        """Forget large tables in steps."""
+        if self.on_gone is not None and any(len(table) > _TOPICS_AT_ONCE for table in tables):
+            self._gone += tables
+            self.on_gone()
 
     def _served_by(self, name: str) -> _Served:
         served = self._served.get(name)

@@ -362,8 +362,13 @@ class QueryDataVersionResponseHeader(Header):
 
 
 class GetRouteInfoRequestHeader(Header):
+    """Code 105. With `tell_lost`, which is no field of Java's class, the answer names the brokers of the
+    topic that were lost.
+    """
+
     topic: str
     accept_standard_json_only: bool | None = None
+    tell_lost: bool | None = None
 
 
 class PutKVConfigRequestHeader(Header):
@@ -469,17 +474,24 @@ class GetProducerConnectionListRequestHeader(Header):
 class GetConsumeStatsRequestHeader(Header):
     """Code 208: of every topic that the group consumes, or of `topic`, or of those that
     `topic_list` names (separated by semicolons), whether or not the group subscribes to them.
+
+    `with_subscribed` adds those that an online group subscribes to and where it has no offset yet; it is
+    no field of Java's class.
     """
 
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
+    with_subscribed: bool | None = None
 
 
 class GetConsumeStatsInBrokerHeader(Header):
-    """Code 317: of every group and every topic, or with `is_order` of every ordered topic."""
+    """Code 317: of every group and every topic, or with `is_order` of every ordered topic. For
+    `with_subscribed` see code 208.
+    """
 
     is_order: bool
+    with_subscribed: bool | None = None
 
 
 class QueryConsumeTimeSpanRequestHeader(Header):

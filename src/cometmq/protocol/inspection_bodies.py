@@ -27,12 +27,18 @@ class OffsetWrapper(Body):
     """A value of code 208: how far a group is in one queue. It has consumed up to
     `consumer_offset`, and has been handed messages up to `pull_offset`. The time is that of the
     last message it consumed in ms, 0 if there is none.
+
+    Java has no other fields, and writes a `consumer_offset` of 0 where the group has none. Our brokers
+    say by `has_offset` whether it has one, and where the first message lies that waits for it:
+    `waiting_offset` is behind messages that have left the log, and -1 where it is unknown.
     """
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
     last_timestamp: Int64 = 0
     pull_offset: Int64 = 0
+    has_offset: bool | None = None
+    waiting_offset: Int64 | None = None
 
 
 class BrokerStatsItem(Body):

@@ -470,6 +470,11 @@ _declare(
     "a search in a narrower time finds what lies further back", at="store.index.index_service",
 )  # fmt: skip
 _declare(
+    "MAX_RECORDS_LOOKED_AT", "messages", "Messages that a search by key compares with the key.", _ERROR,
+    "only somebody who chooses keys for their hashes gives so many the same one",
+    at="store.index.index_service",
+)  # fmt: skip
+_declare(
     "MAX_REDRIVES", "redrives", "Redrives that a broker remembers.", _BUSY,
     "a redrive is an operator's act", at="broker.retries.redrive",
 )  # fmt: skip

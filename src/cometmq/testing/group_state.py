@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cometmq.admin.client import AdminClient
 from cometmq.admin.group_records import QueueProgress
 from cometmq.errors import CometMQError, RemoteError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
-from cometmq.model.names import SCHEDULE_TOPIC, retry_topic
+from cometmq.model.names import SCHEDULE_TOPIC, is_system_group, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
 
@@ -31,13 +31,13 @@ class GroupState:
 
     @property
     def lag(self) -> int:
-        return sum(queue.lag for queue in self.queues) + len(self.retries)
+        return sum(queue.lag or 0 for queue in self.queues) + len(self.retries)
 
     def lines(self) -> Iterator[str]:
         """Say what is left, line by line, and who is there to consume it."""
         for at in self.queues:
             if at.lag:
-                yield f"{at.queue}: {at.consumer_offset} of {at.broker_offset} consumed"
+                yield f"{at.queue}: {at.consumer_offset or 0} of {at.broker_offset} consumed"
         for message in self.retries:
             yield (
                 f"retry {message.reconsume_times} of {message.properties.get(p.RETRY_TOPIC)} waits: "
@@ -55,17 +55,20 @@ async def group_state(admin: AdminClient, group: str, topic: str | None) -> Grou
     """
     members, subscribed = await _members(admin, group)
     try:
+        if not members:
+            await admin.groups.need(group)
         topics = {topic} if topic is not None else subscribed | await _topics(admin, group)
         if not topics - {retry_topic(group)}:
             return GroupState(group, members, fault=f"group {group} consumes no topic")
         retries = await _waiting_retries(admin, group)
-        queues, fault = await _queues(admin, group, topics)
+        queues, fault = await _queues(admin, group, topics, is_online=bool(members))
         if not retries and not any(at.lag for at in queues):
             retries = await _waiting_retries(admin, group)
     except RemoteError as error:
         if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             raise
-        known = ", ".join(await admin.groups.names())
+        names = [name for name in await admin.groups.names() if not is_system_group(name)]
+        known = ", ".join(names) or "none"
         return GroupState(group, members, fault=f"no broker knows group {group}, but {known}")
     return GroupState(group, members, queues, retries, fault)
 
@@ -90,7 +93,7 @@ async def _topics(admin: AdminClient, group: str) -> set[str]:
 
 
 async def _queues(
-    admin: AdminClient, group: str, topics: set[str]
+    admin: AdminClient, group: str, topics: set[str], *, is_online: bool
 ) -> tuple[tuple[QueueProgress, ...], str]:
     """Return how far the group is in each queue, and what is wrong if a topic is none of its own."""
     queues: list[QueueProgress] = []
@@ -101,6 +104,11 @@ async def _queues(
             continue  # nothing was ever sent there
         if not found and topic != retry_topic(group):
             return (), f"group {group} does not consume topic {topic}"
+        if not is_online and any(at.lag is None for at in found):
+            return (), (
+                f"group {group} has committed no offset in topic {topic}, so nobody knows what it has "
+                "to consume"
+            )
         queues += found
     return tuple(queues), ""
 
@@ -111,22 +119,20 @@ async def _progress(admin: AdminClient, group: str, topic: str) -> list[QueuePro
     Consumers commit every few seconds only. So the members are asked, too, who know at once.
     """
     committed = (await admin.groups.progress(group, topic)).queues
-    if not any(at.lag for at in committed):
+    if all(at.lag == 0 for at in committed):
         return list(committed)
     try:
         known = await admin.groups.member_offsets(group, topic)
     except CometMQError:  # nobody is online, or a member does not answer: what is committed counts
         return list(committed)
-    return [
-        QueueProgress(
-            at.queue,
-            at.broker_offset,
-            max(at.consumer_offset, *(offsets.get(at.queue, 0) for offsets in known.values()), 0),
-            at.pulled_offset,
-            at.last_consumed_ms,
-        )
-        for at in committed
-    ]
+    found = []
+    for at in committed:
+        told = [offsets[at.queue] for offsets in known.values() if at.queue in offsets]
+        consumed = max(at.consumer_offset or 0, 0, *told)
+        # Until its members have said where they begin, all that is there waits for the group.
+        waiting = max(at.waiting_offset or 0, consumed)
+        found.append(replace(at, consumer_offset=consumed, waiting_offset=waiting))
+    return found
 
 
 async def _waiting_retries(admin: AdminClient, group: str) -> tuple[MessageExt, ...]:

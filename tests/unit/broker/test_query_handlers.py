@@ -47,6 +47,20 @@ async def test_an_answer_that_grows_too_large_for_a_frame_has_the_newest(tmp_pat
         assert [body[:1] for body in await found(client)] == [b"2", b"3", b"4"]
 
 
+async def test_an_answer_says_that_a_limit_ended_its_query(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        broker.store.index.max_records_looked_at = 3
+        for key in ("Aa", "BB", "Aa", "BB"):
+            await send(client, key.encode(), key)
+        ext = {"topic": "orders", "key": "Aa", "maxNum": 64, **ALL}
+        answer = await client.ask(QUERY, ext)
+        assert [record.body for record in records(answer)] == [b"Aa"]
+        assert "MAX_RECORDS_LOOKED_AT is 3" in str(answer.remark)
+        answer = await client.ask(QUERY, ext | {"maxNum": 1})
+        assert ([record.body for record in records(answer)], answer.remark) == ([b"Aa"], None)
+
+
 async def test_a_place_where_no_message_begins_shows_none(client: Client) -> None:
     places = [await send(client, body) for body in (b"first", b"second")]
     assert [r.body for r in records(await client.ask(VIEW, {"offset": places[1]}))] == [b"second"]

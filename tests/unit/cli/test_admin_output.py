@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from cometmq.cli import doctor_screen, store_screen
 from cometmq.cli.admin.command import Run
 from cometmq.cli.admin.message_view import show, write_body
-from cometmq.cli.admin.output import Column, Form, Output
+from cometmq.cli.admin.output import Column, Form, Output, as_time
 from cometmq.cli.connection import Connection
 from cometmq.cli.main import app
 from cometmq.cli.markup import as_markup
@@ -169,3 +169,15 @@ def test_keys_are_the_texts_that_are_written(tmp_path: Path) -> None:
     found = with_keys(file).credentials
     assert found is not None
     assert (found.access_key, found.secret_key) == ("0123", "yes")
+
+
+@pytest.mark.parametrize("none", [0, -1, None])
+def test_a_time_that_is_none_was_0_in_json(
+    capsys: pytest.CaptureFixture[str], none: int | None
+) -> None:
+    columns = (Column("lastTime", "LastTime", as_time), Column("diff", "Diff"))
+    for form, printed in ((Form.JSON, '"lastTime": null'), (Form.CSV, "\n,0"), (Form.TABLE, "-")):
+        out = Output(form)
+        out.table(columns, [(none, 0)])
+        out.finish()
+        assert printed in capsys.readouterr().out

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from cometmq.admin.broker_reports import BrokerProgress
+from cometmq.admin.group_records import GroupProgress, QueueProgress
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.concerns import Concern, behind_bytes, concerns_of
 from cometmq.console.recent import Known
@@ -21,6 +25,8 @@ from cometmq.console.watch import (
 )
 from cometmq.errors import ConnectError, RemoteError
 from cometmq.model.finding import Severity, error, ok, warning
+from cometmq.model.queue import MessageQueue
+from cometmq.runtime.clock import SYSTEM_CLOCK
 
 MASTER = BrokerAddress("one", "broker-a", 0, "10.0.0.1:10911")
 SLAVE = BrokerAddress("one", "broker-a", 1, "10.0.0.2:10911")
@@ -45,7 +51,7 @@ def lags(watch: Watch, *samples: dict[str, int]) -> None:
         LagSample(number * MINUTE_MS, sum(each.values()), each)
         for number, each in enumerate(samples)
     )
-    groups = {name: GroupLag(name, lag, 0, 0.0) for name, lag in samples[-1].items()}
+    groups = {name: GroupLag(name, lag, 0, 0.0, lag) for name, lag in samples[-1].items()}
     watch.lags = Lags((len(samples) - 1) * MINUTE_MS, groups, {})
 
 
@@ -143,7 +149,7 @@ def test_a_group_is_not_judged_within_a_minute(watch: Watch) -> None:
     watch.lag_samples = deque(
         [LagSample(0, 9000, {"g": 9000}), LagSample(59_999, 9000, {"g": 9000})]
     )
-    watch.lags = Lags(59_999, {"g": GroupLag("g", 9000, 0, 0.0)}, {})
+    watch.lags = Lags(59_999, {"g": GroupLag("g", 9000, 0, 0.0, 9000)}, {})
     assert concerns_of(watch) == []
 
 
@@ -181,3 +187,69 @@ def test_a_broker_that_is_registered_no_more_is_kept_for_an_hour() -> None:
 def test_a_broker_that_comes_back_at_another_port_is_not_gone() -> None:
     moved = BrokerAddress("one", "broker-a", 0, "10.0.0.1:12345")
     assert _gone([BrokerState(MASTER, {})], {moved}, 5_000) == []
+
+
+OTHER = BrokerAddress("DefaultCluster", "broker-b", 0, "10.0.0.2:10911")
+ELSEWHERE = BrokerAddress("elsewhere", "broker-x", 0, "10.0.0.3:10911")
+
+
+class Brokers:
+    """Tell how far groups are, by address; who is not in `lags` does not answer."""
+
+    def __init__(self, lags: dict[str, dict[str, int]]) -> None:
+        self.lags = lags
+
+    async def progress(self, *, broker: str) -> dict[str, BrokerProgress]:
+        if broker not in self.lags:
+            raise ConnectError("away")
+        groups = [
+            GroupProgress(
+                group,
+                0.0,
+                (QueueProgress(MessageQueue("t", broker, 0), lag, 0, 0, None, 0),),
+            )
+            for group, lag in self.lags[broker].items()
+        ]
+        return {broker: BrokerProgress((*groups, GroupProgress("idle", 0.0, ())))}
+
+
+async def test_a_broker_that_is_away_made_the_total_smaller() -> None:
+    told = Brokers(
+        {
+            MASTER.address: {"g": 30, "only-a": 5},
+            OTHER.address: {"g": 30, "only-b": 7},
+            ELSEWHERE.address: {"x": 9},
+        }
+    )
+    admin: Any = SimpleNamespace(brokers=told)
+    watch = Watch(admin, SYSTEM_CLOCK, None)  # type: ignore[arg-type]  # it starts no task
+    watch.samples.append(Sample(1, {}))
+    watch.brokers = tuple(BrokerState(at, {}) for at in (MASTER, OTHER, ELSEWHERE))
+
+    def seen() -> dict[str, int | None]:
+        assert watch.lags is not None
+        return {each.group: each.lag for each in watch.lags.of_users}
+
+    await watch.look_at_groups()
+    assert watch.lags is not None
+    # A group that has committed nothing yet is not behind, but nobody knows that it is not.
+    everything = {"g": 60, "only-a": 5, "only-b": 7, "x": 9, "idle": None}
+    assert (seen(), watch.lags.total) == (everything, 81)
+    del told.lags[OTHER.address]
+    for gone_ms in (0, 1):
+        error = ConnectError("lost")
+        watch.brokers = (
+            BrokerState(MASTER, {}),
+            BrokerState(OTHER, {}, error, gone_ms),
+            BrokerState(ELSEWHERE, {}),
+        )
+        await watch.look_at_groups()
+        assert seen() == everything | {"g": None, "only-b": None}
+        assert (watch.lags.total, watch.lags.groups["g"].least) == (None, 30)
+        assert watch.lag_trend()[1][-1] is None
+    # Its slave tells in its place.
+    slave = BrokerAddress("DefaultCluster", "broker-b", 1, "10.0.0.4:10911")
+    told.lags[slave.address] = {"g": 31, "only-b": 7}
+    watch.brokers = (*watch.brokers, BrokerState(slave, {}))
+    await watch.look_at_groups()
+    assert (seen(), watch.lags.total) == (everything | {"g": 61}, 82)

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.namesrv.route_table_fixtures import FakeLink, registration
 from tests.waits import CLOCK, until
 
+from cometmq.namesrv import route_table
 from cometmq.namesrv.route_table import RouteTable
 from cometmq.testing import Cluster
 
@@ -27,6 +28,8 @@ async def test_what_silent_brokers_served_is_forgotten_beside_the_scan(
         released.append(steps)
 
     monkeypatch.setattr(RouteTable, "release", counted)
+    # What lost brokers have served is remembered until there are too many of them.
+    monkeypatch.setattr(route_table, "MAX_LOST_BROKERS", 0)
     async with Cluster() as cluster:
         server = cluster.name_servers[0]
         links = [FakeLink() for _ in range(3)]

@@ -11,6 +11,7 @@ from tests.unit.namesrv.route_table_fixtures import (
 
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.namesrv import route_table
 from cometmq.namesrv.route_table import (
     DEFAULT_LIVE_TIMEOUT_MS,
     FLAG_UNIT,
@@ -274,7 +275,52 @@ def test_a_broker_that_speaks_while_others_expire_stays() -> None:
     assert [live.broker_name for live in table.live()] == ["broker-b", "broker-c"]
 
 
-def test_what_a_broker_that_is_gone_has_served_is_forgotten_in_steps() -> None:
+def lost(table: RouteTable, topic: str = "t1") -> list[str]:
+    return [broker.broker_name for broker in table.lost(topic)]
+
+
+def test_a_broker_that_went_without_a_farewell_is_remembered() -> None:
+    clock = FakeClock()
+    table = new_table(clock)
+    link = FakeLink()
+    table.register(registration(["t1", "t2"]), link)
+    assert lost(table) == []
+    table.link_closed(link)
+    assert (table.route("t1"), lost(table), lost(table, "t3")) == (None, ["broker-a"], [])
+    assert table.lost("t1")[0].address == MASTER
+    table.register(registration(["t1", "t2"]), FakeLink())
+    assert lost(table) == []
+    # One that says farewell is not lost, nor one whose slave is there.
+    table.unregister("broker-a", KEY)
+    assert lost(table) == []
+    link = FakeLink()
+    table.register(registration(["t1", "t2"]), link)
+    table.register(registration(["t1", "t2"], broker_id=1, address=SLAVE), FakeLink())
+    table.link_closed(link)
+    assert (addresses(table), lost(table)) == ({1: SLAVE}, [])
+
+
+def test_lost_brokers_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_table, "MAX_LOST_BROKERS", 2)
+    clock = FakeClock()
+    table = new_table(clock)
+    for number in range(3):
+        link = FakeLink()
+        of_one = registration(["t1", "t2"], name=f"b{number}", address=f"10.0.0.{number}:1")
+        table.register(of_one, link)
+        table.link_closed(link)
+    assert lost(table) == ["b1", "b2"]
+    table.delete_topic("t2")
+    assert (lost(table), lost(table, "t2")) == (["b1", "b2"], [])
+    clock.now_s += 24 * 60 * 60 + 1
+    assert lost(table) == []
+
+
+def test_what_a_broker_that_is_gone_has_served_is_forgotten_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What lost brokers have served is remembered until there are too many of them.
+    monkeypatch.setattr(route_table, "MAX_LOST_BROKERS", 0)
     table = new_table()
     told: list[str] = []
     table.on_gone = lambda: told.append("gone")

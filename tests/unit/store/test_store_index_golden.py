@@ -53,7 +53,8 @@ def test_a_file_of_java_is_read(golden: Golden, tmp_path: Path) -> None:
     assert (file.used_slot_count, file.count) == (wanted["usedSlots"], wanted["indexCount"])
     for key in wanted["keys"]:
         same = [one["offset"] for one in wanted["keys"] if one["hash"] == key["hash"]]
-        assert file.select(key["hash"], 64, 0, 1 << 62, WorkBudget(100), SYSTEM_CLOCK) == same[::-1]
+        found = file.select(key["hash"], 0, 1 << 62, WorkBudget(100), SYSTEM_CLOCK)
+        assert list(found) == same[::-1]
 
 
 def index_files(root: Path) -> list[bytes]:

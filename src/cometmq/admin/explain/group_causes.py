@@ -216,14 +216,14 @@ def _offsets_outside(facts: GroupFacts) -> Iterator[Reason]:
         (progress, told, facts.beginnings[progress.queue])
         for progress, told in facts.queues()
         if (begin := facts.beginnings.get(progress.queue)) is not None
-        and progress.consumer_offset < begin.value
+        and (progress.consumer_offset or 0) < begin.value
     ]
     if early:
-        lost = sum(begin.value - progress.consumer_offset for progress, _, begin in early)
+        lost = sum(begin.value - (progress.consumer_offset or 0) for progress, _, begin in early)
         yield Reason(
             Cause.OFFSET_BEFORE_BEGINNING,
             Severity.ERROR,
-            f"{plural(lost, 'message')} of the lag are not there any more: the group's offset is below "
+            f"{plural(lost, 'message')} left the log before the group got them: its offset is below "
             f"the beginning of {plural(len(early), 'queue')}, whose oldest files were deleted",
             tuple(
                 evidence
@@ -236,7 +236,7 @@ def _offsets_outside(facts: GroupFacts) -> Iterator[Reason]:
             "what was deleted cannot be had; members go on at the beginning. Keep messages for longer "
             "(fileReservedTime, more disk), and watch the lag's age",
         )
-    late = [(progress, told) for progress, told in facts.queues() if progress.lag < 0]
+    late = [(progress, told) for progress, told in facts.queues() if (progress.lag or 0) < 0]
     if late:
         yield Reason(
             Cause.OFFSET_AFTER_END,

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from cometmq.admin.brokers import Brokers
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
 from cometmq.admin.explain.selecting import Sample, selected
-from cometmq.admin.group_records import QueueProgress, RunningInfo
+from cometmq.admin.group_records import QueueProgress, RunningInfo, waiting_offset
 from cometmq.admin.groups import Groups
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.reading import MessageReader
@@ -109,8 +109,18 @@ class GroupFacts:
                         consumed = max(consumed, min(info.commit_offset, at.broker_offset))
                     if info.cached_msg_count:  # Java 4.9 does not tell what it has handed out
                         pulled = max(pulled, min(info.cached_msg_max_offset + 1, at.broker_offset))
+                waiting = waiting_offset(at)
+                if waiting is not None:
+                    waiting = max(waiting, consumed)
+                elif self.online:  # `_not_begun` has counted by where its members begin
+                    waiting = consumed
                 progress = QueueProgress(
-                    queue, at.broker_offset, consumed, max(pulled, consumed), at.last_timestamp
+                    queue,
+                    at.broker_offset,
+                    consumed,
+                    max(pulled, consumed),
+                    at.last_timestamp or None,
+                    waiting,
                 )
                 found.append((progress, told))
         return sorted(found, key=lambda item: item[0].queue)
@@ -119,8 +129,8 @@ class GroupFacts:
         """Return the queues in which messages wait, those with the most first."""
         if self._behind is not None:
             return self._behind
-        waiting = [item for item in self.queues() if item[0].lag > 0]
-        return sorted(waiting, key=lambda item: -item[0].lag)
+        waiting = [(lag, item) for item in self.queues() if (lag := item[0].lag or 0) > 0]
+        return [item for _, item in sorted(waiting, key=lambda each: -each[0])]
 
     def owners(self) -> dict[MessageQueue, str]:
         """Return the member that has each queue."""
@@ -430,7 +440,7 @@ async def _samples(inquiry: Inquiry, facts: GroupFacts) -> None:
     ]
 
     async def look(progress: QueueProgress, address: str, data: SubscriptionData) -> None:
-        begin = progress.consumer_offset
+        begin = progress.waiting_offset or 0
 
         async def sample() -> Sample:
             found = await reader.some(address, progress.queue, begin, _SAMPLED_MESSAGES)

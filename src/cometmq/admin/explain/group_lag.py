@@ -21,7 +21,7 @@ def waits(facts: GroupFacts) -> str:
     behind = facts.behind()
     topics = Counter[str]()
     for progress, _ in behind:
-        topics[progress.queue.topic] += progress.lag
+        topics[progress.queue.topic] += progress.lag or 0
     where = shortened([f"{topic} {count}" for topic, count in topics.most_common()], 3)
     total = sum(topics.values())
     return f"{plural(total, 'message', 'wait')} ({where})" if total else "no message waits"

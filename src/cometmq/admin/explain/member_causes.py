@@ -247,7 +247,7 @@ def slow(facts: GroupFacts) -> Iterator[Reason]:
             by_topic.setdefault(progress.queue.topic, []).append((progress, told, info))
     for topic, held in by_topic.items():
         count = sum(info.cached_msg_count for _, _, info in held)
-        lag = sum(progress.lag for progress, _, _ in held)
+        lag = sum(progress.lag or 0 for progress, _, _ in held)
         if count < _HELD_SHARE * lag and not any(_full(told, info) for _, told, info in held):
             continue
         members = {told.value.client_id: told for _, told, _ in held}
@@ -391,7 +391,7 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
         if told.value.stats_minute.sum
     ]
     retry = retry_topic(facts.group)
-    waiting = sum(p.lag for p, _ in facts.behind() if p.queue.topic == retry)
+    waiting = sum(p.lag or 0 for p, _ in facts.behind() if p.queue.topic == retry)
     yield Reason(
         Cause.RETRY_STORM,
         Severity.ERROR,

@@ -346,7 +346,7 @@ def _consumed_or_not(
             "see what could not be asked, and why",
         )
     by = f" by {owner}" if owner else ""
-    if at is not None and at[0].consumer_offset > message.queue_offset:
+    if at is not None and (at[0].consumer_offset or 0) > message.queue_offset:
         return outcome(
             Cause.CONSUMED,
             Severity.OK,
@@ -364,7 +364,9 @@ def _consumed_or_not(
     why = judge_group(group)
     causes = shortened([r.cause.value for r in why if r.severity], 3) or "no cause was found"
     waits = (
-        "" if at is None else f", {max(0, message.queue_offset - at[0].consumer_offset)} before it"
+        ""
+        if at is None
+        else f", {max(0, message.queue_offset - (at[0].consumer_offset or 0))} before it"
     )
     return outcome(
         Cause.NOT_PULLED,

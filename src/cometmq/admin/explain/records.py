@@ -153,9 +153,12 @@ class GroupExplanation(Explanation):
     consume_per_s: float
 
     @property
-    def lag(self) -> int:
-        """Return the number of messages that wait; a queue that is ahead of its end counts 0."""
-        return sum(max(0, queue.lag) for queue in self.queues)
+    def lag(self) -> int | None:
+        """Return the number of messages that wait; a queue that is ahead of its end counts 0. It is None
+        where the group has committed no offset and no member says where it begins.
+        """
+        lags = [queue.lag for queue in self.queues]
+        return None if None in lags else sum(max(0, lag) for lag in lags if lag is not None)
 
 
 @dataclass(frozen=True, slots=True)

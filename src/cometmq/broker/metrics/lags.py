@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
+from cometmq.model.lag import waiting_from
+from cometmq.model.names import is_retry_topic
 from cometmq.remoting.http_server import HttpAnswer, HttpRequest, json_answer, text
 from cometmq.runtime.slices import run_slices
 
@@ -26,6 +28,10 @@ _MAX_SHARED: Final = 1_000
 _MAX_REMEMBERED: Final = 100_000
 # An answer spends so much time on looks into the log, some of whose pages may be on disk only.
 _LOOK_FOR_S: Final = 1.0
+_NOTHING_COMMITTED: Final = (
+    "the group has committed no offset in some queue that has messages, so it is not known how many of "
+    "them wait for it: that depends on where its members begin"
+)
 
 
 class QueueLag(NamedTuple):
@@ -41,15 +47,27 @@ class QueueLag(NamedTuple):
 class Lag:
     """Sums up how far a group is behind, over queues. Times are store timestamps, -1 without one:
     of the oldest message that is not committed, and of the oldest that was not handed out.
+
+    In `unknown_count` of the queues the group has committed no offset, and nobody here knows where it
+    begins, so the sums say nothing.
     """
 
-    __slots__ = ("inflight", "messages", "oldest_ms", "queue_count", "ready", "ready_oldest_ms")
+    __slots__ = (
+        "inflight",
+        "messages",
+        "oldest_ms",
+        "queue_count",
+        "ready",
+        "ready_oldest_ms",
+        "unknown_count",
+    )
 
     def __init__(self) -> None:
         self.messages = 0
         self.inflight = 0
         self.ready = 0
         self.queue_count = 0
+        self.unknown_count = 0
         self.oldest_ms = -1
         self.ready_oldest_ms = -1
 
@@ -62,6 +80,7 @@ class Lag:
         self.inflight += other.inflight
         self.ready += other.ready
         self.queue_count += other.queue_count
+        self.unknown_count += other.unknown_count
         self.note_oldest(other.oldest_ms, other.ready_oldest_ms)
 
 
@@ -116,17 +135,17 @@ class Lags:
         committed = self._parts.offsets.queues(group, topic)
         taken = self._traffic.taken.get(group, {}).get(topic)
         pulled = {} if taken is None else taken.next_offsets
+        begins = bool(committed) or is_retry_topic(topic)
         find = self._parts.store.queues.find
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             queue = find(topic, queue_id)
             end = 0 if queue is None else queue.next_offset
-            offset = committed.get(queue_id)
-            if offset is None:
-                # A queue that was added is consumed from its beginning. A group that has committed
-                # nothing at all begins where its own policy says, so as in Java it is not behind.
-                offset = queue.min_offset if committed and queue is not None else end
+            first = end if queue is None else queue.min_offset
+            offset = waiting_from(committed.get(queue_id), first, end, from_beginning=begins)
             lag.queue_count += 1
-            if offset < end:
+            if offset is None:
+                lag.unknown_count += 1
+            elif offset < end:
                 handed_out = min(end, max(offset, pulled.get(queue_id, -1)))
                 lag.messages += end - offset
                 lag.inflight += handed_out - offset
@@ -156,10 +175,7 @@ class Lags:
             return -1 if known is None else known[1]
         self._looks_left -= 1
         began_s = self._monotonic()
-        store = self._parts.store
-        # What has left the log is not consumed any more.
-        there = max(offset, store.min_offset(topic, queue_id))
-        found = store.store_timestamp(topic, queue_id, there)
+        found = self._parts.store.store_timestamp(topic, queue_id, offset)
         self._left_s -= self._monotonic() - began_s
         self._remembered[key] = (offset, found)
         if len(self._remembered) > _MAX_REMEMBERED:
@@ -222,14 +238,19 @@ class LagPage:
 
         await run_slices(steps())
         now_ms = self._parts.clock.now_ms()
+        is_known = not lag.unknown_count and lag.queue_count > 0
+        known: dict[str, object] = {
+            "lag": lag.messages,
+            "oldestAgeMillis": age_ms(lag.oldest_ms, now_ms),
+            "inflight": lag.inflight,
+            "ready": lag.ready,
+        }
         return json_answer(
             {
                 "group": group,
                 "topic": topic or None,
-                "lag": lag.messages,
-                "oldestAgeMillis": age_ms(lag.oldest_ms, now_ms),
-                "inflight": lag.inflight,
-                "ready": lag.ready,
+                **(known if is_known else dict.fromkeys(known)),
+                "remark": "" if is_known else _NOTHING_COMMITTED,
                 "topics": len(topics),
                 "queues": lag.queue_count,
                 "members": len(self._parts.clients.consumer_ids(group)),

@@ -166,6 +166,8 @@ class _OfGroup(NamedTuple):
 class GroupLags:
     """Collects how far groups are behind. For the loop's thread only.
 
+    Where a group has committed nothing, no sample is given: how far it is behind is unknown, not 0.
+
     A scrape looks at MAX_QUEUES queues of groups, and at a group as a whole. Where there are more,
     it tells of the other groups what an earlier scrape has found, and the next one begins with them.
     """
@@ -196,7 +198,8 @@ class GroupLags:
         ):
             out.begin(metric)
             for (group, topic), lag in by_labels.items():
-                out.sample(value(lag), group, topic, is_system(topic, group), is_retry(topic))
+                if not lag.unknown_count:
+                    out.sample(value(lag), group, topic, is_system(topic, group), is_retry(topic))
                 yield
         out.begin(m.QUEUE_LAG_MESSAGES)
         for behind, group, topic, queue_id, _ in queues:

@@ -7,7 +7,7 @@ that is too long for a client is refused as soon as it gets too long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cometmq.broker.long_answer import LongAnswer
@@ -15,6 +15,8 @@ from cometmq.broker.operation.broker_stats import BrokerStats
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
+from cometmq.model.lag import waiting_from
+from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import MessageQueueBean
@@ -70,8 +72,9 @@ class ConsumeStatsHandlers:
                 if topic is None:
                     await answer.breathe()
                     continue
+                offsets = self._offsets.queues(group, name)
                 for queue_id in range(topic.read_queue_nums):
-                    progress = self._progress(group, name, queue_id)
+                    progress = self._progress(group, name, queue_id, offsets)
                     await answer.add_of_queue(self._queue(name, queue_id), progress)
                 rate += self._stats.group_get_tps(group, name)
             body = await answer.body(b'{"offsetTable":{', b'},"consumeTps":%b}' % encode_body(rate))
@@ -89,15 +92,17 @@ class ConsumeStatsHandlers:
                 await answer.write(b"%b{%b:[" % (comma, encode_body(group)))
                 comma = b","
                 between = b""
-                for topic in self._subscribed(group, sorted(self._offsets.topics_of(group))):
+                of_group = self._topics_of(group, call.header.with_subscribed)
+                for topic in self._subscribed(group, of_group):
                     config = self._topics.get(topic)
                     if config is None or (call.header.is_order and not config.order):
                         await answer.breathe()
                         continue
                     await answer.write(b'%b{"offsetTable":{' % between)
                     between = b","
+                    offsets = self._offsets.queues(group, topic)
                     for queue_id in range(config.write_queue_nums):
-                        progress = self._progress(group, topic, queue_id)
+                        progress = self._progress(group, topic, queue_id, offsets)
                         behind += progress.broker_offset - progress.consumer_offset
                         in_flight += progress.pull_offset - progress.consumer_offset
                         key = queue_key(self._queue(topic, queue_id))
@@ -152,8 +157,16 @@ class ConsumeStatsHandlers:
         if header.topic and not header.topic.isspace():
             topics = [header.topic]
         else:
-            topics = sorted(self._offsets.topics_of(header.consumer_group))
+            topics = self._topics_of(header.consumer_group, header.with_subscribed)
         return self._subscribed(header.consumer_group, topics)
+
+    def _topics_of(self, group: str, with_subscribed: bool | None) -> list[str]:
+        """Return the topics in which a group has offsets, and if wanted those that it subscribes to."""
+        topics = self._offsets.topics_of(group)
+        online = self._clients.consumer_group(group)
+        if with_subscribed and online is not None:
+            topics.update(online.subscriptions)
+        return sorted(topics)
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
         """Return those of `topics` to be told. Of an online group these are the topics that it
@@ -164,13 +177,29 @@ class ConsumeStatsHandlers:
             return [topic for topic in topics if topic in online.subscriptions]
         return list(topics)
 
-    def _progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+    def _progress(
+        self, group: str, topic: str, queue_id: int, offsets: Mapping[int, int]
+    ) -> OffsetWrapper:
         store = self._store
         end = store.max_offset(topic, queue_id)
-        consumed = max(0, self._offsets.query(group, topic, queue_id))
+        committed = offsets.get(queue_id)
+        consumed = committed or 0
         pulled = min(end, self._traffic.pulled_offset(group, topic, queue_id))
         stored_ms = store.store_timestamp(topic, queue_id, consumed - 1) if consumed else 0
-        return OffsetWrapper(end, consumed, max(0, stored_ms), max(consumed, pulled))
+        waiting = waiting_from(
+            committed,
+            store.min_offset(topic, queue_id),
+            end,
+            from_beginning=bool(offsets) or is_retry_topic(topic),
+        )
+        return OffsetWrapper(
+            end,
+            consumed,
+            max(0, stored_ms),
+            max(consumed, pulled),
+            committed is not None,
+            -1 if waiting is None else waiting,
+        )
 
     def _answer(self, remedy: str) -> LongAnswer:
         return LongAnswer(self._clock, self._config.max_frame_length, remedy)

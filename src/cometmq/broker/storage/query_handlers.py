@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from cometmq.broker.found_messages import check_found, may_see
 from cometmq.broker.long_answer import LongAnswers
 from cometmq.broker.refusal import Refused
 from cometmq.broker.storage.indexing import Indexing
+from cometmq.model import names
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
@@ -24,6 +26,8 @@ from cometmq.store.store import MessageStore
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 # Room that a frame keeps for all but the records.
 _HEADER_ROOM: Final = 64 * 1024
+# Messages of which others are hidden are looked at so many in one piece.
+_LOOKS_AT_ONCE: Final = 32
 
 
 class QueryHandlers:
@@ -57,21 +61,30 @@ class QueryHandlers:
     async def _query(
         self, connection: Connection, request: Request[QueryMessageRequestHeader]
     ) -> RemotingCommand:
-        """Return records of messages with a key, or one with the same hash, oldest first."""
+        """Return records of messages with a key, oldest first; the remark says if a limit ended the
+        search.
+
+        Java also returns messages of other keys and topics that have the same hash, and counts them.
+        """
         header = request.header
+        config = self._store.config
         limit = header.max_num
         if ext_of(request).get(_UNIQUE_KEY_QUERY) == "true":
-            limit = self._store.config.default_query_max_num
+            limit = config.default_query_max_num
+        limit = min(limit, config.max_msgs_num_batch)
+        # What waits in one topic of the broker belongs to many, of which the sender may see some: those
+        # that are hidden do not count.
+        hides = self._handlers.checks_resources and header.topic in names.WAITING_TOPICS
         answer = await self._indexing.query(
-            header.topic, header.key, limit, header.begin_timestamp, header.end_timestamp
+            header.topic,
+            header.key,
+            self._store.index.max_records_looked_at if hides else limit,
+            header.begin_timestamp,
+            header.end_timestamp,
         )
-        # If Java can read none of the messages that the index found, it asks the index up to three
-        # times, always the same. Messages that cannot be read have left the log, and any others are
-        # older still.
         offsets = answer.offsets
-        if self._handlers.checks_resources:
-            # The index finds keys by their hashes: messages of other topics may be among them.
-            offsets = [at for at in offsets if self._is_visible(at, connection, request)]
+        if hides:
+            offsets = await self._visible(offsets, limit, connection, request)
         body = self._records(offsets)
         found = QueryMessageResponseHeader(
             index_last_update_timestamp=answer.last_timestamp,
@@ -83,7 +96,7 @@ class QueryHandlers:
                 "can not find message, maybe time range not correct",
                 header=found,
             )
-        return response(ResponseCode.SUCCESS, header=found, body=body)
+        return response(ResponseCode.SUCCESS, answer.ended_by or None, header=found, body=body)
 
     def _records(self, offsets: list[int]) -> bytes:
         """Return the records in the order of the log; if they are too long, only the newest."""
@@ -98,11 +111,22 @@ class QueryHandlers:
                 records.append(record)
         return b"".join(reversed(records))
 
-    def _is_visible(self, offset: int, connection: Connection, request: Request[Any]) -> bool:
-        record = self._store.message_at(offset)
-        return record is None or may_see(
-            self._handlers, requests.QUERY_MESSAGE, connection, request, record
-        )
+    async def _visible(
+        self, offsets: list[int], limit: int, connection: Connection, request: Request[Any]
+    ) -> list[int]:
+        """Return the newest of these messages that the sender may see, `limit` at most."""
+        visible: list[int] = []
+        for number, offset in enumerate(reversed(offsets), 1):
+            if len(visible) >= limit:
+                break
+            record = self._store.message_at(offset)
+            if record is not None and may_see(
+                self._handlers, requests.QUERY_MESSAGE, connection, request, record
+            ):
+                visible.append(offset)
+            if number % _LOOKS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return visible[::-1]
 
     def view(
         self, connection: Connection, request: Request[ViewMessageRequestHeader]

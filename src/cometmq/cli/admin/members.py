@@ -63,10 +63,12 @@ async def _online(run: Run, group: str, broker: str | None = None) -> GroupConne
 async def progress_of(
     run: Run, group: str, topic: str | None = None, cluster: str | None = None
 ) -> GroupProgress:
-    """Return how far a group is at the brokers that answer, and tell of the others."""
+    """Return how far a group is at the brokers that answer, and tell of the others; it is not
+    `complete` then.
+    """
     return await run.reached(
         run.admin.groups.progress(group, topic, cluster=cluster),
-        lambda results: merged(group, results.values()),
+        lambda results: merged(group, results.values(), complete=False),
     )
 
 

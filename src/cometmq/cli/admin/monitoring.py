@@ -153,21 +153,21 @@ async def _look(run: Run, group: str, now_ms: int) -> Seen:
 async def _undone(run: Run, progress: GroupProgress) -> list[Undone]:
     found = []
     for topic in sorted({at.queue.topic for at in progress.queues}):
-        queues = [at for at in progress.queues if at.queue.topic == topic and at.lag > 0]
+        queues = [at for at in progress.queues if at.queue.topic == topic and (at.lag or 0) > 0]
         if not queues:
             continue
         newest = await _newest(run, topic)
         behind = [
             newest[at.queue] - at.last_consumed_ms
             for at in queues
-            if at.last_consumed_ms > 0 and newest.get(at.queue, 0) > 0
+            if at.last_consumed_ms is not None and newest.get(at.queue, 0) > 0
         ]
         found.append(
             Undone(
                 progress.group,
                 topic,
-                sum(at.lag for at in queues),
-                max(at.lag for at in queues),
+                sum(at.lag or 0 for at in queues),
+                max(at.lag or 0 for at in queues),
                 max(0, *behind) if behind else None,
             )
         )

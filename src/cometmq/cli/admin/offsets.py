@@ -138,8 +138,8 @@ async def clone_group_offset(
     await _need_group(run, target, topic)
     plan: list[tuple[QueueOffsets, int]] = []
     if run.dry_run:
-        queues = await run.admin.offsets.of_topic(topic, source)
-        offsets = {at.queue: at.committed_offset for at in queues}
+        taken = await run.admin.offsets.to_clone(source, topic)
+        offsets = {at.queue: at.committed_offset for at in taken}
         plan = [
             (at, offset)
             for at in await run.admin.offsets.of_topic(topic, target)
@@ -289,7 +289,12 @@ async def _queue(run: Run, group: str, topic: str, broker: str, queue_id: int) -
                 f"no broker is registered as {broker!r:.80}; there are {', '.join(known) or 'none'}"
             )
         name = known[broker]
-    queues = await run.admin.offsets.of_topic(topic, group)
+    try:
+        queues = await run.admin.offsets.of_topic(topic, group)
+    except ServersFailedError as error:  # another broker's queues are not asked for
+        queues = [at for some in error.results.values() for at in some]
+        if not any(at.queue.broker_name == name for at in queues):
+            raise
     for at in queues:
         if (at.queue.broker_name, at.queue.queue_id) == (name, queue_id):
             return at

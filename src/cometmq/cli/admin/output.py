@@ -65,6 +65,11 @@ class Column:
     title: str
     form: Callable[[object], str] = as_text
 
+    def value(self, value: object) -> object:
+        """Return a value for programs: None for a time that is none, where servers say 0 or less."""
+        is_no_time = self.form is as_time and isinstance(value, int) and value <= 0
+        return None if is_no_time else value
+
 
 class Output:
     """Takes tables and records, and prints them in one form on stdout.
@@ -92,10 +97,15 @@ class Output:
             self._gap()
             put = _csv_writer([column.key for column in columns])
             for row in found:
-                put(row)
+                put([column.value(value) for column, value in zip(columns, row, strict=True)])
         else:
-            keys = [column.key for column in columns]
-            items = [dict(zip(keys, row, strict=True)) for row in found]
+            items = [
+                {
+                    column.key: column.value(value)
+                    for column, value in zip(columns, row, strict=True)
+                }
+                for row in found
+            ]
             if self._sections and self._sections[-1][0] == section:
                 self._sections[-1][1].extend(items)  # a command that prints the table in parts
             else:

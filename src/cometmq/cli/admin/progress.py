@@ -39,6 +39,10 @@ _QUEUE: Final = (
     Column("brokerName", "Broker Name"),
     Column("queueId", "QID"),
 )
+_NOTHING_COMMITTED: Final = (
+    "it has committed no offset in a topic that has messages, so its lag is not known: it depends on "
+    "where its members begin"
+)
 _GROUPS: Final = (
     Column("group", "Group"),
     Column("count", "Count"),
@@ -127,6 +131,8 @@ async def consumer_progress(
         },
         section="total",
     )
+    if progress.lag is None and progress.complete:
+        run.failed(f"group {group}", _NOTHING_COMMITTED)
 
 
 async def _holders(run: Run, group: str) -> dict[MessageQueue, str]:

@@ -110,12 +110,13 @@ async def _rate(run: Run, masters: list[str], counter: str, key: str) -> Rate:
     )
 
 
-async def _lag(run: Run, group: str, topic: str) -> int:
+async def _lag(run: Run, group: str, topic: str) -> int | None:
+    """Return how far a group is behind in a topic, None if that is unknown."""
     try:
-        return max(0, (await run.admin.groups.progress(group, topic)).lag)
+        return (await run.admin.groups.progress(group, topic)).lag
     except RemoteError as error:
         if error.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
-            return 0
+            return None
         raise
 
 
@@ -180,7 +181,9 @@ async def broker_consume_stats(
         for progress in found.values()
         for of in progress.groups
         for at in of.queues
-        if at.lag >= level
+        if at.lag is None or at.lag >= level
     ]
     run.out.table(_PROGRESS, rows, section="queues")
-    run.out.record({"diffTotal": sum(each.lag for each in found.values())}, section="total")
+    lags = [each.lag for each in found.values()]
+    total = None if None in lags else sum(lag for lag in lags if lag is not None)
+    run.out.record({"diffTotal": total}, section="total")

@@ -98,6 +98,7 @@ async def _by_time(
 ) -> Action:
     console, _ = console_of(request), words(request)
     group, topic, at_ms = meant
+    await need_group(console, group)
     queues = await console.admin.offsets.of_topic(topic, group)
     turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -141,6 +142,7 @@ async def reset_queue(request: Request, form: Form) -> Action:
     if not _is_whole(text := form.get("offset", "").strip()):
         raise HTTPException(400, f"the offset is {text[:40]!r}; give a whole number")
     queue, offset = MessageQueue(topic, broker, int(queue_id)), int(text)
+    await need_group(console, group)
     queues = await console.admin.offsets.of_topic(topic, group)
     at = next((at for at in queues if at.queue == queue), None)
     if at is None:
@@ -176,7 +178,6 @@ async def clone(request: Request, form: Form) -> Action:
     """Give a group the offsets that another group has in a topic."""
     console, group, topic = console_of(request), checked_group(form), _topic(form)
     source, _ = checked_group({"name": form.get("source", "")}), words(request)
-    # Brokers tell the beginning of a queue for a group that they do not know.
     await need_group(console, source)
     theirs, ours = await asyncio.gather(
         console.admin.offsets.of_topic(topic, source), console.admin.offsets.of_topic(topic, group)

@@ -53,7 +53,7 @@ async def listing(request: Request) -> Response:
 
     def lag_first(name: str) -> tuple[int, str]:
         found = lags.groups.get(name) if lags is not None else None
-        return (-found.lag if found is not None else 0), name
+        return (-found.least if found is not None else 0), name
 
     key = lag_first if by_lag else str
     rows = page_of(request, paused, text=str, key=key, most=views.MOST_ROWS)
@@ -174,7 +174,9 @@ async def _progress(
     )
     # The topics of the rows are asked, too, so that each row has an age.
     asked = views.waiting_topics(progress)
-    asked += [at.queue.topic for at in rows.rows if at.lag > 0 and at.queue.topic not in asked]
+    asked += [
+        at.queue.topic for at in rows.rows if (at.lag or 0) > 0 and at.queue.topic not in asked
+    ]
     times = await views.times_of(console, state.name, dict.fromkeys(asked[: 2 * views.MOST_AGES]))
     topics = views.topics_of(progress, times)
     return {
@@ -191,7 +193,7 @@ async def _progress(
 
 
 def _lag_first(at: QueueProgress) -> tuple[int, MessageQueue]:
-    return -at.lag, at.queue
+    return -(at.lag or 0), at.queue
 
 
 def _by_queue(at: QueueProgress) -> tuple[bool, MessageQueue]:

@@ -38,8 +38,8 @@ async def overview(request: Request) -> Response:
     brokers = [state for state in watch.brokers if cluster in ("", state.at.cluster)]
     addresses = [state.at.address for state in brokers]
     concerns = concerns_of(watch)
-    behind = [each for each in watch.lags.of_users if each.lag > 0] if watch.lags else []
-    behind.sort(key=lambda each: (-each.lag, each.group))
+    behind = [each for each in watch.lags.of_users if each.least > 0] if watch.lags else []
+    behind.sort(key=lambda each: (-each.least, each.group))
     values = {
         "watch": watch,
         "clusters": clusters,

@@ -24,6 +24,7 @@ the header instead: Java adds its seconds to it, and misses a message that came 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,7 @@ _FIRST_NUMBER: Final = 1
 _RESERVE_BYTES: Final = 1024 * 1024
 # Entries that a search looks at before it lets other threads run.
 _ENTRIES_ON_END: Final = 1_000
+_SECOND_MS: Final = 1_000
 
 
 def file_size(slot_count: int, entry_count: int) -> int:
@@ -226,22 +228,22 @@ class IndexFile:
         )
 
     def select(
-        self, key_hash: int, limit: int, begin_ms: int, end_ms: int, work: WorkBudget, clock: Clock
-    ) -> list[int]:
-        """Return commit-log offsets of up to `limit` entries that have the hash and fall into a
-        time range, newest first.
+        self, key_hash: int, begin_ms: int, end_ms: int, work: WorkBudget, clock: Clock
+    ) -> Iterator[int]:
+        """Yield the commit-log offsets of the entries that have the hash and may fall into a time
+        range, newest first.
 
         Each entry looked at in the slot's chain costs a unit of `work`; the search ends when none
-        is left. Entries keep their time in whole seconds, so the range is exact to one second only.
+        is left. Entries keep their time in whole seconds, so an entry may belong to a message that was
+        stored up to a second outside the range, and none of the range is missed.
         """
-        found: list[int] = []
         mapping = self._file.map
         (number,) = struct.unpack_from(
             ">i", mapping, HEADER_SIZE + _SLOT_SIZE * (key_hash % self._slot_count)
         )
         if not 0 < number < self.count:
-            return found
-        while len(found) < limit and work.left > 0:
+            return
+        while work.left > 0:
             work.left -= 1
             if work.left % _ENTRIES_ON_END == 0:
                 clock.sleep(0)  # lets the other threads run: the broker's loop is one of them
@@ -250,17 +252,18 @@ class IndexFile:
             )
             if seconds < 0:
                 break
+            # The message was stored within the second that begins then.
             store_time = self.begin_timestamp
             if number != _FIRST_NUMBER:
                 store_time += seconds * 1000
-            if entry_hash == key_hash and begin_ms <= store_time <= end_ms:
-                found.append(offset)
+            is_over = store_time + _SECOND_MS <= begin_ms
+            if entry_hash == key_hash and not is_over and store_time <= end_ms:
+                yield offset
             # Unlike in Java, the search ends where a chain leads forward: a damaged chain may be a
             # circle.
-            if store_time < begin_ms or not 0 < previous < number:
+            if is_over or not 0 < previous < number:
                 break
             number = previous
-        return found
 
     def trailing(self, offset: int) -> int:
         """Count the entries at the file's end that belong to the record at `offset`."""

@@ -9,7 +9,7 @@ again from the log. So a part that is dropped, or the whole directory, comes bac
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -27,6 +27,7 @@ from cometmq.store.files.descriptors import make_sure_of_numpy
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.index.index_file import IndexFile, file_size, hash_of
+from cometmq.store.index.key_match import Wanted, fits
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.scan import ScannedRecord, find_record, read_record
 
@@ -44,14 +45,21 @@ _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
 # Limit of the entries that one query looks at, a second or so. Chains grow with the messages of a
 # key, or with keys that somebody chose for their hashes.
 MAX_ENTRIES_LOOKED_AT: Final = 1_000_000
+# Limit of the messages that one query reads to compare their keys with the wanted one: a second or so
+# where they are on disk only. A hash has 31 bits, so honest keys seldom share one.
+MAX_RECORDS_LOOKED_AT: Final = 1_000
 
 
 class IndexAnswer(NamedTuple):
-    """Holds offsets in the log, ascending, and how far the index has come (0 if none is found)."""
+    """Holds offsets in the log, ascending, and how far the index has come (0 if none is found).
+
+    `ended_by` is empty, or says which limit ended the search before it was through.
+    """
 
     offsets: list[int]
     last_timestamp: int = 0
     last_offset: int = 0
+    ended_by: str = ""
 
 
 class IndexService:
@@ -81,6 +89,7 @@ class IndexService:
         self.position = 0
         self.failure: StoreError | None = None
         self.max_entries_looked_at = MAX_ENTRIES_LOOKED_AT
+        self.max_records_looked_at = MAX_RECORDS_LOOKED_AT
 
     @property
     def enabled(self) -> bool:
@@ -350,37 +359,64 @@ class IndexService:
     def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> IndexAnswer:
         """Find the newest messages of a topic that have a key and a store time in the range.
 
-        Returns at most `limit` and maxMsgsNumBatch of them; among them may be messages of other
-        keys with the same hash. Messages that `build` has not reached are not found, nor those that
-        lie more than MAX_ENTRIES_LOOKED_AT entries back: raises StoreError if nothing is found for
-        that reason.
+        Returns `limit` at most, each once. Messages that `build` has not reached are not found, nor
+        those that lie behind MAX_ENTRIES_LOOKED_AT entries, or MAX_RECORDS_LOOKED_AT messages of other
+        keys with the same hash: the answer then says so in `ended_by`, and if nothing was found,
+        StoreError is raised.
         """
-        limit = min(limit, self._config.max_msgs_num_batch)
-        wanted = hash_of(topic, key)
-        found: list[int] = []
+        wanted = Wanted(topic, key, begin_ms, end_ms)
+        found: set[int] = set()
+        looked_at: set[int] = set()
         work = WorkBudget(self.max_entries_looked_at)
+        ended_by = ""
         with self._lock:
-            files = self._files
-            for file in reversed(files):
-                if len(found) >= limit or work.left <= 0:
+            for offset in self._candidates(wanted, work):
+                if len(found) >= limit:
                     break
-                if not file.is_empty and file.overlaps(begin_ms, end_ms):
-                    found += file.select(
-                        wanted, limit - len(found), begin_ms, end_ms, work, self._clock
-                    )
-                if file.begin_timestamp < begin_ms:
+                if offset in looked_at:
+                    continue  # the message has the key twice
+                if len(looked_at) >= self.max_records_looked_at:
+                    ended_by = "MAX_RECORDS_LOOKED_AT"
                     break
-            if not found and work.left <= 0 < limit:
-                raise StoreError(
-                    f"the query for key {key[:64]!r} looked at {self.max_entries_looked_at} entries of "
-                    "the index and found none in its range of time, the limit MAX_ENTRIES_LOOKED_AT is "
-                    f"{self.max_entries_looked_at}; narrow the range to the time of the message, or "
-                    "ask by its id",
-                    limit="MAX_ENTRIES_LOOKED_AT",
-                )
+                looked_at.add(offset)
+                if fits(self._disk, self._log, offset, wanted):
+                    found.add(offset)
+            if work.left <= 0 and len(found) < limit:
+                ended_by = "MAX_ENTRIES_LOOKED_AT"
+            if ended_by and not found:
+                raise StoreError(self._ending(key, ended_by, 0), limit=ended_by)
             if not found:
                 return IndexAnswer([])
-            return IndexAnswer(sorted(found), files[-1].end_timestamp, files[-1].end_offset)
+            last = self._files[-1]
+            return IndexAnswer(
+                sorted(found),
+                last.end_timestamp,
+                last.end_offset,
+                self._ending(key, ended_by, len(found)) if ended_by else "",
+            )
+
+    def _candidates(self, wanted: Wanted, work: WorkBudget) -> Iterator[int]:
+        """Yield the offsets of messages that may be wanted, newest first."""
+        key_hash = hash_of(wanted.topic, wanted.key)
+        for file in reversed(self._files):
+            if work.left <= 0:
+                return
+            if not file.is_empty and file.overlaps(wanted.begin_ms, wanted.end_ms):
+                yield from file.select(key_hash, wanted.begin_ms, wanted.end_ms, work, self._clock)
+            if file.begin_timestamp < wanted.begin_ms:
+                return
+
+    def _ending(self, key: str, limit: str, found: int) -> str:
+        """Say which limit has ended a search for a key."""
+        if limit == "MAX_ENTRIES_LOOKED_AT":
+            most, looked_at = self.max_entries_looked_at, "entries of the index"
+        else:
+            most, looked_at = self.max_records_looked_at, "messages whose keys have the same hash"
+        return (
+            f"the query for key {key[:64]!r} looked at {most} {looked_at} and found "
+            f"{found or 'none'} in its range of time, the limit {limit} is {most}; narrow the range to "
+            "the time of the message, or ask by its id"
+        )
 
     def remove_expired(self, min_offset: int) -> list[Path]:
         """Delete files that know only messages below `min_offset`; return their paths.
