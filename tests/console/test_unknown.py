@@ -24,6 +24,7 @@ from tests.console.stopped import (
 from tests.waits import eventually
 
 from cometmq import AdminClient, ConsumeFromWhere, ConsumeResult, Message, Producer, PushConsumer
+from cometmq.console import rendering
 from cometmq.console.app import PAGES
 from cometmq.testing import Cluster
 
@@ -274,6 +275,28 @@ def test_the_palette_does_not_say_that_nothing_has_the_name(visited: Visited) ->
     assert visited.visitor.get("/find", q=ORDERS).status == 200
 
 
+# Templates whose empty states depend on no broker: what a form needs, what was typed, what a file has,
+# what one answer holds, what is under way.
+OF_NO_ANSWER: Final = {
+    "broker_files.html", "broker_replication.html", "broker_settings.html", "broker_unknown.html",
+    "broker_values.html", "brokers.html", "audit.html", "group_new.html", "letters_of_group.html",
+    "member.html", "message.html", "messages.html", "name_server.html",
+    "name_server_entries.html", "overview.html", "reports.html", "schemas.html",
+    "topic_change.html", "topic_new.html", "topic_send.html", "trace.html", "why_answer.html",
+}  # fmt: skip
+
+
+def test_every_empty_state_says_what_it_depends_on() -> None:
+    templates = Path(rendering.__file__).with_name("templates")
+    found = {
+        at.name
+        for at in templates.glob("*.html")
+        for line in at.read_text("utf-8").splitlines()
+        if "m.empty(" in line and "unless=" not in line
+    }
+    assert found == OF_NO_ANSWER
+
+
 # A broker of another cluster
 
 
@@ -319,10 +342,13 @@ def test_a_gone_broker_of_another_cluster_leaves_groups_known(two_clusters: Visi
         ("/messages", {"topic": "eastern"}),
         ("/letters", {"group": "east-readers"}),
     ):
-        assert "Not known" not in two_clusters.get(path, **query).text, path
+        said = two_clusters.get(path, **query)
+        assert said.status == 200
+        assert "Not known" not in said.text, path
     gone = two_clusters.get("/group", name="west-readers")
     assert gone.text.count("Not known: ") == 1
     assert "no name server knows broker-w" in gone.text
     # Nor do pages about everything have more than a bar for it.
     for path in ("/", "/topics", "/letters", "/producers", "/delayed", "/transactions"):
+        assert two_clusters.get(path).status == 200
         assert two_clusters.get(path).text.count("Not known: ") <= 1, path

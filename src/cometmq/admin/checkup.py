@@ -362,17 +362,20 @@ def _without_master(brokers: Sequence[_Broker]) -> list[Finding]:
     slaves: dict[str, list[_Broker]] = {}
     for broker in brokers:
         slaves.setdefault(broker.name, []).append(broker)
-    return [
-        error(
-            f"broker {name}",
-            "no master is registered, only "
-            + ", ".join(f"slave {slave.id} at {slave.address}" for slave in there),
-            "nobody can send to it, and consumers get only what a slave has: start its master, or "
-            "promote the slave that has most of its log (docs/replication.md)",
+    findings = []
+    for name, there in slaves.items():
+        if any(slave.id == MASTER_ID for slave in there):
+            continue
+        shown = ", ".join(f"slave {slave.id} at {slave.address}" for slave in there)
+        findings.append(
+            error(
+                f"broker {name}",
+                f"no master is registered, only {shown}",
+                "nobody can send to it, and consumers get only what a slave has: start its master, or "
+                "promote the slave that has most of its log (docs/replication.md)",
+            )
         )
-        for name, there in slaves.items()
-        if all(slave.id != MASTER_ID for slave in there)
-    ]
+    return findings
 
 
 def _differences(known: Mapping[str, ClusterInfo]) -> list[Finding]:

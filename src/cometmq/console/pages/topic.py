@@ -112,6 +112,8 @@ async def one(request: Request) -> Response:
     )
     if isinstance(route.error, RouteNotFoundError):
         return unknown_topic(request, name)
+    # What a broker that is gone had, no name server tells.
+    gone = gone_masters(console, _clusters(route.value))
     values: dict[str, Any] = {
         "name": name,
         "kind": kind_of(name, system),
@@ -119,8 +121,9 @@ async def one(request: Request) -> Response:
         "tab": tab,
         "tabs": TABS,
         "route": route,
-        # What a broker that is gone had, no name server tells.
-        "gone": gone_masters(console, _clusters(route.value)),
+        "gone": gone,
+        # Why numbers are those of some brokers.
+        "lacks": stats.error or next(iter(gone.values()), None),
         "stats": stats,
         "counts": counts,
         **(_queues(request, stats) if tab == "queues" else shown),
