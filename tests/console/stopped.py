@@ -95,8 +95,8 @@ def stopped_cluster(directory: Path) -> Iterator[Stopped]:
             actors.member(BILLING, ORDERS).wait_for(8)
             member = actors.member(READERS, PARKED)
             member.wait_for(2)
-            for delay in ({"delay_level": 18}, {"delay_ms": 3_600_000}):
-                sender.send(Message(PARKED, b"later", **delay))
+            sender.send(Message(PARKED, b"later", delay_level=18))
+            sender.send(Message(PARKED, b"later", delay_ms=3_600_000))
             actors.trace("traced", PARKED, b"traced")
             actors.forget("forgetful", PARKED, b"given up", Bank())
             actors.leave_waiting("undecided", PARKED, b"half")
