@@ -485,7 +485,7 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             half = operator.get("/group", name="half-group")
             assert half.status == 200
             assert "half-topic broker-a 0" in half.text
-            assert "Not known: how far it is" in half.text
+            assert re.search(r"Not known: [^.]*how far it is", half.text)
             assert "half-group" in operator.get("/groups").text
             changed = operator.act(
                 "/groups/change", name="half-group", was_retry_max_times=16, retry_max_times=5

@@ -94,7 +94,7 @@ def test_messages_are_selected_by_time_tag_text_and_queue(
     assert "BROKER:NUMBER" in reader.get("/messages", topic="chosen", queue="x").text
     for cursor in ("!", "broker-a=" + "9" * 5000):
         assert "no cursor" in reader.get("/messages", topic="chosen", cursor=cursor).text
-    assert "no route of topic" in reader.get("/messages", topic="nobody-made-it").text
+    assert "know no topic of this name" in reader.get("/messages", topic="nobody-made-it").text
 
 
 def test_a_time_with_its_zone_means_the_same_to_everybody(

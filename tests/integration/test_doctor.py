@@ -140,6 +140,16 @@ async def test_a_broker_that_refuses_messages_is_found_and_not_ready() -> None:
     assert faults(found) == {"broker broker-a: messages": Severity.ERROR}
 
 
+async def test_a_name_without_its_master_is_found_though_its_slave_is_well() -> None:
+    async with Cluster(brokers=2, slaves=1) as cluster:
+        assert faults(await checked(cluster.namesrv)) == {}
+        await cluster.stop_broker("broker-b")
+        found = await checked(cluster.namesrv)
+    assert faults(found) == {"broker broker-b": Severity.ERROR}
+    assert "no master is registered, only slave 1 at 127.0.0.1:" in found["broker broker-b"].value
+    assert found["slave 1 of broker-b"].severity is Severity.OK
+
+
 async def test_name_servers_that_know_different_brokers_are_told() -> None:
     async with Cluster() as known, Cluster(brokers=0) as empty:
         found = await checked(f"{known.namesrv};{empty.namesrv}")

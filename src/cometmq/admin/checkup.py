@@ -118,6 +118,7 @@ class ClusterCheckup:
                     "start one with the name servers in namesrvAddr or -n",
                 )
             )
+        findings += _without_master(brokers)
         local = all(self._is_local(address) for address in known)
         shown = brokers[:_MOST_BROKERS]
         for found in await asyncio.gather(*(self._broker(broker, local) for broker in shown)):
@@ -354,6 +355,27 @@ def _brokers(infos: Any) -> list[_Broker]:
         for broker_id, address in data.broker_addrs.items()
     }
     return sorted(found)
+
+
+def _without_master(brokers: Sequence[_Broker]) -> list[Finding]:
+    """Find broker names of which only slaves are registered, each of which answers and is well."""
+    slaves: dict[str, list[_Broker]] = {}
+    for broker in brokers:
+        slaves.setdefault(broker.name, []).append(broker)
+    findings = []
+    for name, there in slaves.items():
+        if any(slave.id == MASTER_ID for slave in there):
+            continue
+        shown = ", ".join(f"slave {slave.id} at {slave.address}" for slave in there)
+        findings.append(
+            error(
+                f"broker {name}",
+                f"no master is registered, only {shown}",
+                "nobody can send to it, and consumers get only what a slave has: start its master, or "
+                "promote the slave that has most of its log (docs/replication.md)",
+            )
+        )
+    return findings
 
 
 def _differences(known: Mapping[str, ClusterInfo]) -> list[Finding]:

@@ -28,7 +28,13 @@ from cometmq.client.tracing.codec import (
     decode_traces,
     ids_of,
 )
-from cometmq.errors import CometMQError, IllegalArgumentError, ProtocolError, RemoteError
+from cometmq.errors import (
+    CometMQError,
+    IllegalArgumentError,
+    ProtocolError,
+    RemoteError,
+    ServersFailedError,
+)
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, check_group
@@ -232,30 +238,14 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         At most `max_messages` trace messages of each broker are read; one may tell of many sends.
         Records that are malformed are logged and left out: whoever may send can write some.
         """
-        found = await self._query(
-            trace_topic, msg_id, max_messages, begin_ms, end_ms, lambda _: True
-        )
-        events = [
-            TraceEvent(
-                context.type,
-                one,
-                bean.topic or "",
-                context.group,
-                bean.client_host or message.born_host.rpartition(":")[0],
-                context.timestamp_ms,
-                context.cost_ms,
-                context.success,
-                context.request_id,
-                bean.retry_times,
-                _context(context.context_code) if context.type is TraceType.SUB_AFTER else None,
+        try:
+            found = await self._query(
+                trace_topic, msg_id, max_messages, begin_ms, end_ms, lambda _: True
             )
-            for message in found
-            for context in _sound_traces(message)
-            for bean in context.beans
-            for one in ids_of(bean)
-            if one and msg_id in (one, *(bean.keys or "").split())
-        ]
-        return sorted(events, key=lambda event: event.timestamp_ms)
+        except ServersFailedError as error:
+            told = {at: _events(each, msg_id) for at, each in error.results.items()}
+            raise ServersFailedError(str(error), results=told, errors=error.errors) from error
+        return _events(found, msg_id)
 
     # Sending and consuming again
 
@@ -397,6 +387,31 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             if data.topic == message.topic and wanted and not {message.tags, "*"} & {*wanted}:
                 return MessageTrack(group, TrackKind.CONSUMED_BUT_FILTERED)
         return MessageTrack(group, TrackKind.CONSUMED)
+
+
+def _events(messages: Iterable[MessageExt], msg_id: str) -> list[TraceEvent]:
+    """Return what trace messages tell of a message, oldest first."""
+    events = [
+        TraceEvent(
+            context.type,
+            one,
+            bean.topic or "",
+            context.group,
+            bean.client_host or message.born_host.rpartition(":")[0],
+            context.timestamp_ms,
+            context.cost_ms,
+            context.success,
+            context.request_id,
+            bean.retry_times,
+            _context(context.context_code) if context.type is TraceType.SUB_AFTER else None,
+        )
+        for message in messages
+        for context in _sound_traces(message)
+        for bean in context.beans
+        for one in ids_of(bean)
+        if one and msg_id in (one, *(bean.keys or "").split())
+    ]
+    return sorted(events, key=lambda event: event.timestamp_ms)
 
 
 def _sound_traces(message: MessageExt) -> Iterator[TraceContext]:

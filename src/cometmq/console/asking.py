@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.admin.silence import in_haste
 from cometmq.console.recent import Known, known
-from cometmq.errors import CometMQError, RequestTimeoutError, ServersFailedError
+from cometmq.errors import (
+    CometMQError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+    ServersFailedError,
+)
 from cometmq.model.route import MASTER_ID
 
 if TYPE_CHECKING:
@@ -148,6 +153,36 @@ async def brokers_of(console: Console) -> list[BrokerAddress]:
 async def masters_of(console: Console) -> list[BrokerAddress]:
     """Return the masters of all clusters, sorted by cluster and name."""
     return [at for at in await brokers_of(console) if at.broker_id == MASTER_ID]
+
+
+async def lost_masters(console: Console) -> dict[str, CometMQError]:
+    """Return why masters cannot be asked that should be there, by broker name: of a name only slaves
+    are registered, or its master was registered within the last hour.
+    """
+    brokers = await brokers_of(console)
+    masters = {at.broker_name for at in brokers if at.broker_id == MASTER_ID}
+    lost: dict[str, CometMQError] = {
+        at.broker_name: RouteNotFoundError(
+            f"no name server knows a master of broker {at.broker_name}"
+        )
+        for at in brokers
+    }
+    lost.update(gone_masters(console))
+    return {name: error for name, error in sorted(lost.items()) if name not in masters}
+
+
+def gone_masters(console: Console, clusters: Collection[str] = ()) -> dict[str, CometMQError]:
+    """Return why masters cannot be asked that were registered within the last hour, by broker name:
+    those of these clusters, or of all. What they had, no name server tells any more.
+    """
+    return {
+        state.at.broker_name: state.error
+        for state in console.watch.brokers
+        if state.gone_ms
+        and state.is_master
+        and state.error is not None
+        and (not clusters or state.at.cluster in clusters)
+    }
 
 
 async def each_cluster(

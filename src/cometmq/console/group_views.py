@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from cometmq.admin.group_findings import is_offline
 from cometmq.admin.group_reading import QueueTimes
@@ -20,9 +20,10 @@ from cometmq.admin.group_records import (
 )
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.asking import ask_each, in_time
+from cometmq.console.causes import joined as joined_errors
 from cometmq.console.recent import Known
 from cometmq.console.watch import BrokerState
-from cometmq.errors import RemoteError
+from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
@@ -42,6 +43,53 @@ _STACKS_AGE_S: Final = 5.0
 MOST_MEMBERS: Final = 100
 MOST_AGES: Final = 8
 _AT_ONCE: Final = 64
+
+
+@dataclass(slots=True)
+class SeenGroups:
+    """Remembers the groups of each cluster, so that a broker that does not answer leaves unknown only
+    what it may have: nothing of the groups of another cluster.
+
+    For the loop's thread only. The names are those that the last answers had.
+    """
+
+    by_cluster: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def note(self, told: Answers[dict[str, SubscriptionGroupConfig]]) -> None:
+        """Take the groups that brokers told. A broker that did not still has those it had."""
+        names: dict[str, set[str]] = {}
+        for at in told.brokers:
+            names.setdefault(at.cluster, set()).update(told.given.get(at.address, ()))
+        for silent, _ in told.errors:
+            if silent is not None and silent.cluster in self.by_cluster:
+                names[silent.cluster] |= self.by_cluster[silent.cluster]
+        if names:
+            self.by_cluster = {cluster: frozenset(each) for cluster, each in names.items()}
+
+    def clusters_of(self, group: str) -> list[str]:
+        return sorted(name for name, groups in self.by_cluster.items() if group in groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(Generic[T]):
+    """Is what each of the brokers answered, by address, and why others did not.
+
+    An error without a broker says why it is not known which brokers there are.
+    """
+
+    brokers: tuple[BrokerAddress, ...]
+    given: Mapping[str, T]
+    errors: Sequence[tuple[BrokerAddress | None, CometMQError]]
+
+    def known(self, clusters: Collection[str] = ()) -> Known[dict[str, T]]:
+        """Return all answers, and why others are missing: in these clusters, or in all of them."""
+        missing = [
+            ("" if at is None else at.address, error)
+            for at, error in self.errors
+            if at is None or not clusters or at.cluster in clusters
+        ]
+        error = joined_errors(missing, len(self.brokers))
+        return Known(dict(self.given) if self.given or error is None else None, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +144,8 @@ class GroupState:
     """Tells how a group does: its members, how far it is, and how old what waits is.
 
     The value of `members` is None if no member is connected. `age_ms` is the age of the oldest
-    message that waits, None if that was not asked or told.
+    message that waits, None if that was not asked or told. A number is None while a broker that may
+    have a part of it does not answer.
     """
 
     name: str
@@ -106,10 +155,23 @@ class GroupState:
 
     @property
     def lag(self) -> int | None:
-        return None if self.progress.value is None else lag_of(self.progress.value)
+        progress = self.progress
+        return None if progress.value is None or progress.error else lag_of(progress.value)
 
     @property
-    def error(self) -> Exception | None:
+    def consume_per_s(self) -> float | None:
+        progress = self.progress
+        return None if progress.value is None or progress.error else progress.value.consume_per_s
+
+    @property
+    def online(self) -> int | None:
+        """How many members are connected."""
+        if self.members.error is not None:
+            return None
+        return 0 if self.members.value is None else len(self.members.value.clients)
+
+    @property
+    def error(self) -> CometMQError | None:
         return self.members.error or self.progress.error
 
 
@@ -129,8 +191,8 @@ def lag_of(progress: GroupProgress, topic: str | None = None) -> int | None:
     return progress.lag if topic is None else progress.lag_in(topic)
 
 
-async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Known[dict[str, T]]:
-    """Return what each broker answers that does so in time, by address, and the first error.
+async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Answers[T]:
+    """Return what each broker answers that does so in time, and why others do not.
 
     A broker that did not answer the watch a moment ago is not waited for. Of a broker without a
     master, a slave is asked.
@@ -142,10 +204,11 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Kn
             _nothing,
         )
         if found.value is None:
-            return Known(None, found.error)
+            return Answers((), {}, [(None, found.error)] if found.error is not None else [])
         states = tuple(BrokerState(at, {}) for at in found.value)
     readers: dict[tuple[str, str], BrokerState] = {}
-    for state in sorted(states, key=lambda state: state.at.broker_id):
+    # One that is gone is known no more, but a slave of it may be.
+    for state in sorted(states, key=lambda state: (bool(state.gone_ms), state.at.broker_id)):
         readers.setdefault((state.at.cluster, state.at.broker_name), state)
 
     async def told(state: BrokerState) -> Known[T]:
@@ -153,44 +216,59 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Kn
             return Known(None, state.error)
         return await in_time(ask(state.at.address), _nothing, who=state.at.address)
 
-    asked = list(readers.values())
-    answers = await asyncio.gather(*map(told, asked))
-    given = {
-        state.at.address: answer.value
-        for state, answer in zip(asked, answers, strict=True)
-        if answer.value is not None
-    }
-    error = next((answer.error for answer in answers if answer.error is not None), None)
-    return Known(given if given or error is None else None, error)
+    asked = [state.at for state in readers.values()]
+    answers = await asyncio.gather(*map(told, readers.values()))
+    pairs = list(zip(asked, answers, strict=True))
+    return Answers(
+        tuple(asked),
+        {at.address: answer.value for at, answer in pairs if answer.value is not None},
+        [(at, answer.error) for at, answer in pairs if answer.error is not None],
+    )
 
 
 async def all_configs(
     console: Console, *, age_s: float = LIST_AGE_S
-) -> Known[dict[str, dict[str, SubscriptionGroupConfig]]]:
+) -> Answers[dict[str, SubscriptionGroupConfig]]:
     """Return the groups of every broker that answers, by address and name."""
 
     async def of_broker(address: str) -> dict[str, SubscriptionGroupConfig]:
         return (await console.admin.groups.configs(broker=address))[address]
 
-    return await console.recent.get("group configs", age_s, lambda: at_brokers(console, of_broker))
+    async def ask() -> Answers[dict[str, SubscriptionGroupConfig]]:
+        told = await at_brokers(console, of_broker)
+        console.seen_groups.note(told)
+        return told
+
+    return await console.recent.get("group configs", age_s, ask)
 
 
 async def configs_of(
     console: Console, group: str, *, age_s: float = LIST_AGE_S
 ) -> Known[GroupConfigs]:
-    """Return the configuration of one group at the brokers that answer."""
-    tables, brokers = await asyncio.gather(
+    """Return the configuration of one group at the brokers that answer.
+
+    The error says why other brokers that may have it did not.
+    """
+    answers, brokers = await asyncio.gather(
         all_configs(console, age_s=age_s),
         in_time(
             console.recent.get("brokers of groups", LIST_AGE_S, console.admin.brokers.addresses),
             _nothing,
         ),
     )
+    tables = answers.known(console.seen_groups.clusters_of(group))
     if tables.value is None:
         return Known(None, tables.error)
     mine = {address: table[group] for address, table in tables.value.items() if group in table}
     found = GroupConfigs(tuple(brokers.value or ()), mine, frozenset(tables.value))
     return Known(found, tables.error or brokers.error)
+
+
+async def _of_group(console: Console, group: str, told: Answers[T]) -> Known[dict[str, T]]:
+    """Return what brokers told of a group; that of another cluster need not have told."""
+    if told.errors:
+        await all_configs(console)
+    return told.known(console.seen_groups.clusters_of(group))
 
 
 async def connections_of(console: Console, group: str) -> Known[GroupConnections | None]:
@@ -205,7 +283,7 @@ async def connections_of(console: Console, group: str) -> Known[GroupConnections
             raise
 
     async def ask() -> Known[GroupConnections | None]:
-        told = await at_brokers(console, of_broker)
+        told = await _of_group(console, group, await at_brokers(console, of_broker))
         parts = [part for parts in (told.value or {}).values() for part in parts]
         return Known(joined(group, parts), told.error)
 
@@ -216,9 +294,10 @@ async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
     """Return how far a group is at the brokers that answer; one that nobody knows is nowhere."""
 
     async def ask() -> Known[GroupProgress]:
-        told = await at_brokers(
+        answers = await at_brokers(
             console, lambda address: console.admin.groups.progress(group, broker=address)
         )
+        told = await _of_group(console, group, answers)
         if told.value is None:
             return Known(None, told.error)
         complete = told.error is None
@@ -233,10 +312,11 @@ async def times_of(
     """Return for each of these topics when its messages were stored, queue by queue."""
 
     async def ask(topic: str) -> Known[list[QueueTimes]]:
-        told = await at_brokers(
+        answers = await at_brokers(
             console,
             lambda address: console.admin.groups.times(group, topic, broker=address),
         )
+        told = await _of_group(console, group, answers)
         if told.value is None:
             return Known(None, told.error)
         return Known([at for times in told.value.values() for at in times], told.error)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from cometmq.console.recent import known
+from cometmq.console.asking import in_time
+from cometmq.console.recent import Known, known
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -19,21 +20,30 @@ async def topic_names(console: Console) -> list[str]:
     return await console.recent.get("topics", AGE_S, console.admin.topics.names)
 
 
-async def group_names(console: Console) -> list[str]:
-    """Return the names of all groups of all clusters, sorted. Raises CometMQError.
-
-    Of several brokers those that do not answer are left out, unless all of them fail.
+async def group_names(console: Console) -> Known[list[str]]:
+    """Return the names of all groups that the brokers tell which answer, sorted, and why others do
+    not.
     """
 
-    async def ask() -> list[str]:
-        brokers = await console.admin.brokers.addresses(slaves=False)
+    async def ask() -> Known[list[str]]:
+        found = await known(console.admin.brokers.addresses(slaves=False))
+        if found.value is None:
+            return Known(None, found.error)
         told = await asyncio.gather(
-            *(known(console.admin.groups.names(broker=at.address)) for at in brokers)
+            *(known(console.admin.groups.names(broker=at.address)) for at in found.value)
         )
         names = {name for each in told for name in each.value or ()}
         errors = [each.error for each in told if each.error is not None]
-        if errors and len(errors) == len(told):
-            raise errors[0]
-        return sorted(names)
+        return Known(sorted(names), errors[0] if errors else None)
 
     return await console.recent.get("groups", AGE_S, ask)
+
+
+async def groups_of_topic(console: Console, topic: str, age_s: float) -> Known[list[str]]:
+    """Return the groups of a topic, sorted. With an error, those that some brokers told."""
+    asked = console.recent.get(
+        ("groups of", topic), age_s, lambda: console.admin.groups.of_topic(topic)
+    )
+    return await in_time(
+        asked, lambda told: sorted({name for each in told.values() for name in each})
+    )

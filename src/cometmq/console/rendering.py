@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse
 
 from cometmq._version import __version__
 from cometmq.console.advice import advised
+from cometmq.console.causes import by_cause
 from cometmq.console.cookies import cookies_of
 from cometmq.console.sayings import told_in
 from cometmq.errors import ServersFailedError, SilentServerError
@@ -230,6 +231,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters.update(
         breakable=breakable,
+        by_cause=by_cause,
         number=number,
         size=size,
         duration=duration,

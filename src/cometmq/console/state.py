@@ -11,6 +11,7 @@ from cometmq.admin.client import AdminClient
 from cometmq.console.accounts import AccountsFile
 from cometmq.console.audit import AuditLog
 from cometmq.console.config import ConsoleConfig
+from cometmq.console.group_views import SeenGroups
 from cometmq.console.limit_catalogue import CONSOLE_LIMITS
 from cometmq.console.logins import Logins
 from cometmq.console.places import Places
@@ -56,6 +57,8 @@ class Console:
             self._accounts_file = AccountsFile(config.accounts_file, config.accounts)
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
+        # Noted by the pages of groups.
+        self.seen_groups = SeenGroups()
         # In which the pages of accounts go on once they have what they asked for.
         self.turns = FairTurns()
         # In which an account reads messages, which may be large.

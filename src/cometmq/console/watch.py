@@ -387,7 +387,9 @@ class Watch:
             async with asyncio.timeout(_ANSWER_S):
                 told = await self.admin.brokers.runtime_info(broker=at.address)
         except TimeoutError:
-            error = SilentServerError(f"{at.address} did not answer within {_ANSWER_S:g} s")
+            error = SilentServerError(
+                f"{at.address} did not answer within {_ANSWER_S:g} s", address=at.address
+            )
             return BrokerState(at, {}, error)
         except CometMQError as refusal:
             return BrokerState(at, {}, refusal)

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from cometmq.admin.brokers import Brokers
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
+from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, request_text
+from cometmq.admin.explain.records import Unasked
 from cometmq.admin.explain.selecting import Sample, selected
 from cometmq.admin.group_records import QueueProgress, RunningInfo, waiting_offset
 from cometmq.admin.groups import Groups
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.reading import MessageReader
 from cometmq.admin.topics import Topics
-from cometmq.errors import RemoteError
+from cometmq.errors import CometMQError, RemoteError, RemotingError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
@@ -263,7 +264,18 @@ async def _progress(
     return await inquiry.ask(requests.GET_CONSUME_STATS, address, ask)
 
 
-def unknown_group(facts: GroupFacts) -> RemoteError:
+def unknown_group(facts: GroupFacts, unasked: Iterable[Unasked]) -> CometMQError:
+    """Return what an explanation of a group raises that no broker knows which answered: that there is
+    no such group, or, since others of `unasked` did not answer, that this is not known.
+    """
+    listing = request_text(requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    silent = {each.address: each.error for each in unasked if each.request == listing}
+    if silent:
+        reasons = "; ".join(f"{address}: {error}" for address, error in silent.items())
+        return RemotingError(
+            f"it is not known whether there is a group {facts.group!r}: no broker that answered knows "
+            f"it, and others did not answer: {reasons}"
+        )
     return RemoteError(
         f"no broker that answered knows the group {facts.group!r}; check its name "
         f"(groups.names() has all){did_you_mean(facts.group, facts.known_groups)}",

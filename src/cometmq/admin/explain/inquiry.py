@@ -24,6 +24,11 @@ _AT_ONCE: Final = 16
 MAX_DEADLINE_S: Final = 3_600.0
 
 
+def request_text(row: RequestType[Any, Any, Any, Any]) -> str:
+    """Return how an explanation names a request."""
+    return f"{row.name} ({row.code})"
+
+
 @dataclass(frozen=True, slots=True)
 class Told(Generic[T]):
     """Holds what a server told, with the request, the server's address and the time."""
@@ -92,7 +97,7 @@ class Inquiry:
         `row` is the request by which the question is put. The answer may take the given `share` of
         the time that is left.
         """
-        request = f"{row.name} ({row.code})"
+        request = request_text(row)
         async with self._turns:
             self._count += 1
             if self._count > MAX_QUESTIONS:

@@ -96,7 +96,7 @@ async def follow(
         inquiry.step(f"asking about group {name}")
         found = facts.groups[name] = await collect(inquiry, name, facts.topic, None)
         if group is not None and found.is_unknown:
-            raise unknown_group(found)
+            raise unknown_group(found, inquiry.unasked)
         facts.retried[name] = await _sent_back(inquiry, facts, retry_topic(name), unique_id)
         await ask_retries(inquiry, found, {told.address for told in facts.retried[name]})
         facts.dead[name] = await _sent_back(inquiry, facts, dlq_topic(name), unique_id)

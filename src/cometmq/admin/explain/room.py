@@ -51,13 +51,14 @@ class Explanations(Room):
     ) -> GroupExplanation:
         """Say why a group is behind, in all its topics or in one.
 
-        Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker that answers knows the group.
+        Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker knows the group, and
+        RemotingError if none that answered does and others did not answer.
         """
         check_group(group)
         inquiry = self._inquiry(deadline_s, on_step)
         facts = await collect(inquiry, group, topic, cluster)
         if facts.is_unknown:
-            raise unknown_group(facts)
+            raise unknown_group(facts, inquiry.unasked)
         return GroupExplanation(
             question=f"why is group {group} behind{f' in topic {topic}' if topic else ''}?",
             reasons=tuple(judge(facts)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,12 +13,13 @@ from starlette.responses import Response
 
 from cometmq.admin.servers import BrokerAddress
 from cometmq.admin.waiting import DelayedMessage, DelayLevel, TimedMessages
-from cometmq.console.asking import ask_each, brokers_of, in_time, masters_of
+from cometmq.console.asking import ask_each, brokers_of, in_time, lost_masters, masters_of
 from cometmq.console.paging import Slice, page_of, whole
 from cometmq.console.recent import Known, known
-from cometmq.console.rendering import render
+from cometmq.console.rendering import Say, render, words
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.state import Console
+from cometmq.errors import CometMQError
 
 routes: Final = Routes()
 _AGE_S: Final = 2.0
@@ -50,11 +51,12 @@ async def delayed(request: Request) -> Response:
     console = console_of(request)
     if request.query_params.get("level"):
         return await _of_level(request)
-    masters = await masters_of(console)
+    masters, lost = await masters_of(console), await lost_masters(console)
     wanted = request.query_params.get("broker", "")
     if wanted:
         masters = [at for at in masters if at.broker_name == wanted]
-        if not masters:
+        lost = {name: error for name, error in lost.items() if name == wanted}
+        if not masters and not lost:
             raise HTTPException(404, f"no name server knows a master of broker {wanted[:100]!r}")
     levels, timers = await asyncio.gather(
         ask_each([at.broker_name for at in masters], lambda name: _levels(console, name)),
@@ -62,13 +64,12 @@ async def delayed(request: Request) -> Response:
     )
     waiting = [level for each in levels.values() for level in each.value or () if level.pending > 0]
     waiting.sort(key=lambda level: (level.level, level.broker_name))
-    unknown = {name: each.error for name, each in levels.items() if each.error is not None}
     messages = [message for each in timers for message in _messages(each)]
     messages.sort(key=lambda each: each.due_ms or 0)
     values = {
         "broker": wanted,
         "levels": waiting,
-        "unknown": unknown,
+        "missing": _missing(words(request), timers, levels, lost),
         "timers": timers,
         "rows": _fitting(request, messages),
         "spans": _spans(messages, console.clock.now_ms()),
@@ -76,6 +77,28 @@ async def delayed(request: Request) -> Response:
         "late_ms": _LATE_MS,
     }
     return render(request, "delayed.html", values)
+
+
+def _missing(
+    _: Say,
+    timers: Sequence[Timed],
+    levels: Mapping[str, Known[list[DelayLevel]]],
+    lost: Mapping[str, CometMQError],
+) -> list[tuple[CometMQError, str]]:
+    """Return what is not known of the brokers, and why."""
+    timed = {each.broker_name: each.found.error for each in timers} | dict(lost)
+    waiting = {name: each.error for name, each in levels.items()} | dict(lost)
+    found = [
+        *(
+            (error, _("what the timer of %(broker)s holds", broker=at))
+            for at, error in timed.items()
+        ),
+        *(
+            (error, _("what waits in the levels of %(broker)s", broker=at))
+            for at, error in waiting.items()
+        ),
+    ]
+    return [(error, what) for error, what in found if error is not None]
 
 
 async def _levels(console: Console, broker: str) -> list[DelayLevel]:

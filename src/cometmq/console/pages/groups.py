@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -14,13 +14,17 @@ from cometmq.admin.group_findings import holders, judge, subscription_difference
 from cometmq.admin.group_records import GroupFields, QueueProgress, RunningInfo
 from cometmq.console import group_views as views
 from cometmq.console.asking import in_time
+from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known
-from cometmq.console.rendering import render
+from cometmq.console.rendering import render, words
 from cometmq.console.routes import Routes, console_of
 from cometmq.model.group import SubscriptionGroupConfig
-from cometmq.model.names import is_retry_topic, is_system_group
+from cometmq.model.names import is_retry_topic, is_system_group, retry_topic
 from cometmq.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from cometmq.console.state import Console
 
 routes: Final = Routes()
 KINDS: Final = ("normal", "conflict", "system", "all")
@@ -33,7 +37,7 @@ _MOST_TOPICS: Final = 50
 async def listing(request: Request) -> Response:
     """Show the groups of a kind, a page at a time, by name or with the most messages waiting first."""
     console = console_of(request)
-    configs = await views.all_configs(console)
+    configs = (await views.all_configs(console)).known()
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
     by_lag = request.query_params.get("sort") == "lag"
@@ -68,6 +72,7 @@ async def listing(request: Request) -> Response:
         "kinds": KINDS,
         "conflicts": conflicts,
         "compared": console.watch.troubles.group_round,
+        "not_compared": console.watch.troubles.error or console.watch.troubles.missing,
     }
     return render(request, "groups.html", values)
 
@@ -84,8 +89,9 @@ async def one(request: Request) -> Response:
     if _is_nowhere(configs):
         # It may have been made a moment ago.
         configs = await views.configs_of(console, name, age_s=0)
-    if _is_nowhere(configs) and state.members.value is None and not _queues(state):
-        return render(request, "group_unknown.html", {"name": name}, status=404)
+    is_seen = state.members.value is not None or _queues(state) > 0
+    if not is_seen and await is_unknown_group(console, name, configs):
+        return unknown_group(request, name, configs)
     members = await _asked_members(request, state)
     told = {client: info.value for client, info in members.items() if info.value is not None}
     if members and len(told) == len(members):
@@ -105,9 +111,29 @@ async def one(request: Request) -> Response:
         "more_findings": max(0, len(findings) - _MOST_FINDINGS),
         "silent": {client: info.error for client, info in members.items() if info.error},
         "is_broadcasting": _is_broadcasting(state),
+        # What the tab asks itself and does not know.
+        "missing": [],
     }
     values.update(await _TABS[view](request, state, told))
     return render(request, f"group_{view}.html", values)
+
+
+async def is_unknown_group(console: Console, name: str, configs: Known[views.GroupConfigs]) -> bool:
+    """Return whether nothing says that there is such a group: no broker that answers has it, and
+    none that does not answer had it, or has its retry topic.
+    """
+    if not _is_nowhere(configs) or configs.error is None:
+        return _is_nowhere(configs)
+    if console.seen_groups.clusters_of(name):
+        return False
+    names = await in_time(topic_names(console))
+    return names.value is not None and retry_topic(name) not in names.value
+
+
+def unknown_group(request: Request, name: str, configs: Known[views.GroupConfigs]) -> Response:
+    """Say that no broker knows a group, or that not all of them answered."""
+    values = {"name": name, "error": configs.error}
+    return render(request, "group_unknown.html", values, status=404)
 
 
 @routes.page("/member")
@@ -127,6 +153,7 @@ async def member(request: Request) -> Response:
     values = {
         "group": group,
         "client_id": client_id,
+        "online": online,
         "client": client,
         "info": info,
         "stacks": stacks,
@@ -257,7 +284,17 @@ async def _offsets(
     rows = page_of(
         request, queues.value or [], text=lambda at: str(at.queue), key=lambda at: at.queue
     )
+    _ = words(request)
     return {
+        "missing": [
+            (
+                queues.error,
+                _("the queues of this topic")
+                if rows.total == 0
+                else _("some queues of this topic"),
+            ),
+            (readable.error, _("whether it may read this topic")),
+        ],
         "topics": topics[:_MOST_TOPICS],
         "topic": topic,
         "queues": queues,
@@ -359,7 +396,7 @@ def _is_broadcasting(state: views.GroupState) -> bool:
 
 
 def _is_nowhere(configs: Known[views.GroupConfigs]) -> bool:
-    return configs.error is None and configs.value is not None and not configs.value.by_broker
+    return configs.value is not None and not configs.value.by_broker
 
 
 def _queues(state: views.GroupState) -> int:

@@ -16,18 +16,25 @@ from cometmq.admin.letters import Redriven
 from cometmq.admin.message_pages import MessagePage
 from cometmq.admin.redriving import LetterOutcome
 from cometmq.admin.topic_records import TopicStats
-from cometmq.console.asking import ask_each
+from cometmq.console import group_views as views
+from cometmq.console.asking import ask_each, gone_masters
 from cometmq.console.bodies import snippet
 from cometmq.console.limits import LimitMetError
 from cometmq.console.names import topic_names
+from cometmq.console.pages.groups import is_unknown_group, unknown_group
 from cometmq.console.pages.topics import stats_now
-from cometmq.console.paging import page_of
+from cometmq.console.paging import Slice, page_of
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.times import time_ms
-from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
+from cometmq.errors import (
+    CometMQError,
+    IllegalArgumentError,
+    RouteNotFoundError,
+    ServersFailedError,
+)
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import DLQ_PREFIX, check_group, dlq_topic
@@ -75,7 +82,7 @@ class Buried:
 
     @property
     def count(self) -> int | None:
-        if self.stats.value is None:
+        if self.stats.value is None or self.stats.error is not None:
             return None
         return sum(queue.max_offset - queue.min_offset for queue in self.stats.value.queues)
 
@@ -101,10 +108,15 @@ async def letters(request: Request) -> Response:
         buried.sort(key=lambda each: (each.count == 0, -each.last_ms, each.group))
         order = {each.group: number for number, each in enumerate(buried)}
         rows = page_of(request, buried, text=lambda each: each.group, key=lambda e: order[e.group])
-        return render(request, "letters.html", {"rows": rows, "shown": rows.rows})
+        return _listed(request, rows, rows.rows)
     found = page_of(request, groups, text=str, key=str)
-    shown = await _buried(console, found.rows)
-    return render(request, "letters.html", {"rows": found, "shown": shown})
+    return _listed(request, found, await _buried(console, found.rows))
+
+
+def _listed(request: Request, rows: Slice[Any], shown: Sequence[Buried]) -> Response:
+    # What brokers that are gone had, no name server tells.
+    gone = gone_masters(console_of(request))
+    return render(request, "letters.html", {"rows": rows, "shown": shown, "gone": gone})
 
 
 async def _buried(console: Console, groups: Sequence[str]) -> list[Buried]:
@@ -121,10 +133,11 @@ async def _buried(console: Console, groups: Sequence[str]) -> list[Buried]:
 async def _of_group(request: Request) -> Response:
     console, query = console_of(request), request.query_params
     choice = choice_of(request, query["group"], query)
-    page, config = await asyncio.gather(
+    topic = dlq_topic(choice.group)
+    page, stats, configs = await asyncio.gather(
         known(
             console.admin.messages.page(
-                dlq_topic(choice.group),
+                topic,
                 begin_ms=choice.begin_ms,
                 end_ms=choice.end_ms,
                 matches=choice.matches if choice.key else None,
@@ -133,13 +146,25 @@ async def _of_group(request: Request) -> Response:
                 body_bytes=_LISTED_BODY_BYTES,
             )
         ),
-        stats_now(console, dlq_topic(choice.group)),
+        stats_now(console, topic),
+        views.configs_of(console, choice.group),
     )
+    errors = dict(page.value.errors) if page.value is not None else {}
+    if isinstance(page.error, RouteNotFoundError):
+        # Brokers make the topic with the first letter of the group.
+        page = Known(None)
+        if await is_unknown_group(console, choice.group, configs):
+            return unknown_group(request, choice.group, configs)
+    rows = _rows(page.value)
+    # What a broker that is gone had, no name server tells.
+    clusters = console.seen_groups.clusters_of(choice.group)
+    errors = {**gone_masters(console, clusters), **errors}
     values = {
         "choice": choice,
         "page": page,
-        "count": Buried(choice.group, config).count,
-        "rows": _rows(page.value),
+        "count": Buried(choice.group, stats).count,
+        "errors": errors,
+        "rows": rows,
         "given": {name: query.get(name, "") for name in ("key", "begin", "end")},
         "failed": query.get("failed", ""),
     }

@@ -16,13 +16,14 @@ from cometmq.admin.messages import MessageTrack, TrackKind
 from cometmq.admin.reading import address_of
 from cometmq.console import bodies
 from cometmq.console.advice import is_not_there
-from cometmq.console.asking import ask_each, brokers_of, in_time
+from cometmq.console.asking import ask_each, brokers_of, gone_masters, in_time
 from cometmq.console.bodies import Shown
+from cometmq.console.names import groups_of_topic
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
 from cometmq.console.rendering import Say, moment, render, told, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import CLOSED_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -47,20 +48,24 @@ class Consumers:
 
     groups: Slice[str]
     tracks: list[MessageTrack]
+    # Why further groups of the topic are not known.
+    error: CometMQError | None
 
 
 @routes.page("/message", reads_messages=True)
 async def one(request: Request) -> Response:
     """Show a message, or which messages have its id."""
     place = _place(request.query_params)
-    found = await in_time(_find(console_of(request), place))
+    found = await in_time(_find(console_of(request), place), _joined)
     if not found.value or len(found.value) > 1:
         rows = [Row(each, len(each.body)) for each in found.value or ()]
+        # What a broker that is gone had, no name server tells.
+        gone = {} if rows else gone_masters(console_of(request))
         is_missing = not rows and (found.error is None or is_not_there(found.error))
         return render(
             request,
             "message_choice.html",
-            {"found": found, "rows": rows, "place": place},
+            {"found": found, "rows": rows, "place": place, "gone": gone},
             status=404 if is_missing else 200,
         )
     message = found.value[0]
@@ -68,6 +73,7 @@ async def one(request: Request) -> Response:
     group = request.query_params.get("group", "")
     members = await in_time(console_of(request).admin.groups.connections(group)) if group else None
     values = {
+        "error": found.error,
         "message": message,
         "place": _place_of(message),
         "shown": await _shown(request, message),
@@ -246,6 +252,12 @@ async def _asked(
     return [await console.recent.get(key, _AGE_S, lambda: messages.by_id(place["id"]))]
 
 
+def _joined(told: Mapping[str, list[MessageExt]]) -> list[MessageExt]:
+    """Join what some brokers found under an id, the oldest first."""
+    found = [message for each in told.values() for message in each]
+    return sorted(found, key=lambda message: message.store_timestamp_ms)
+
+
 async def _only(request: Request, form: Form) -> MessageExt:
     try:
         found = await _find(console_of(request), _place(form))
@@ -294,10 +306,8 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
 async def _consumers(request: Request, message: MessageExt) -> Consumers:
     console, topic, link = console_of(request), message.topic, link_of(message)
     messages = console.admin.messages
-    names = await console.recent.get(
-        ("groups of", topic), _AGE_S, lambda: console.admin.groups.of_topic(topic)
-    )
-    rows = page_of(request, names, text=str, key=str)
+    names = await groups_of_topic(console, topic, _AGE_S)
+    rows = page_of(request, names.value or (), text=str, key=str)
 
     async def ask(group: str) -> MessageTrack:
         (track,) = await console.recent.get(
@@ -308,7 +318,7 @@ async def _consumers(request: Request, message: MessageExt) -> Consumers:
     told = await ask_each(rows.rows, ask)
     unknown = TrackKind.UNKNOWN
     tracks = [at.value or MessageTrack(g, unknown, str(at.error)) for g, at in told.items()]
-    return Consumers(rows, tracks)
+    return Consumers(rows, tracks, names.error)
 
 
 def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:

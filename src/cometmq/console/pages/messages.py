@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,18 +11,18 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from cometmq.admin.message_pages import ListedMessage, MessagePage, Order
-from cometmq.console.asking import in_time
+from cometmq.console.asking import gone_masters, in_time
 from cometmq.console.bodies import snippet
 from cometmq.console.cookies import cookies_of
 from cometmq.console.limits import LimitMetError, note
 from cometmq.console.names import topic_names
-from cometmq.console.pages.topics import kind_of, system_names
+from cometmq.console.pages.topics import kind_of, route_now, system_names, unknown_topic
 from cometmq.console.paging import MAX_QUERY, whole
 from cometmq.console.rendering import fragment, render, told, url
 from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.console.state import Console
 from cometmq.console.times import time_ms
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, is_system_topic
 
@@ -84,6 +84,7 @@ async def listing(request: Request) -> Response:
         "query": query,
         "page": None,
         "found": None,
+        "gone": {},
     }
     if way == "id" and query.get("id"):
         return RedirectResponse(url("/message", topic=topic, id=query["id"].strip()), 303)
@@ -95,7 +96,15 @@ async def listing(request: Request) -> Response:
             _page(request, topic, is_tail=way == "tail"), wait_s=_PAGE_WAIT_S
         )
     elif topic and way == "key" and query.get("key"):
-        values["found"] = await in_time(_by_key(request, topic), wait_s=_PAGE_WAIT_S)
+        values["found"] = await in_time(_by_key(request, topic), _listed_all, wait_s=_PAGE_WAIT_S)
+    asked = values["page"] or values["found"]
+    if asked is not None:
+        if isinstance(asked.error, RouteNotFoundError):
+            return unknown_topic(request, topic)
+        # What a broker that is gone had, no name server tells.
+        route = await route_now(console_of(request), topic)
+        clusters = {data.cluster for data in route.value.broker_datas} if route.value else ()
+        values["gone"] = gone_masters(console_of(request), clusters)
     values["rows_of"] = lambda listed: [Row(each.message, each.body_bytes) for each in listed]
     names = await in_time(topic_names(console_of(request)))
     proposed = _proposed(names.value or [])
@@ -242,7 +251,17 @@ async def _by_key(request: Request, topic: str) -> list[ListedMessage]:
         begin_ms=_time(query.get("begin", ""), now_ms, 0),
         end_ms=_time(query.get("end", ""), now_ms, _NO_END_MS),
     )
+    return _listed(found)
+
+
+def _listed(found: Iterable[MessageExt]) -> list[ListedMessage]:
     return [ListedMessage(message, len(message.body)) for message in found]
+
+
+def _listed_all(told: Mapping[str, list[MessageExt]]) -> list[ListedMessage]:
+    """Join what some brokers found, the oldest first."""
+    found = [message for each in told.values() for message in each]
+    return _listed(sorted(found, key=lambda message: message.store_timestamp_ms))
 
 
 def _selection(request: Request) -> tuple[str, Callable[[MessageExt], bool] | None]:

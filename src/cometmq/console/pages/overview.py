@@ -13,10 +13,11 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cometmq.console.asking import in_time
+from cometmq.console.asking import gone_masters, in_time
 from cometmq.console.concerns import GROWTH_SPAN_MS, broker_url, concerns_of
 from cometmq.console.names import group_names, topic_names
 from cometmq.console.paging import MAX_QUERY
+from cometmq.console.recent import Known
 from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.watch import Watch
@@ -55,6 +56,9 @@ async def overview(request: Request) -> Response:
         "more_concerns": max(len(concerns) - _MOST_CONCERNS, 0),
         "behind": [_group(watch, each.group) for each in behind[:_MOST_GROUPS]],
         "all_behind": len(behind),
+        "gone": gone_masters(console_of(request)),
+        # Why rates and disks lack a part.
+        "silent": next((state.error for state in brokers if state.is_silent), None),
     }
     return render(request, "overview.html", values)
 
@@ -69,12 +73,16 @@ async def find(request: Request) -> Response:
     topics, groups = await asyncio.gather(
         in_time(topic_names(console)), in_time(group_names(console))
     )
+    names = groups.value or Known(None, groups.error)
     brokers = {f"{s.at.broker_name} {s.at.address}": s.at.address for s in console.watch.brokers}
     hits = [
         *_hits(wanted, topics.value or (), "Topic"),
-        *_hits(wanted, groups.value or (), "Group"),
+        *_hits(wanted, names.value or (), "Group"),
         *_hits(wanted, brokers, "Broker"),
     ]
+    if not hits and (topics.error or names.error or gone_masters(console)):
+        # An empty list would say that nothing has such a name.
+        return JSONResponse([], 503)
     _ = words(request)
     pages: dict[str, Callable[[str], str]] = {
         "Topic": lambda name: url("/topic", name=name),

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from cometmq.admin.group_records import Connection
 from cometmq.admin.producers import SeenProducer
-from cometmq.console.asking import ask_each, in_time, masters_of
+from cometmq.console.asking import ask_each, gone_masters, in_time, lost_masters, masters_of
 from cometmq.console.fields import MAX_NAME
 from cometmq.console.paging import page_of
 from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, RouteNotFoundError
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -97,14 +97,19 @@ async def _told(console: Console, topic: str) -> tuple[list[Seen], dict[str, Com
         route = await in_time(console.admin.topics.route(topic))
         if route.value is None:
             assert route.error is not None
-            return [], {topic: route.error}
+            return [], _not_there(console, topic, route.error)
         at = {data.broker_name: data.any_address() for data in route.value.broker_datas}
-        return await seen_at(console, {name: to for name, to in at.items() if to is not None})
+        found, errors = await seen_at(
+            console, {name: to for name, to in at.items() if to is not None}
+        )
+        clusters = {data.cluster for data in route.value.broker_datas}
+        return found, {**gone_masters(console, clusters), **errors}
     masters = await in_time(masters_of(console))
     if masters.value is None:
         assert masters.error is not None
         return [], {"brokers": masters.error}
-    return await seen_at(console, {at.broker_name: at.address for at in masters.value})
+    found, errors = await seen_at(console, {at.broker_name: at.address for at in masters.value})
+    return found, {**await lost_masters(console), **errors}
 
 
 async def _named(
@@ -113,8 +118,14 @@ async def _named(
     clients = await in_time(console.admin.producers.connections(group, topic))
     if clients.value is None:
         assert clients.error is not None
-        return [], {group: clients.error}
+        return [], _not_there(console, group, clients.error)
     return [Seen(group, client) for client in clients.value], {}
+
+
+def _not_there(console: Console, name: str, error: CometMQError) -> dict[str, CometMQError]:
+    """Return why producers are not known: of what brokers had that are gone, no name server tells."""
+    gone = gone_masters(console) if isinstance(error, RouteNotFoundError) else {}
+    return {**gone, name: error}
 
 
 def _joined(told: Mapping[str, Mapping[str, Iterable[SeenProducer]]]) -> list[Seen]:

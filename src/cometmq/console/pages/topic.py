@@ -13,9 +13,10 @@ from starlette.responses import Response
 from cometmq.admin.broker_reports import Statistics
 from cometmq.admin.group_records import GroupConnections, GroupProgress
 from cometmq.admin.topic_records import TopicStats
-from cometmq.console.asking import ask_each, brokers_of, in_time
+from cometmq.console.asking import ask_each, brokers_of, gone_masters, in_time
 from cometmq.console.fields import asked
 from cometmq.console.group_views import connections_of
+from cometmq.console.names import groups_of_topic
 from cometmq.console.pages.producers import seen_at
 from cometmq.console.pages.topics import (
     TYPE,
@@ -24,6 +25,7 @@ from cometmq.console.pages.topics import (
     route_now,
     stats_now,
     system_names,
+    unknown_topic,
 )
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known
@@ -93,9 +95,9 @@ class GroupRow:
     @property
     def online(self) -> int | None:
         """How many members are connected, None if that is not known."""
-        if self.members.value is not None:
-            return len(self.members.value.clients)
-        return 0 if self.members.error is None else None
+        if self.members.error is not None:
+            return None
+        return 0 if self.members.value is None else len(self.members.value.clients)
 
 
 @routes.page("/topic")
@@ -108,6 +110,10 @@ async def one(request: Request) -> Response:
     (route, counts, shown), stats, system = await asyncio.gather(
         _by_route(request, tab, name), stats_now(console, name), system_names(console)
     )
+    if isinstance(route.error, RouteNotFoundError):
+        return unknown_topic(request, name)
+    # What a broker that is gone had, no name server tells.
+    gone = gone_masters(console, _clusters(route.value))
     values: dict[str, Any] = {
         "name": name,
         "kind": kind_of(name, system),
@@ -115,12 +121,18 @@ async def one(request: Request) -> Response:
         "tab": tab,
         "tabs": TABS,
         "route": route,
-        "is_missing": isinstance(route.error, RouteNotFoundError),
+        "gone": gone,
+        # Why numbers are those of some brokers.
+        "lacks": stats.error or next(iter(gone.values()), None),
         "stats": stats,
         "counts": counts,
         **(_queues(request, stats) if tab == "queues" else shown),
     }
-    return render(request, "topic.html", values, status=404 if values["is_missing"] else 200)
+    return render(request, "topic.html", values)
+
+
+def _clusters(route: TopicRouteData | None) -> set[str]:
+    return set() if route is None else {data.cluster for data in route.broker_datas}
 
 
 def group_of(topic: str) -> str | None:
@@ -270,11 +282,7 @@ def _like(config: TopicConfig | None) -> dict[str, object]:
 
 async def _groups(request: Request, name: str) -> dict[str, Any]:
     console = console_of(request)
-    groups = await in_time(
-        console.recent.get(
-            ("groups of", name), _GROUPS_AGE_S, lambda: console.admin.groups.of_topic(name)
-        )
-    )
+    groups = await groups_of_topic(console, name, _GROUPS_AGE_S)
     rows = page_of(request, groups.value or (), text=str, key=str, most=GROUP_ROWS)
 
     async def ask(group: str) -> GroupRow:

@@ -30,6 +30,7 @@ from cometmq.console.pages.topics import (
     route_now,
     stats_now,
     system_names,
+    unknown_topic,
 )
 from cometmq.console.rendering import number, render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
@@ -50,6 +51,8 @@ async def form_to_change(request: Request) -> Response:
     """Show the form that changes a topic: what all brokers agree on is filled in."""
     console, name = console_of(request), asked(request, "name")
     route = await route_now(console, name)
+    if isinstance(route.error, RouteNotFoundError):
+        return unknown_topic(request, name)
     configs = {} if route.value is None else await configs_of(console, name, route.value)
     told = [each.value for each in configs.values() if each.value is not None]
     values: dict[str, Any] = {

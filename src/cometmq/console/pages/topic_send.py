@@ -10,13 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.console.asking import in_time
 from cometmq.console.fields import asked, given_by, number_field, pairs_field, text_field, too_long
-from cometmq.console.pages.topics import route_now
+from cometmq.console.names import groups_of_topic
+from cometmq.console.pages.topics import route_now, unknown_topic
 from cometmq.console.paging import whole
 from cometmq.console.rendering import Say, render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
@@ -32,6 +32,7 @@ MAX_COPIED_BYTES: Final = 64 * 1024
 # The tag and the keys have fields of their own; the others are of the message that was sent.
 _NOT_COPIED: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS}
 _MOST_SAID: Final = 5
+_GROUPS_AGE_S: Final = 3.0
 _MOST_KEPT: Final = 1000
 _KEPT: Final = ("tag", "keys", "broker", "queue", "count", "delay_level", "delay_seconds")
 _MOST_QUEUE: Final = 2**31 - 1
@@ -58,7 +59,9 @@ async def form_to_send(request: Request) -> Response:
         copy, fields = await _copy(console, request.query_params, whole(request, "like_offset", 0))
         given.update(fields)
     route = await route_now(console, name)
-    groups = await in_time(console.admin.groups.of_topic(name))
+    if isinstance(route.error, RouteNotFoundError):
+        return unknown_topic(request, name)
+    groups = await groups_of_topic(console, name, _GROUPS_AGE_S)
     queues = [] if route.value is None else route.value.publish_queues(name)
     values: dict[str, Any] = {
         "name": name,
@@ -67,7 +70,7 @@ async def form_to_send(request: Request) -> Response:
         "most_copied": MAX_COPIED_BYTES,
         "route": route,
         "brokers": sorted({queue.broker_name for queue in queues}),
-        "groups": groups.value,
+        "groups": groups,
         "most_sent": MOST_SENT,
     }
     return render(request, "topic_send.html", values)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.topic_records import TopicStats, stats_of
-from cometmq.console.asking import ask_each, in_time, masters_of
+from cometmq.console.asking import ask_each, gone_masters, in_time, masters_of
 from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
 from cometmq.console.names import topic_names
 from cometmq.console.paging import page_of
@@ -96,13 +96,16 @@ async def listing(request: Request) -> Response:
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
     names = await topic_names(console)
-    of_kind = names if kind == "all" else await _of_kind(console, names, kind)
+    of_kind, missing = await _of_kind(console, names, kind)
     rows = page_of(request, of_kind, text=str, key=str, most=LIST_ROWS)
     found = await ask_each(rows.rows, lambda name: _row(console, name))
     values = {
         "rows": rows,
         "found": {name: each.value for name, each in found.items()},
-        "late": next((each.error for each in found.values() if each.error), None),
+        "late": [each.error or (each.value and each.value.error) for each in found.values()],
+        "missing": missing,
+        # Of those the name servers tell no topic any more.
+        "gone": gone_masters(console),
         "kind": kind,
         "kinds": KINDS,
     }
@@ -225,6 +228,12 @@ async def route_now(console: Console, name: str, age_s: float = 1.0) -> Known[To
     )
 
 
+def unknown_topic(request: Request, name: str) -> Response:
+    """Say that the name servers know no topic of a name, which brokers may have had that are gone."""
+    values = {"name": name, "gone": gone_masters(console_of(request))}
+    return render(request, "topic_unknown.html", values, status=404)
+
+
 def kind_of(name: str, system: frozenset[str]) -> str:
     """Return the kind of a topic by its name; `system` are the names of clusters and brokers."""
     if is_retry_topic(name):
@@ -244,16 +253,25 @@ async def system_names(console: Console) -> frozenset[str]:
     return frozenset(found.value or ())
 
 
-async def _of_kind(console: Console, names: list[str], kind: str) -> list[str]:
+async def _of_kind(
+    console: Console, names: list[str], kind: str
+) -> tuple[list[str], list[CometMQError]]:
+    """Return those names that are of a kind, and why it is not known of others."""
+    if kind == "all":
+        return names, []
     if kind == "delayed":
-        delayed = {SCHEDULE_TOPIC, TIMER_TOPIC, *await _delay_topics(console)}
-        return [name for name in names if name in delayed]
+        made, errors = await _delay_topics(console)
+        delayed = {SCHEDULE_TOPIC, TIMER_TOPIC, *made}
+        return [name for name in names if name in delayed], errors
     system = await system_names(console)
-    return [name for name in names if kind_of(name, system) == kind]
+    return [name for name in names if kind_of(name, system) == kind], []
 
 
-async def _delay_topics(console: Console) -> set[str]:
-    """Return the topics that are made for delayed messages. Brokers before 5.0 have none."""
+async def _delay_topics(console: Console) -> tuple[set[str], list[CometMQError]]:
+    """Return the topics that are made for delayed messages, and why some brokers do not tell theirs.
+
+    Brokers before 5.0 have none.
+    """
 
     async def ask(address: str) -> set[str]:
         configs = await console.admin.topics.configs(broker=address)
@@ -271,7 +289,9 @@ async def _delay_topics(console: Console) -> set[str]:
             ("delay topics", address), _TYPES_AGE_S, lambda: ask(address)
         ),
     )
-    return {name for each in found.values() for name in each.value or ()}
+    answers: list[Known[Any]] = [masters, *found.values()]
+    errors = [each.error for each in answers if each.error is not None]
+    return {name for each in found.values() for name in each.value or ()}, errors
 
 
 async def _row(console: Console, name: str) -> Row:

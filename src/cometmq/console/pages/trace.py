@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.messages import TraceEvent
+from cometmq.console.asking import gone_masters, in_time
 from cometmq.console.limits import LimitMetError
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render
@@ -25,6 +27,8 @@ routes: Final = Routes()
 # Of a key that many messages share, the first ones.
 MAX_MESSAGES: Final = 20
 MAX_ID: Final = 255
+# What brokers may take to look traces up.
+_WAIT_S: Final = 6.0
 
 
 @routes.page("/trace", reads_messages=True)
@@ -50,14 +54,19 @@ async def trace(request: Request) -> Response:
         "error": None,
         "lines": [],
         "more": 0,
+        "gone": {},
     }
     if wanted:
-        events: Known[list[TraceEvent]] = await known(
-            console.admin.messages.trace(wanted, trace_topic=trace_topic)
+        events: Known[list[TraceEvent]] = await in_time(
+            console.admin.messages.trace(wanted, trace_topic=trace_topic),
+            lambda told: sorted(chain(*told.values()), key=lambda event: event.timestamp_ms),
+            wait_s=_WAIT_S,
         )
         if isinstance(events.error, IllegalArgumentError):
             raise HTTPException(400, str(events.error))
         values["error"] = events.error
+        # What a broker that is gone had, no name server tells.
+        values["gone"] = gone_masters(console)
         found = _first_messages(events.value or [])
         values["lines"] = timelines(found, await _stored(console, found))
         values["more"] = len({event.msg_id for event in events.value or ()}) - MAX_MESSAGES

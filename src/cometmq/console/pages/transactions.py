@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from cometmq.admin.message_pages import MessagePage
 from cometmq.admin.waiting import HalfMessage, HalfMessages
-from cometmq.console.asking import ask_each, masters_of
+from cometmq.console.asking import ask_each, gone_masters, lost_masters, masters_of
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render, url, words
@@ -36,7 +36,7 @@ async def transactions(request: Request) -> Response:
     console = console_of(request)
     if request.query_params.get("kind") == "given-up":
         return await _given_up(request)
-    names = [at.broker_name for at in await masters_of(console)]
+    names, lost = [at.broker_name for at in await masters_of(console)], await lost_masters(console)
     found = await ask_each(names, lambda name: _halves(console, name), at_once=_AT_ONCE)
     halves = [half for each in found.values() if each.value for half in each.value.messages]
     rows = page_of(
@@ -49,7 +49,8 @@ async def transactions(request: Request) -> Response:
     )
     values = {
         "rows": rows,
-        "unknown": {name: each.error for name, each in found.items() if each.error is not None},
+        "unknown": lost
+        | {name: each.error for name, each in found.items() if each.error is not None},
         "cut": [name for name, each in found.items() if each.value and not each.value.is_all],
         "unsure": [name for name, each in found.items() if each.value and not each.value.is_sure],
         "now_ms": console.clock.now_ms(),
@@ -90,7 +91,10 @@ async def _given_up(request: Request) -> Response:
         }
         for each in messages
     ]
-    return render(request, "given_up.html", {"page": page, "rows": rows})
+    errors = dict(page.value.errors) if page.value is not None else {}
+    # What a broker that is gone had, no name server tells.
+    errors = {**gone_masters(console), **errors}
+    return render(request, "given_up.html", {"page": page, "rows": rows, "errors": errors})
 
 
 @routes.action("/transactions/resume", what="resume transaction")

@@ -1,0 +1,71 @@
+"""Joins what is not known by its cause: one server that is silent is told once, not for each question.
+
+A page asks a server for several things. If it does not answer, the page has one bar, which names the
+server, the reason and all that is missing because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from cometmq.errors import CometMQError, RemotingError, ServersFailedError
+
+# Of a cluster of which most is away.
+MOST_CAUSES: Final = 5
+
+
+@dataclass(slots=True)
+class Cause:
+    """Is a reason, and the things that are not known because of it, as they were said first."""
+
+    error: BaseException
+    what: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """Holds the first causes of a page; `more` counts the others."""
+
+    first: tuple[Cause, ...]
+    more: int
+
+
+def by_cause(missing: Iterable[tuple[BaseException | None, str]]) -> Causes:
+    """Join errors and what each leaves unknown. What has no error is known, and left out."""
+    found: dict[str, Cause] = {}
+    for error, what in missing:
+        for each in _parts(error):
+            cause = found.setdefault(_key(each), Cause(each))
+            if what not in cause.what:
+                cause.what.append(what)
+    causes = tuple(found.values())
+    return Causes(causes[:MOST_CAUSES], max(0, len(causes) - MOST_CAUSES))
+
+
+def joined(errors: Iterable[tuple[str, CometMQError]], asked: int) -> CometMQError | None:
+    """Return the errors of servers, by address, as one; None if there is none. `asked` counts all."""
+    found = dict(errors)
+    if len(found) <= 1:
+        return next(iter(found.values()), None)
+    reasons = "; ".join(f"{address}: {error}" for address, error in found.items())
+    return ServersFailedError(
+        f"failed at {len(found)} of {asked} servers: {reasons}", results={}, errors=found
+    )
+
+
+def _parts(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the errors of single servers."""
+    if isinstance(error, ServersFailedError) and error.errors:
+        for each in error.errors.values():
+            yield from _parts(each)
+    elif error is not None:
+        yield error
+
+
+def _key(error: BaseException) -> str:
+    """Return what two errors of one cause have in common: the server that does not answer."""
+    if isinstance(error, RemotingError) and error.address:
+        return error.address
+    return str(error)
