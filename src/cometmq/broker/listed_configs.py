@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from cometmq.protocol.config_lists import LARGE_BYTES
-from cometmq.protocol.request_type import BodyKind
+from cometmq.protocol.config_lists import LARGE_BYTES, ConfigListBody
 from cometmq.runtime.slices import run_slices
 
 BodyT = TypeVar("BodyT")
@@ -15,14 +14,14 @@ ConfigT = TypeVar("ConfigT")
 
 
 async def checked_configs(
-    body: BodyKind[BodyT],
+    body: ConfigListBody[BodyT],
     data: bytes,
     configs_of: Callable[[BodyT], Iterable[ConfigT]],
     check: Callable[[ConfigT], ConfigT],
 ) -> list[ConfigT]:
     """Return what `check` makes of each topic or group of a request's body, and serve others in between.
 
-    Raises what `check` raises, and ProtocolError for a list that exceeds a limit.
+    Raises what `check` raises, and ProtocolError for a list that exceeds a limit or has no entry.
     """
     if len(data) >= LARGE_BYTES:
         await asyncio.to_thread(body.prepare)
@@ -36,4 +35,6 @@ async def checked_configs(
                 yield
 
     await run_slices(steps())
+    if not checked:
+        raise body.nothing_named()
     return checked

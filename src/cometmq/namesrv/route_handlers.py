@@ -103,6 +103,7 @@ class RouteHandlers:
         self, _connection: Connection, request: Request[headers.GetRouteInfoRequestHeader]
     ) -> RemotingCommand:
         header = request.header
+        limits.check_namespace(ext_of(request))
         if self._is_waiting():
             return response(ResponseCode.SYSTEM_ERROR, "name server not ready")
         route = self._table.route(header.topic)
