@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 from typing import Any, Final
 
@@ -59,6 +60,21 @@ def _prepared(params: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
+    """Refuse an option that is given twice: click takes the last value, and forgets the others."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        order = self.make_parser(ctx).parse_args(args=[*args])[2]
+        given = Counter(parameter.name for parameter in order)
+        for parameter in order:
+            if given[parameter.name] > 1 and not (
+                parameter.multiple or parameter.nargs == -1 or getattr(parameter, "is_flag", False)
+            ):
+                ctx.fail(
+                    f"{'/'.join(parameter.opts)} is given {given[parameter.name]} times, and takes one "
+                    "value; call the command for each, or part values by commas where its help says so"
+                )
+        return super().parse_args(ctx, args)
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _prepared(super().get_params(ctx))
 
