@@ -163,7 +163,8 @@ async def test_an_unknown_topic_is_code_17(peer: Peer) -> None:
 
 async def test_a_client_with_a_namespace_of_the_second_kind_is_refused(peer: Peer) -> None:
     """It got the route of the topic without its namespace, and two namespaces were mixed."""
-    await peer.register(["orders"])
+    registered = await peer.register(["orders", "t2"])
+    assert registered.code == 0, registered.remark
     route = RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader(topic="orders")
     assert (await peer.ask(*route, ext={"nsd": "false"})).code == 0
     refused = await peer.ask(*route, ext={"nsd": "true", "ns": "tenant-a"})

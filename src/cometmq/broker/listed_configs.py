@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from cometmq.protocol.config_lists import LARGE_BYTES, ConfigListBody
+from cometmq.protocol.config_lists import LARGE_BYTES
+from cometmq.protocol.limits import nothing_named
+from cometmq.protocol.request_type import BodyKind
 from cometmq.runtime.slices import run_slices
 
 BodyT = TypeVar("BodyT")
@@ -14,12 +16,16 @@ ConfigT = TypeVar("ConfigT")
 
 
 async def checked_configs(
-    body: ConfigListBody[BodyT],
+    body: BodyKind[BodyT],
     data: bytes,
     configs_of: Callable[[BodyT], Iterable[ConfigT]],
     check: Callable[[ConfigT], ConfigT],
+    what: str,
+    wire_name: str,
 ) -> list[ConfigT]:
     """Return what `check` makes of each topic or group of a request's body, and serve others in between.
+
+    `what` they are and the `wire_name` of their list are for errors.
 
     Raises what `check` raises, and ProtocolError for a list that exceeds a limit or has no entry.
     """
@@ -36,5 +42,5 @@ async def checked_configs(
 
     await run_slices(steps())
     if not checked:
-        raise body.nothing_named()
+        raise nothing_named(what, wire_name)
     return checked

@@ -21,7 +21,6 @@ from cometmq.protocol.limits import (
     check_config_length,
     check_configs,
     check_limit,
-    nothing_named,
 )
 from cometmq.protocol.request_type import BodyT, JsonBody
 
@@ -107,10 +106,6 @@ class ConfigListBody(JsonBody[BodyT]):
         body = decode_request(data, self.type)
         check_configs(self._what, len(self._members(body)))
         return body
-
-    def nothing_named(self) -> ProtocolError:
-        """Return the error of a list without entries."""
-        return nothing_named(self._what, self._wire_name)
 
     def _check_whole(self, length: int, values: int) -> None:
         what = f"in a list of {self._what} with references, or names with \\u0000"

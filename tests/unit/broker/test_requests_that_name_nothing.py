@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.broker.broker_box import Client, running
 
 from cometmq.protocol.heartbeats import LARGE_BYTES
 
-LISTS = {
+LISTS: dict[int, tuple[str, dict[str, str]]] = {
     18: ("topicConfigList", {}),
     225: ("groupConfigList", {}),
     34: ("consumerDataSet", {"clientID": "c"}),
@@ -26,13 +27,13 @@ async def test_a_request_that_names_nothing_is_refused_by_name(
     tmp_path: Path, code: int, spelt: str, padding: int
 ) -> None:
     name, others = LISTS[code]
-    given = {
+    spellings: dict[str, dict[str, Any]] = {
         "empty": {name: []},
         "null": {name: None},
         "misspelt": {name + "s": [{"topicName": "t", "groupName": "g"}]},
         "missing": {},
-    }[spelt]
-    body = json.dumps({**others, **given}).encode() + b" " * padding
+    }
+    body = json.dumps({**others, **spellings[spelt]}).encode() + b" " * padding
     async with running(tmp_path, admin_from="10.0.0.9") as broker:
         answer = await Client(broker).ask(code, {}, body)
     assert answer.code != 0

@@ -140,7 +140,12 @@ async def test_the_route_is_renewed_after_a_send_to_a_chosen_queue_that_is_gone(
     outgoing = await encoder.encode(Message("t", b"x"))
     with pytest.raises(RemoteError):
         await sender.send_fixed(outgoing, MessageQueue("t", "a", 3), deadline)
-    await until(lambda: len(fake.instance.routes.publish_route("t").queues) == 1)
+
+    def queue_count() -> int:
+        renewed = fake.instance.routes.publish_route("t")
+        return 0 if renewed is None else len(renewed.queues)
+
+    await until(lambda: queue_count() == 1)
 
 
 async def test_a_dead_broker_is_left_and_its_route_renewed(fake: FakeInstance) -> None:

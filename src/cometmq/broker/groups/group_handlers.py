@@ -76,6 +76,8 @@ class GroupHandlers:
             call.body,
             lambda body: body.group_config_list,
             self._checked,
+            "groups",
+            "groupConfigList",
         )
         log.info("groups set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._groups.put, checked))
