@@ -296,6 +296,7 @@ BODIES: Final[list[msgspec.Struct]] = [
     b.SubscriptionGroupWrapper(forbidden_table={"g": {"t": 1}}),
     b.ConsumerOffsetSerializeWrapper(DataVersion(1, 2, 3), {"t@g": {0: 250, 1: 7}}),
     b.DelayOffsetSerializeWrapper(None, {1: 7}),
+    b.TimerMetricsSerializeWrapper(timing_count={"t": b.TimerMetric(2, 5)}),
     LetterSelection(("U1",), ("k1", "k2"), 1, 2),
     RedriveReport("r", "g", 1, 2, 3, 4, True),
 ]

@@ -601,7 +601,6 @@ def test_what_only_java_has_is_done_or_refused_with_a_reason(
         2002: lambda: admin.brokers.remove_cold_data_threshold(name),
         2003: admin.brokers.cold_data_thresholds,
         2004: lambda: admin.brokers.set_read_ahead(True),
-        908: lambda: admin.brokers.reset_master_flush_offset(0, broker=broker),
         355: admin.brokers.export_rocksdb_config,
         200056: admin.brokers.export_pop_records,
         1007: admin.brokers.epochs,
@@ -620,10 +619,20 @@ def test_what_only_java_has_is_done_or_refused_with_a_reason(
     assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {name: 1000}
     calls[2002]()
     assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {}
-    for code in (2004, 908, 355, 200056, 401):
+    for code in (2004, 355, 200056, 401):
         assert calls[code]() == [broker]
     with pytest.raises(RemoteError, match="controllerMode"):
         calls[1007]()
+
+
+def test_a_masters_flush_offset_is_reset_without_effect(
+    admin: cometmq.AdminClient, broker: str, line: str
+) -> None:
+    if line == "4.9":
+        with pytest.raises(RemoteError, match=r"does not know the request .*\(908\)"):
+            admin.brokers.reset_master_flush_offset(0, broker=broker)
+        return
+    assert admin.brokers.reset_master_flush_offset(0, broker=broker) == [broker]
 
 
 def test_brokers_clean_up(admin: cometmq.AdminClient, broker: str) -> None:

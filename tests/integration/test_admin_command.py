@@ -326,7 +326,6 @@ def test_brokers_without_cold_data_and_slaves_say_what_to_do(
     refused = commands.refused("getColdDataFlowCtrInfo", "-b", address)
     assert "maxTransferBytesOnMessageInDisk" in refused
     assert "blockdev" in commands.refused("setCommitLogReadAheadMode", "-b", address, "-m", "1")
-    assert "code 907" in commands.refused("resetMasterFlushOffset", "-b", address, "-o", "0")
     assert "no controller" in commands.refused("getBrokerEpoch", "-b", min(masters))
     assert "JSON files" in commands.refused("rocksDBConfigToJson", "-b", address)
     rows = commands.json("checkRocksdbCqWriteProgress", "-c", cluster_name)

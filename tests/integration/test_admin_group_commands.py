@@ -236,6 +236,33 @@ def test_members_that_disagree_are_found(
     assert "its members subscribe to different things" in findings[0]["finding"]
 
 
+def test_unknown_offline_and_online_groups_are_three_answers(
+    commands: Commands, admin: cometmq.AdminClient, face: BlockingFace, name: str
+) -> None:
+    make(admin, face, name)
+    consumer = face.new_consumer(name, lambda _: None)
+    consumer.subscribe(name)
+    face.started(consumer)
+    eventually(lambda: len(admin.groups.connections(name).clients) == 1)
+    status = ("getConsumerStatus", "-t", name, "-g")
+    eventually(lambda: commands.json(*status, name))
+    stranger = commands.refused(*status, name, "-i", "nobody")
+    assert f"group {name} has no member 'nobody'" in stranger
+    consumer.close()
+    eventually(lambda: _is_offline(admin, name))
+    asked = (("consumerConnection", "-g"), ("consumerStatus", "-g"), status)
+    for command in asked:
+        assert "is not online" in commands.refused(*command, name)
+        unknown = commands.refused(*command, f"{name}-x")
+        assert f"no broker that was asked has the group '{name}-x'" in unknown
+    progress = commands.run("consumerProgress", "-g", name)
+    assert f"group {name} is offline" in progress.err
+    assert f"has the group '{name}-x'" in commands.refused("consumerProgress", "-g", f"{name}-x")
+    letters = commands.run("deadLetters", "-g", name)
+    assert f"group {name} never had a dead letter" in letters.err
+    assert f"has the group '{name}-x'" in commands.refused("deadLetters", "-g", f"{name}-x")
+
+
 def test_producers_are_shown(
     commands: Commands, admin: cometmq.AdminClient, face: BlockingFace, name: str, broker: str
 ) -> None:

@@ -514,7 +514,16 @@ def test_dead_letters_are_listed_and_sent_again(
         assert (at["sentCount"], at["skippedCount"]) == (2, 0)
     found = eventually(lambda: commands.json("printMsg", "-t", name), lambda it: len(it) == 6)
     assert sorted(bodies(found)) == ["0", "1", "1", "2", "2", "3"]
-    assert "never had a dead letter" in commands.refused("deadLetters", "-g", f"{name}-2")
+    assert "has the group" in commands.refused("deadLetters", "-g", f"{name}-2")
+    known = letters[0]["msgId"]
+    for mode in ("--dry-run", "--yes"):  # ids that were not found are named
+        printed = commands.run(
+            "redriveDeadLetters", "-g", name, "-i", f"{known},AA", mode, status=1
+        )
+        assert "cometmq: AA: no dead letter" in printed.err
+        assert known not in printed.err
+    twice = commands.refused("redriveDeadLetters", "-g", name, "-i", "AA", "-i", known, status=2)
+    assert "-i/--msgId is given 2 times" in twice
 
 
 class Undecided:

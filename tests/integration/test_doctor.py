@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -17,6 +18,9 @@ from cometmq.admin.checkup import ClusterCheckup, probe
 from cometmq.cli.main import app
 from cometmq.errors import ConfigError, StoreFullError
 from cometmq.model.finding import Finding, Severity, worst
+from cometmq.model.names import TRACE_TOPIC
+from cometmq.model.sysflag import PERM_READ
+from cometmq.model.topic import TopicConfig
 from cometmq.runtime.clock import SystemClock
 from cometmq.runtime.network import TcpNetwork
 from cometmq.store.refusals import RefusalCause
@@ -68,6 +72,19 @@ async def test_a_sound_cluster_has_no_faults() -> None:
     assert faults(found) == {}
     assert {"broker broker-a", "broker broker-b: clock", "broker broker-b: address"} <= found.keys()
     assert "speaks V5_3_3" in found["broker broker-a"].value
+
+
+async def test_a_trace_topic_that_takes_nothing_is_found() -> None:
+    async with Cluster() as cluster:
+        missing = (await checked(cluster.namesrv))["traces"]
+        assert missing.severity is Severity.OK
+        assert "no broker has the topic RMQ_SYS_TRACE_TOPIC" in missing.value
+        cluster.broker("broker-a").topics.put(TopicConfig(TRACE_TOPIC, perm=PERM_READ))
+        found = missing
+        async with asyncio.timeout(WAIT_S):
+            while found.severity is not Severity.WARNING:
+                found = (await checked(cluster.namesrv))["traces"]
+    assert "traces are refused" in found.value
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,17 @@ async def test_an_unknown_topic_is_code_17(peer: Peer) -> None:
     assert answer.remark == "No topic route info in name server for the topic: nope"
 
 
+async def test_a_client_with_a_namespace_of_the_second_kind_is_refused(peer: Peer) -> None:
+    """It got the route of the topic without its namespace, and two namespaces were mixed."""
+    registered = await peer.register(["orders", "t2"])
+    assert registered.code == 0, registered.remark
+    route = RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader(topic="orders")
+    assert (await peer.ask(*route, ext={"nsd": "false"})).code == 0
+    refused = await peer.ask(*route, ext={"nsd": "true", "ns": "tenant-a"})
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "'tenant-a'" in (refused.remark or "")
+
+
 async def test_an_unknown_code_is_code_3(peer: Peer) -> None:
     answer = await peer.ask(4711)
     assert (answer.code, answer.remark) == (3, " request type 4711 not supported")

@@ -60,5 +60,5 @@ def test_records_of_pop_consumers_are_exported_by_brokers_that_know_them(
 
 
 def test_a_redrive_of_dead_letters_is_refused_by_name(commands: Commands) -> None:
-    assert "never had a dead letter" in commands.refused("redriveDeadLetters", "-g", "no-such")
+    assert "has the group" in commands.refused("redriveDeadLetters", "-g", "no-such")
     assert commands.json("givenUpHalves") == []

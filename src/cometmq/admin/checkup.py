@@ -15,12 +15,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 from cometmq.admin.reading import settings_of
 from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
-from cometmq.model.names import is_system_group
+from cometmq.model.names import TRACE_TOPIC, is_system_group
 from cometmq.model.route import MASTER_ID, ClusterInfo
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode, version_name
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
+from cometmq.protocol.headers import (
+    GetConsumerConnectionListRequestHeader,
+    GetRouteInfoRequestHeader,
+)
 from cometmq.remoting.client import Answer, RemotingClient, split_address
 from cometmq.remoting.credentials import Credentials, is_protected
 from cometmq.remoting.tls import Tls, tls_of
@@ -125,6 +128,8 @@ class ClusterCheckup:
             findings += found
         if len(brokers) > len(shown):
             findings.append(ok("brokers", f"{len(shown)} of {len(brokers)} were asked"))
+        if brokers:
+            findings += await self._optional(self._traces(next(iter(known)))) or []
         return findings
 
     # Name servers
@@ -157,6 +162,26 @@ class ClusterCheckup:
             return error(label, self._fault(fault), remedy), None
 
     # Brokers
+
+    async def _traces(self, address: str) -> list[Finding]:
+        """Say where the traces of clients cannot be stored; only the clients know whether they trace."""
+        answer = await self._ask(
+            await self._connected(address),
+            requests.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader(topic=TRACE_TOPIC),
+            also=(ResponseCode.TOPIC_NOT_EXIST,),
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            text = (
+                f"no broker has the topic {TRACE_TOPIC}: unless sends may make it, clients that trace "
+                "lose their traces; make it"
+            )
+            return [ok("traces", text)]
+        if answer.body.publish_queues(TRACE_TOPIC):
+            return []
+        remedy = "give it its write permission (updateTopicPerm -p 6)"
+        fault = f"no queue of the topic {TRACE_TOPIC} may be written to: traces are refused"
+        return [warning("traces", fault, remedy)]
 
     async def _broker(self, broker: _Broker, local: bool) -> list[Finding]:
         async with self._slots:

@@ -367,7 +367,9 @@ class Groups(GroupReading):
     ) -> dict[str, dict[MessageQueue, int]]:
         """Return the offsets of a topic as each member of the group knows them, by client id.
 
-        Members answer for themselves, so they may be ahead of what the brokers store.
+        Members answer for themselves, so they may be ahead of what the brokers store. Raises
+        RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST for a group that no broker has, CONSUMER_NOT_ONLINE
+        for one without a member, or without the member `client_id`.
         """
         header = GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
         what = f"the offsets that the members of group {group} know of topic {topic}"
@@ -384,6 +386,7 @@ class Groups(GroupReading):
             found = decode_body(answer.body, dict[str, dict[str, dict[str, int]]])
             return found.get("consumerTable", {})
 
+        await self._need_member(group, client_id)
         offsets: dict[str, dict[MessageQueue, int]] = {}
         found = await self._servers.each(readable_of(route).values(), ask, what)
         for members in found.values():
@@ -443,6 +446,22 @@ class Groups(GroupReading):
         return found
 
     # Inside
+
+    async def _need_member(self, group: str, client_id: str | None) -> None:
+        """Raise RemoteError unless the group has a member, and that with `client_id` if one is named."""
+        try:
+            members = await self.connections(group)
+        except RemoteError as error:
+            if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                await self.need(group)
+            raise
+        ids = [member.client_id for member in members.clients]
+        if client_id is not None and client_id not in ids:
+            raise RemoteError(
+                f"group {group} has no member {client_id!r:.200}; it has {', '.join(ids[:5])}"
+                + (f" and {len(ids) - 5} more" if len(ids) > 5 else ""),
+                code=ResponseCode.CONSUMER_NOT_ONLINE,
+            )
 
     async def _put(self, address: str, config: SubscriptionGroupConfig) -> None:
         await self._servers.ask(

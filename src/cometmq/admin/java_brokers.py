@@ -13,7 +13,7 @@ from typing import Any, Final
 from cometmq.admin.room import Room
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_group
-from cometmq.protocol import java_requests
+from cometmq.protocol import java_requests, requests
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     ExportRocksDBConfigToJsonRequestHeader,
@@ -120,9 +120,7 @@ class JavaBrokers(Room):
         what = f"the reset of the master's flush offset to {offset}"
 
         async def ask(address: str) -> None:
-            await self._servers.ask(
-                address, java_requests.RESET_MASTER_FLUSH_OFFSET, header, what=what
-            )
+            await self._servers.ask(address, requests.RESET_MASTER_FLUSH_OFFSET, header, what=what)
 
         return list(await self._at_brokers(ask, what, cluster=None, broker=broker))
 

@@ -206,10 +206,13 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     "enableDLegerCommitLog": _COPIES,
     "enableControllerMode": _COPIES,
     "enabledAppendPropCRC": Promise(
-        is_true, "asks for checksums of properties, which CometMQ does not write yet: take it out"
+        is_true,
+        "asks for checksums of properties, which CometMQ does not write: take it out; bodies have theirs",
     ),
     "forceVerifyPropCRC": Promise(
-        is_true, "asks for checks of properties, which CometMQ does not make yet: take it out"
+        is_true,
+        "asks to check the properties' checksums, which only stores of enabledAppendPropCRC=true have; "
+        "CometMQ reads such stores, and checks the checksums of bodies: take it out",
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from enum import Enum
 from itertools import pairwise
@@ -75,6 +76,7 @@ class Command(TyperCommand):
 
     Where mqadmin means something else by `-o`, `other_o` is that option's long name. It gets each
     value of `-o` that is no form, so that mqadmin's lines work: `-o 10` is then `--offset 10`.
+    An option that is given twice is refused: click takes the last value and forgets the others.
     """
 
     other_o: ClassVar[str | None] = None
@@ -85,6 +87,16 @@ class Command(TyperCommand):
             for place, (arg, value) in enumerate(pairwise(args)):
                 if arg == "-o" and value not in self.forms:
                     args[place] = self.other_o
+        order = self.make_parser(ctx).parse_args(args=[*args])[2]
+        given = Counter(parameter.name for parameter in order)
+        for parameter in order:
+            if given[parameter.name] > 1 and not (
+                parameter.multiple or parameter.nargs == -1 or getattr(parameter, "is_flag", False)
+            ):
+                ctx.fail(
+                    f"{'/'.join(parameter.opts)} is given {given[parameter.name]} times, and takes one "
+                    "value; call the command for each, or separate values by commas where its help says so"
+                )
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:

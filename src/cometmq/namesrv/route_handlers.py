@@ -105,6 +105,7 @@ class RouteHandlers:
         self, _connection: Connection, request: Request[headers.GetRouteInfoRequestHeader]
     ) -> RemotingCommand:
         header = request.header
+        limits.check_namespace(ext_of(request))
         if self._is_waiting():
             return response(ResponseCode.SYSTEM_ERROR, "name server not ready")
         strict = request.version >= MQVersion.V4_9_4 or bool(header.accept_standard_json_only)

@@ -230,6 +230,20 @@ class DelayOffsetSerializeWrapper(Body):
     offset_table: dict[Int32, Int64] = {}
 
 
+class TimerMetric(Body):
+    """The timed messages of a topic that wait, and when the last one was counted."""
+
+    count: Int64 = 0
+    time_stamp: Int64 = 0
+
+
+class TimerMetricsSerializeWrapper(Body):
+    """The answer of code 61 and Java's file config/timermetrics."""
+
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    timing_count: dict[str, TimerMetric] = {}
+
+
 class TopicConfigList(Body):
     """The body of code 18."""
 

@@ -20,6 +20,7 @@ from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH, decode_bod
 from cometmq.protocol.limits import (
     MAX_HEARTBEAT_HEAD_LENGTH,
     HeartbeatTotals,
+    check_has_groups,
     check_heartbeat,
     check_limit,
 )
@@ -75,6 +76,7 @@ def decode_heartbeat(data: bytes) -> Generator[None, None, Heartbeat]:
     """
     opened = yield from _opened(data)
     if isinstance(opened, HeartbeatData):
+        check_has_groups(opened)
         return Heartbeat(
             opened.client_id,
             opened.heartbeat_fingerprint,
@@ -82,6 +84,7 @@ def decode_heartbeat(data: bytes) -> Generator[None, None, Heartbeat]:
             iter(opened.consumer_data_set),
             iter(opened.producer_data_set),
         )
+    check_has_groups(opened.head)
     for _ in opened.checked():
         yield
     head = opened.head

@@ -32,9 +32,6 @@ RAW: Final = RawBody()
 GET_BROKER_EPOCH_CACHE: Final = RequestType(
     Code.GET_BROKER_EPOCH_CACHE, NoHeader, NO_BODY, NoHeader, JsonBody(EpochEntryCache),
     Right.NONE, CLUSTER, actions=ANY_ACCOUNT)
-RESET_MASTER_FLUSH_OFFSET: Final = RequestType(
-    Code.RESET_MASTER_FLUSH_OFFSET, h.ResetMasterFlushOffsetHeader, NO_BODY, NoHeader, NO_BODY,
-    Right.ADMIN, CLUSTER)
 
 # Reads of cold data. Thresholds by group are properties text, the name of a group is text.
 UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Final = RequestType(

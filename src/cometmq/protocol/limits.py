@@ -7,7 +7,7 @@ what real clients and brokers send at most. Java has none of these limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cometmq.errors import ProtocolError
@@ -181,6 +181,28 @@ class HeartbeatTotals:
         check_name("the group name", group.group_name)
 
 
+def check_namespace(ext: Mapping[str, str]) -> None:
+    """Raise ProtocolError for a client with a namespace of the second kind (Java: setNamespaceV2).
+
+    Nothing here keeps such namespaces apart, so the messages of two of them would be mixed. Every
+    client asks for routes and sends heartbeats, so only these requests are looked at.
+    """
+    if ext.get("nsd") == "true" or ext.get("ns"):
+        raise ProtocolError(
+            f"the client has the namespace {ext.get('ns', '')!r:.200} in the fields ns and nsd "
+            "(setNamespaceV2), which CometMQ does not keep apart from others; use setNamespace, which "
+            "puts it before the names of topics and groups, or none"
+        )
+
+
+def nothing_named(what: str, *lists: str) -> ProtocolError:
+    """Return the error of a request that would do nothing, since none of its `lists` has an entry."""
+    return ProtocolError(
+        f"the request names no {what}: {' and '.join(lists)} of its body has no entry, is null or is "
+        "spelt otherwise; send what it shall be done to, or no request"
+    )
+
+
 def check_heartbeat(data: HeartbeatData) -> None:
     """Raise ProtocolError for a heartbeat with too many groups, subscriptions, expressions or tags."""
     totals = HeartbeatTotals(data.client_id)
@@ -188,6 +210,12 @@ def check_heartbeat(data: HeartbeatData) -> None:
         totals.add(group)
     for producers in data.producer_data_set:
         totals.add_producer(producers)
+
+
+def check_has_groups(data: HeartbeatData) -> None:
+    """Raise ProtocolError for a heartbeat without any group: no client of Java sends one."""
+    if not data.consumer_data_set and not data.producer_data_set:
+        raise nothing_named("groups", "consumerDataSet", "producerDataSet")
 
 
 def check_subscription(subscription: SubscriptionData) -> None:

@@ -51,9 +51,6 @@ REFUSED: Final[Mapping[Code, str]] = {
     Code.ADJUST_CONSUMER_THREAD_POOL: f"{_NOBODY}; configure the consumer itself",
     Code.WHO_CONSUME_THE_MESSAGE: f"{_NOBODY}; ask who consumes the topic, code 300",
     # What a broker of ours has none of
-    Code.GET_TIMER_METRICS: (
-        "timed messages are not counted by topic here; timerPending of code 28 counts all of them"
-    ),
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: (
         "there is no RocksDB here; topics, groups and offsets are JSON files below config/ of the "
         "store already"
@@ -71,7 +68,6 @@ REFUSED: Final[Mapping[Code, str]] = {
     # Slaves, controllers, containers
     Code.NOTIFY_MIN_BROKER_ID_CHANGE: _SLAVES,
     Code.EXCHANGE_BROKER_HA_INFO: _SLAVES,
-    Code.RESET_MASTER_FLUSH_OFFSET: _SLAVES,
     Code.ADD_BROKER: _CONTAINER,
     Code.REMOVE_BROKER: _CONTAINER,
     **dict.fromkeys(

@@ -48,6 +48,7 @@ from cometmq.protocol.bodies import (
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
     TablesState,
+    TimerMetricsSerializeWrapper,
     TopicConfigList,
     TopicConfigSerializeWrapper,
     TopicList,
@@ -340,12 +341,21 @@ GET_BROKER_RUNTIME_INFO: Final = RequestType(
 GET_BROKER_HA_STATUS: Final = RequestType(
     Code.GET_BROKER_HA_STATUS, NoHeader, NO_BODY, NoHeader, JsonBody(HARuntimeInfo),
     Right.INSPECT, CLUSTER)
+# Java's masters take it and do nothing, and so do slaves here: how far a master has flushed, they learn of
+# it by the copy of its log.
+RESET_MASTER_FLUSH_OFFSET: Final = RequestType(
+    Code.RESET_MASTER_FLUSH_OFFSET, h.ResetMasterFlushOffsetHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.ADMIN, CLUSTER)
 GET_ALL_DELAY_OFFSET: Final = RequestType(
     Code.GET_ALL_DELAY_OFFSET, NoHeader, NO_BODY, NoHeader, JsonBody(DelayOffsetSerializeWrapper),
     Right.INSPECT, CLUSTER)
 # Java's TimerCheckpoint, as in the file config/timercheck.
 GET_TIMER_CHECK_POINT: Final = RequestType(
     Code.GET_TIMER_CHECK_POINT, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
+# Slaves of RocketMQ 5.5 ask for it with every copy of the tables.
+GET_TIMER_METRICS: Final = RequestType(
+    Code.GET_TIMER_METRICS, NoHeader, NO_BODY, NoHeader, JsonBody(TimerMetricsSerializeWrapper),
+    Right.INSPECT, CLUSTER)
 # What the file consumerFilter.json has, for slaves. Java has no request for it.
 GET_ALL_CONSUMER_FILTERS: Final = RequestType(
     OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)

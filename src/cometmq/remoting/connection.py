@@ -89,6 +89,8 @@ _PART_BYTES: Final = 32768
 UNASKED: Final = -1
 # How long a request is expected to be before any was measured: with FIRST_REQUEST_S, a part takes a slice.
 _FIRST_REQUEST_BYTES: Final = 1280.0
+# A timer that comes later than this was held up by the process itself.
+_LATE_S: Final = 0.05
 _NO_BYTES: Final = bytes(4)  # where the kernel writes an int
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_KEPT_BYTES: Final = 64 * 1024 * 1024
@@ -1083,9 +1085,16 @@ class Connection(asyncio.Protocol):
         self._next_opaque = opaque + 1 & _MAX_OPAQUE
         return opaque
 
-    def _expire(self, opaque: int, timeout_s: float, sent_at: float) -> None:
+    def _expire(self, opaque: int, timeout_s: float, sent_at: float, late: bool = False) -> None:
         future = self._calls.get(opaque)
         if future is None or future.done():
+            return
+        now = self._loop.time()
+        if now > sent_at + timeout_s + _LATE_S and not late:
+            # The loop of this process was held. What the peer has sent meanwhile is read before it
+            # counts as silent: uvloop serves timers before it reads.
+            timer = self._loop.call_later(0.001, self._expire, opaque, timeout_s, sent_at, True)
+            future.add_done_callback(lambda _: timer.cancel())
             return
         future.set_exception(
             RequestTimeoutError(
@@ -1094,7 +1103,7 @@ class Connection(asyncio.Protocol):
         )
         # The peer sent no byte in all that time, so it is frozen or gone. The next call must not
         # wait until the kernel notices (Java: clientCloseSocketIfTimeout).
-        silent_s = self._loop.time() - self._last_read
+        silent_s = now - self._last_read
         silent = self._last_read <= sent_at and silent_s >= self._limits.silence_s
         if silent and not self._server_side:
             log.warning("connection dropped: the peer is silent", peer=self.peer)

@@ -207,7 +207,6 @@ REFUSED_ON_PURPOSE: Final = Scenario(
         ),
         _refused("addBroker", "-c {broker} -b /tmp/broker.conf", Code.ADD_BROKER),
         _refused("removeBroker", "-c {broker} -b {cluster}:{name}:0", Code.REMOVE_BROKER),
-        _refused("resetMasterFlushOffset", "-b {broker} -o 0", Code.RESET_MASTER_FLUSH_OFFSET),
         _refused("getColdDataFlowCtrInfo", "-b {broker}", Code.GET_COLD_DATA_FLOW_CTR_INFO),
         _refused(
             "updateColdDataFlowCtrGroupConfig",

@@ -96,12 +96,17 @@ async def test_a_list_is_made_whole_or_not_at_all(broker: Broker) -> None:
     assert "MAX_CONFIGS is 10000" in str((await client.ask(MAKE_LIST, {}, many)).remark)
 
 
-async def test_asking_for_a_group_does_not_make_it(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        answer = await Client(broker).ask(GET, {"group": "absent"})
-        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        assert "does not exist" in str(answer.remark)
-        assert broker.groups.get("absent") is None
+async def test_asking_for_a_group_makes_it_where_use_makes_groups(
+    tmp_path: Path, broker: Broker
+) -> None:
+    """Java's tools ask for a group before its first member comes, and stopped at the refusal."""
+    answer = await Client(broker).ask(GET, {"group": "absent"})
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert "does not exist" in str(answer.remark)
+    assert broker.groups.get("absent") is None
+    async with running(tmp_path / "made") as maker:
+        assert (await config(Client(maker), "absent"))["groupName"] == "absent"
+        assert maker.groups.get("absent") is not None
 
 
 async def test_all_groups_are_listed_with_their_version(broker: Broker) -> None:

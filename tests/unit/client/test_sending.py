@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route, send_ok
-from tests.waits import WAIT_S
+from tests.waits import WAIT_S, until
 
 from cometmq.client.hooks import CommunicationMode
 from cometmq.client.producing.encoding import MessageEncoder
@@ -101,6 +101,51 @@ async def test_other_refusals_are_final(fake: FakeInstance, code: int) -> None:
         await send(fake)
     assert error.value.code == code
     assert len(fake.remoting.called(SEND)) == 1
+
+
+@pytest.mark.parametrize("mode", [CommunicationMode.SYNC, CommunicationMode.ASYNC])
+async def test_sends_go_on_at_the_queues_that_a_shrunk_topic_still_has(
+    fake: FakeInstance, mode: CommunicationMode
+) -> None:
+    def shrunk(address: str, command: RemotingCommand) -> RemotingCommand:
+        if int(command.ext["e"]) > 0:
+            fake.remoting.routes["t"] = route("a", queues=1)
+            return response(ResponseCode.INVALID_PARAMETER, "request queueId[2] is illegal")
+        return send_ok(address, command)
+
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = shrunk
+    encoder = MessageEncoder("g", fake.instance.unique_ids)
+    sender = Sender(fake.instance, SendLimits(0, retry_times_async=0))
+
+    async def one() -> SendResult:
+        outgoing = await encoder.encode(Message("t", b"x"))
+        return await sender.send(outgoing, WAIT_S, mode)
+
+    results = await asyncio.gather(*(one() for _ in range(16)))
+    assert {result.queue.queue_id for result in results} == {0}
+    assert len(fake.remoting.called(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 2
+
+
+async def test_the_route_is_renewed_after_a_send_to_a_chosen_queue_that_is_gone(
+    fake: FakeInstance,
+) -> None:
+    fake.remoting.routes["t"] = route("a")
+    fake.remoting.answers[SEND] = refuse(ResponseCode.INVALID_PARAMETER)
+    encoder = MessageEncoder("g", fake.instance.unique_ids)
+    sender = Sender(fake.instance, SendLimits())
+    deadline = asyncio.get_running_loop().time() + WAIT_S
+    await sender.route("t", deadline)
+    fake.remoting.routes["t"] = route("a", queues=1)
+    outgoing = await encoder.encode(Message("t", b"x"))
+    with pytest.raises(RemoteError):
+        await sender.send_fixed(outgoing, MessageQueue("t", "a", 3), deadline)
+
+    def queue_count() -> int:
+        renewed = fake.instance.routes.publish_route("t")
+        return 0 if renewed is None else len(renewed.queues)
+
+    await until(lambda: queue_count() == 1)
 
 
 async def test_a_dead_broker_is_left_and_its_route_renewed(fake: FakeInstance) -> None:

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.unit.client.fakes import FakeInstance, route, send_ok
+import structlog.testing
+from tests.unit.client.fakes import FakeInstance, refuse, route, send_ok
 
 from cometmq.client.hooks import (
     CommunicationMode,
@@ -30,7 +31,7 @@ from cometmq.errors import ProtocolError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import LocalTransactionState, SendResult, SendStatus
-from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.compression import decompress
 from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SystemClock
@@ -371,3 +372,20 @@ async def test_traces_that_cannot_be_sent_harm_nobody(
     dispatcher.append(event(0))
     await dispatcher.flush()
     assert fake.remoting.sent(SEND) == []
+
+
+async def test_refused_traces_are_warned_of_once_until_one_is_sent(
+    fake: FakeInstance, dispatcher: TraceDispatcher
+) -> None:
+    fake.remoting.answers[SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            dispatcher.append(event(0))
+            await dispatcher.flush()
+        fake.remoting.answers[SEND] = send_ok
+        for _ in range(2):
+            dispatcher.append(event(0))
+            await dispatcher.flush()
+    warnings = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert [entry.get("lost") for entry in warnings] == [None, 3]
+    assert "refused by the test" in warnings[0]["reason"]

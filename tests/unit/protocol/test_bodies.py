@@ -27,6 +27,8 @@ from cometmq.protocol.bodies import (
     MessageQueueBean,
     RegisterBrokerBody,
     SubscriptionGroupWrapper,
+    TimerMetric,
+    TimerMetricsSerializeWrapper,
     TopicConfigSerializeWrapper,
     TopicList,
     UnlockBatchRequestBody,
@@ -144,6 +146,13 @@ BODIES: list[tuple[Any, dict[str, Any]]] = [
         {"offsetTable": {"t@g": {"0": 250}}},
     ),
     (DelayOffsetSerializeWrapper(None, {3: 7}), {"offsetTable": {"3": 7}}),
+    (
+        TimerMetricsSerializeWrapper(timing_count={"t": TimerMetric(2, 5)}),
+        {
+            "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
+            "timingCount": {"t": {"count": 2, "timeStamp": 5}},
+        },
+    ),
     (
         SubscriptionGroupWrapper(forbidden_table={"g": {"t": 1}}),
         {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -181,6 +183,39 @@ async def test_a_peer_that_stays_silent_is_given_up_with_its_connection() -> Non
         assert client.connected(far.address) is None
         await client.call(far.address, call(), WAIT_S)
         assert len(far.accepted) == 2
+        await client.close()
+
+
+@contextmanager
+def far_in_a_thread() -> Iterator[tuple[Far, asyncio.AbstractEventLoop]]:
+    """Give a server that answers although the test holds its own loop, and the server's loop."""
+    loop, far = asyncio.new_event_loop(), Far()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(far.start(), loop).result(WAIT_S)
+        yield far, loop
+        asyncio.run_coroutine_threadsafe(far.close(), loop).result(WAIT_S)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(WAIT_S)
+        loop.close()
+
+
+async def test_a_peer_is_not_silent_because_our_own_loop_was_held() -> None:
+    with far_in_a_thread() as (far, far_loop):
+        client = RemotingClient(limits=ConnectionLimits(silence_s=0.1))
+        connection = await client.connection(far.address)
+        calls = [connection.call_nowait(call(number), 0.1) for number in range(3)]
+        await asyncio.sleep(0)  # they are written
+        deadline = time.monotonic() + 0.3
+        while time.monotonic() < deadline + WAIT_S:
+            if len(far.asked) == 3 and time.monotonic() > deadline:
+                break
+            time.sleep(0.01)  # noqa: ASYNC251 - holds the loop on purpose
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), far_loop).result(WAIT_S)
+        assert [answer.remark for answer in await asyncio.gather(*calls)] == ["0", "1", "2"]
+        assert client.connected(far.address) is connection
         await client.close()
 
 

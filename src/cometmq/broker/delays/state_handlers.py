@@ -1,4 +1,4 @@
-"""Show how far delayed messages are delivered: codes 45 and 60 (Java: AdminBrokerProcessor)."""
+"""Show how far delayed messages are delivered: codes 45, 60 and 61 (Java: AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.state import DelayState, encode_timer_check
 from cometmq.broker.refusal import Refused
 from cometmq.protocol import requests
+from cometmq.protocol.bodies import TimerMetricsSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
@@ -26,6 +27,7 @@ class DelayStateHandlers:
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.GET_ALL_DELAY_OFFSET, self.delay_offsets)
         handlers.register(requests.GET_TIMER_CHECK_POINT, self.timer_check)
+        handlers.register(requests.GET_TIMER_METRICS, self.timer_metrics)
 
     def delay_offsets(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Return the next queue offset to deliver of each level that was ever used.
@@ -44,3 +46,10 @@ class DelayStateHandlers:
             )
         body = encode_timer_check(self._capture(), self._config.timer_precision_ms)
         return response(ResponseCode.SUCCESS, body=body)
+
+    def timer_metrics(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
+        """Return an empty table, for slaves of RocketMQ 5.5: timed messages are not counted by topic.
+
+        A refusal had such a slave leave out what it copies behind this table.
+        """
+        return response(ResponseCode.SUCCESS, body=encode_body(TimerMetricsSerializeWrapper()))

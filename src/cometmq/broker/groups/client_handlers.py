@@ -23,7 +23,7 @@ from cometmq.model.subscription import EXPRESSION_SQL92, ConsumerData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody
 from cometmq.protocol.codes import LanguageCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     GetConsumerListByGroupRequestHeader,
@@ -32,6 +32,7 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.heartbeats import LARGE_BYTES, Heartbeat, decode_heartbeat, prepare
 from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.limits import check_namespace
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.request_order import RequestOrder
@@ -125,6 +126,7 @@ class ClientHandlers:
         """Decode a heartbeat and register the client with its groups, in steps; say in `answer` what
         has changed. Raises ProtocolError or LimitError.
         """
+        check_namespace(ext_of(call))
         data = yield from decode_heartbeat(call.body)
         assert self._handlers is not None, "it is called by its registration"
         member = Member(

@@ -76,6 +76,8 @@ class GroupHandlers:
             call.body,
             lambda body: body.group_config_list,
             self._checked,
+            "groups",
+            "groupConfigList",
         )
         log.info("groups set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._groups.put, checked))
@@ -163,8 +165,8 @@ class GroupHandlers:
     def group(
         self, _connection: Connection, call: Request[GetSubscriptionGroupConfigRequestHeader]
     ) -> RemotingCommand:
-        """A group as it is set up here. Unlike in Java, asking for a group does not make it."""
-        group = self._groups.get(call.header.group)
+        """Return a group as it is set up here; make it first where use makes groups, as Java does."""
+        group = self._groups.find(call.header.group)
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self._groups.unknown(call.header.group)

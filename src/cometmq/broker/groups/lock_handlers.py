@@ -16,7 +16,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.limits import check_lock_names, check_locks
+from cometmq.protocol.limits import check_lock_names, check_locks, nothing_named
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.request_order import RequestOrder
@@ -60,6 +60,8 @@ class LockHandlers:
         waits for its end.
         """
         check_locks(body)
+        if not body.mq_set:
+            raise nothing_named("queues", "mqSet")
         held: list[MessageQueueBean] = []
 
         def at_once() -> RemotingCommand:

@@ -1,15 +1,18 @@
-"""Tell operators who copies a broker, or whom it copies: code 907 (Java: DefaultHAService)."""
+"""Tell operators who copies a broker, or whom it copies: codes 907 and 908 (Java: DefaultHAService)."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+import structlog
+
 from cometmq.broker.parts import Parts
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import ResetMasterFlushOffsetHeader
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.overview_bodies import (
     HAClientRuntimeInfo,
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from cometmq.broker.replication.service import Replication
 
 
+log = structlog.get_logger(__name__)
+
+
 class StatusHandlers:
     """Serves questions about the replication. For the loop's thread only."""
 
@@ -34,12 +40,24 @@ class StatusHandlers:
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.GET_BROKER_HA_STATUS, self.ha_status)
+        handlers.register(requests.RESET_MASTER_FLUSH_OFFSET, self.reset_master_flush)
 
     def ha_status(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Return the slaves of a master, or how far a slave is."""
         master, slave = self._replication.master, self._replication.slave
         info = self._of_slave(slave) if slave is not None else self._of_master(master)
         return response(ResponseCode.SUCCESS, body=encode_body(info))
+
+    def reset_master_flush(
+        self, connection: Connection, call: Request[ResetMasterFlushOffsetHeader]
+    ) -> RemotingCommand:
+        """Answer with success and change nothing, as Java's masters do; a slave knows it by its log."""
+        log.info(
+            "the master's flush offset is known by the log, so its reset changes nothing",
+            peer=connection.peer,
+            offset=call.header.master_flush_offset,
+        )
+        return response(ResponseCode.SUCCESS)
 
     def _of_master(self, master: ReplicationMaster | None) -> HARuntimeInfo:
         end = self._store.commit_log.end

@@ -109,6 +109,8 @@ class TopicHandlers:
             call.body,
             lambda body: body.topic_config_list,
             self._checked,
+            "topics",
+            "topicConfigList",
         )
         log.info("topics set on request", count=len(checked), peer=connection.peer)
         await run_slices(map(self._topics.put, checked))

@@ -14,7 +14,7 @@ from cometmq.cli.admin.time_range import Begin, End
 from cometmq.errors import CometMQError, ConfigError, RouteNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from cometmq.admin.letters import Redriven
     from cometmq.model.message import MessageExt
@@ -52,10 +52,11 @@ async def dead_letters(
     """List the dead letters of a group. (CometMQ's own, not mqadmin's.)"""
     from cometmq.protocol.redrive import NO_END_MS
 
-    await _need_letters(run, group)
     letters = run.admin.messages.dead_letters(
         group, begin_ms=begin or 0, end_ms=NO_END_MS if end is None else end
     )
+    if not await _has_letters(run, group):
+        letters = _nothing()
     await _list(run, letters, _ORIGIN, encoding)
 
 
@@ -100,13 +101,19 @@ async def redrive(
     from cometmq.protocol.redrive import NO_END_MS
     from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
-    await _need_letters(run, group)
+    there = await _has_letters(run, group)
     end_ms = NO_END_MS if end is None else end
     wanted_ids, wanted_keys = _parts(ids, "--msgId"), _parts(keys, "--msgKey")
+    if not there:
+        _name_missing(run, group, wanted_ids)
+        return
+    letters = run.admin.messages.dead_letters(group, begin_ms=begin or 0, end_ms=end_ms)
+    missing: dict[str, None] = dict.fromkeys(wanted_ids)
+    selected = _selected(letters, wanted_ids, wanted_keys, missing)
     if run.dry_run:
-        letters = run.admin.messages.dead_letters(group, begin_ms=begin or 0, end_ms=end_ms)
-        await _list(run, _selected(letters, wanted_ids, wanted_keys), _ORIGIN, "utf-8")
+        await _list(run, selected, _ORIGIN, "utf-8")
         run.out.note("these letters would be sent again")
+        _name_missing(run, group, missing)
         return
     to = f"group {group} alone" if only_group else "their topics"
     some = "the selected" if ids or keys or begin is not None or end is not None else "all"
@@ -132,6 +139,11 @@ async def redrive(
             run.failed(
                 at.broker_name, f"{at.skipped_count} letters stay: their topic exists no longer"
             )
+    if sum(at.sent_count + at.skipped_count for at in found) < len(wanted_ids):
+        # Letters stay in their topic when they are sent again, so it shows which were not there.
+        async for _ in selected:
+            pass
+        _name_missing(run, group, missing)
 
 
 @command(app, "givenUpHalves")
@@ -193,19 +205,21 @@ def _redriven(reports: Mapping[str, Any]) -> list[Redriven]:
     ]
 
 
-async def _need_letters(run: Run, group: str) -> None:
-    """Raise RouteNotFoundError if the group never had a dead letter."""
+async def _has_letters(run: Run, group: str) -> bool:
+    """Say whether the group ever had a dead letter, and note if not.
+
+    Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) for a group that no broker has.
+    """
     from cometmq.model.names import check_group, dlq_topic
 
     check_group(group)
     try:
         await run.admin.topics.route(dlq_topic(group))
-    except RouteNotFoundError as error:
-        raise RouteNotFoundError(
-            f"group {group} never had a dead letter: there is no topic {dlq_topic(group)}; check the "
-            "group's name",
-            code=error.code,
-        ) from error
+    except RouteNotFoundError:
+        await run.admin.groups.need(group)
+        run.out.note(f"group {group} never had a dead letter: there is no topic {dlq_topic(group)}")
+        return False
+    return True
 
 
 async def _nothing() -> AsyncIterator[MessageExt]:
@@ -228,14 +242,26 @@ def _parts(text: str | None, option: str) -> list[str]:
 
 
 async def _selected(
-    letters: AsyncIterator[MessageExt], ids: list[str], keys: list[str]
+    letters: AsyncIterator[MessageExt],
+    ids: list[str],
+    keys: list[str],
+    missing: dict[str, None],
 ) -> AsyncIterator[MessageExt]:
+    """Yield the letters with one of the ids and keys, and take the ids of each out of `missing`."""
     async for letter in letters:
-        if ids and not {letter.msg_id, letter.offset_msg_id} & {*ids}:
+        own = (letter.msg_id, letter.offset_msg_id)
+        if ids and not {*own} & {*ids}:
             continue
         if keys and not {*letter.keys} & {*keys}:
             continue
+        for each in own:
+            missing.pop(each, None)
         yield letter
+
+
+def _name_missing(run: Run, group: str, ids: Iterable[str]) -> None:
+    for one in ids:
+        run.failed(one, f"no dead letter of group {group} that was selected has this id")
 
 
 async def _list(

@@ -33,8 +33,17 @@ class Members(NamedTuple):
 
 
 async def online(run: Run, group: str, broker: str | None = None) -> GroupConnections:
-    """Return the members of a group at the brokers that answer, and tell of the others."""
-    members = await _online(run, group, broker)
+    """Return the members of a group at the brokers that answer, and tell of the others.
+
+    Raises RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST for a group that no broker has,
+    CONSUMER_NOT_ONLINE for one without a member.
+    """
+    try:
+        members = await _online(run, group, broker)
+    except RemoteError as error:
+        if is_offline(error):
+            await run.admin.groups.need(group)
+        raise
     if members is None:
         raise RemoteError(
             f"group {group} has no member at the brokers that answer; start one",

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from cometmq.admin.group_findings import PUSH, judge
-from cometmq.admin.group_records import GroupProgress, RunningInfo
+from cometmq.admin.group_records import GroupConnections, RunningInfo
 from cometmq.cli.admin.command import TRUTH, Broker, Run, command, truth
 from cometmq.cli.admin.connections import version_name
 from cometmq.cli.admin.many import ask_each
@@ -97,7 +97,10 @@ async def consumer_progress(
         await _all_groups(run)
         return
     progress = await progress_of(run, group, topic, cluster)
-    holders = await _holders(run, group) if show_client else {}
+    found = await online_or_none(run, group)
+    if found is None:
+        run.out.note(f"group {group} is offline: no member of it is connected to a broker")
+    holders = {} if found is None or not show_client else await _holders(run, found)
     client = (Column("clientIp", "Client IP"),) if show_client else ()
     rows = [
         (
@@ -135,11 +138,8 @@ async def consumer_progress(
         run.failed(f"group {group}", _NOTHING_COMMITTED)
 
 
-async def _holders(run: Run, group: str) -> dict[MessageQueue, str]:
+async def _holders(run: Run, found: GroupConnections) -> dict[MessageQueue, str]:
     """Return the host of the member that holds each queue."""
-    found = await online_or_none(run, group)
-    if found is None:
-        return {}
     members = await ask_members(run, found)
     for client_id, error in members.errors.items():
         run.failed(client_id, error)
@@ -171,7 +171,7 @@ async def _group_row(run: Run, group: str) -> tuple[object, ...]:
     except RemoteError as error:
         if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             raise
-        progress = GroupProgress(group, 0.0, ())  # only its retry topic is left
+        return group, 0, "UNKNOWN", None, None, None, None  # only its retry topic is left
     found = await online_or_none(run, group)
     if found is None:
         return group, 0, "OFFLINE", None, None, progress.consume_per_s, progress.lag

@@ -140,6 +140,27 @@ class Sender:
             return queue
         return self._choose(route, avoid)
 
+    async def _is_gone(
+        self, error: CometMQError, topic: str, queue: MessageQueue, deadline: float
+    ) -> bool:
+        """Say whether an attempt failed because the topic has lost the queue; have its route anew then.
+
+        Such an attempt does not count: the next one goes to a queue that the route still has.
+        """
+        if not _names_no_queue(error):
+            return False
+        routes = self._instance.routes
+        route = routes.publish_route(topic)
+        if route is not None and queue in route.queues:  # else another send has asked meanwhile
+            until = min(deadline, self._loop.time() + _ROUTE_WITHIN_S)
+            try:
+                async with asyncio.timeout_at(until):
+                    await routes.refresh(topic)
+            except (TimeoutError, CometMQError):
+                return False
+            route = routes.publish_route(topic)
+        return route is not None and queue not in route.queues
+
     async def keyed_queues(self, topic: str, deadline: float) -> list[MessageQueue]:
         """Return the queues among which a key chooses. Raises what `route` raises."""
         await self.route(topic, deadline)
@@ -220,6 +241,8 @@ class Sender:
                 until = self._end_of_attempt(deadline, len(tried), mode)
                 result = await self.send_to(outgoing, queue, until, mode, len(tried) + 1)
             except _AN_ATTEMPT_FAILED as error:
+                if await self._is_gone(error, outgoing.topic, queue, deadline):
+                    continue
                 tried.append(queue.broker_name)
                 doubt = _of_both(doubt, error.stored)
                 if not self._worth_retrying(error, tried, deadline, mode):
@@ -359,6 +382,9 @@ class Sender:
     ) -> None:
         if isinstance(error, CometMQError):
             self._instance.report_failure(error, topic, address)
+            if _names_no_queue(error):
+                self._instance.routes.refresh_soon(topic)
+                return
         if self._faults is None or isinstance(error, TooManyRequestsError):
             return
         if isinstance(error, (RemotingError, RemoteError)):
@@ -394,6 +420,11 @@ class Sender:
         return (
             self._limits.retry_another_broker_when_not_store_ok and mode is CommunicationMode.SYNC
         )
+
+
+def _names_no_queue(error: CometMQError) -> bool:
+    """Say whether a broker may have refused a message because its topic has no such queue."""
+    return isinstance(error, RemoteError) and error.code == ResponseCode.INVALID_PARAMETER
 
 
 def vip_address(address: str) -> str:

@@ -69,6 +69,7 @@ class TraceDispatcher:
         self._wake = asyncio.Event()
         self._flushed_at_s = self._loop.time()
         self._told_dropped = 0
+        self._lost = 0  # events since the last trace that was sent
         self._instance = instance
         self.clock = instance.clock
         self.randomness = instance.randomness
@@ -155,13 +156,21 @@ class TraceDispatcher:
             MessageChecks().check(message)
             await self._sender.send(await self._encoder.encode(message), SEND_TIMEOUT_S)
         except CometMQError as error:
-            log.warning(
-                "traces could not be sent",
+            # A refusal holds for all that follows: one warning, and one line when it is over.
+            (log.debug if self._lost else log.warning)(
+                "traces could not be sent; further ones are lost without a line until one is sent",
                 group=self._group,
                 topic=self.topic,
                 events=len(batch),
                 reason=str(error),
             )
+            self._lost += len(batch)
+        else:
+            if self._lost:
+                log.warning(
+                    "traces are sent again", group=self._group, topic=self.topic, lost=self._lost
+                )
+                self._lost = 0
 
 
 class _Batch:
