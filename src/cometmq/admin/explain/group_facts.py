@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from cometmq.admin.brokers import Brokers
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
 from cometmq.admin.explain.selecting import Sample, selected
-from cometmq.admin.group_records import QueueProgress, RunningInfo
+from cometmq.admin.group_records import QueueProgress, RunningInfo, subscribes
 from cometmq.admin.groups import Groups
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.reading import MessageReader
@@ -137,6 +137,16 @@ class GroupFacts:
             if (data := told.value.subscription_table.get(topic)) is not None:
                 return data
         return None
+
+    def subscribes(self, topic: str) -> bool | None:
+        """Say whether the group subscribes to a topic, as brokers and members tell; None if unknown."""
+        if any(data.topic == topic for at in self.members.values() for data in at.value.subscriptions):
+            return True
+        known = [
+            subscribes(told.value.consume_type, told.value.subscription_table, topic)
+            for told in self.online.values()
+        ]
+        return True if True in known else False if False in known else None
 
     def untold(self) -> list[str]:
         """Return the names of the brokers that did not tell the group's progress."""
