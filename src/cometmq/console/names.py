@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from cometmq.console.asking import in_time
 from cometmq.console.recent import known
+from cometmq.model.names import is_retry_topic, is_system_group, is_system_topic
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
 
 # A name that is made elsewhere is found after so long; an action of this console is seen at once.
 AGE_S: Final = 5.0
+# Of more names a form proposes none.
+_MAX_PROPOSED: Final = 500
 
 
 async def topic_names(console: Console) -> list[str]:
@@ -37,3 +41,23 @@ async def group_names(console: Console) -> list[str]:
         return sorted(names)
 
     return await console.recent.get("groups", AGE_S, ask)
+
+
+async def proposals(console: Console) -> dict[str, list[str]]:
+    """Return the names of topics, groups and brokers that the inputs of a form propose.
+
+    There are none of what is not known now, or is too many for a form.
+    """
+    topics, groups = await asyncio.gather(
+        in_time(topic_names(console)), in_time(group_names(console))
+    )
+    found = {
+        "topics": [
+            name
+            for name in topics.value or ()
+            if not is_system_topic(name) and not is_retry_topic(name)
+        ],
+        "groups": [name for name in groups.value or () if not is_system_group(name)],
+        "brokers": sorted({state.at.broker_name for state in console.watch.brokers}),
+    }
+    return {kind: names if len(names) <= _MAX_PROPOSED else [] for kind, names in found.items()}

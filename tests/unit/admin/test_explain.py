@@ -460,7 +460,9 @@ def test_a_message_is_judged_by_what_its_broker_tells() -> None:
     assert fate(followed(everyone)) is Cause.BROADCASTING
 
 
-def subscribing(found: GroupFacts, consume_type: str, *topics: str, model: str = "CLUSTERING") -> None:
+def subscribing(
+    found: GroupFacts, consume_type: str, *topics: str, model: str = "CLUSTERING"
+) -> None:
     found.online[A] = told(
         ConsumerConnection(
             "CONSUME_FROM_FIRST_OFFSET",

@@ -140,7 +140,9 @@ class GroupFacts:
 
     def subscribes(self, topic: str) -> bool | None:
         """Say whether the group subscribes to a topic, as brokers and members tell; None if unknown."""
-        if any(data.topic == topic for at in self.members.values() for data in at.value.subscriptions):
+        if any(
+            data.topic == topic for at in self.members.values() for data in at.value.subscriptions
+        ):
             return True
         known = [
             subscribes(told.value.consume_type, told.value.subscription_table, topic)

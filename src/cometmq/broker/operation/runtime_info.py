@@ -30,6 +30,7 @@ from typing import Final
 
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.operation.shared_making import SharedMaking
+from cometmq._version import __version__
 from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
@@ -113,7 +114,9 @@ class RuntimeInfo:
         now = self._clock.now_ms()
         return {
             "brokerVersion": str(CURRENT_VERSION),
+            # Both are RocketMQ's, whose protocol is spoken.
             "brokerVersionDesc": MQVersion(CURRENT_VERSION).name,
+            "cometmqVersion": __version__,
             "brokerActive": "false" if self._is_slave else "true",
             "bootTimestamp": str(self._started_ms),
             "startAcceptSendRequestTimeStamp": "0",
