@@ -28,9 +28,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from cometmq._version import __version__
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.operation.shared_making import SharedMaking
-from cometmq._version import __version__
 from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
