@@ -14,7 +14,7 @@ from typing import Final
 from cometmq.console.rendering import duration, moment, url
 from cometmq.console.troubles import Troubles
 from cometmq.console.watch import BrokerState, GroupLag, LagChange, Watch
-from cometmq.model.finding import Finding, Severity, alike, subjects
+from cometmq.model.finding import Finding, Severity, alike
 
 # A group is of concern if so many messages wait for it and, over the span, they did not get fewer.
 _LAG: Final = 1_000
@@ -23,7 +23,7 @@ GROWTH_SPAN_MS: Final = 10 * 60 * 1000
 _SHORTEST_SPAN_MS: Final = 60 * 1000
 _MOST_GROUPS: Final = 5
 # Of the servers about which a check-up found the same.
-_MOST_SUBJECTS: Final = 3
+_MOST_ALSO: Final = 2
 _LATE_S: Final = 10
 _BEHIND_BYTES: Final = 64 * 1024 * 1024
 
@@ -51,6 +51,9 @@ class Concern:
     url: str
     values: Mapping[str, object]
     loss: Loss = Loss.NOTHING_YET
+    # Where the same was found: the next ones by name, and how many there are beyond.
+    also: tuple[str, ...] = ()
+    more: int = 0
 
     @property
     def is_error(self) -> bool:
@@ -195,12 +198,21 @@ def _of_check_up(watch: Watch) -> Iterator[Concern]:
         if finding.severity is not Severity.OK and not _is_told_already(finding, labels)
     ]
     for group in alike(found):
-        finding, where = group[0], subjects(group, _MOST_SUBJECTS)
+        finding, others = group[0], [each.check for each in group[1:]]
         name = finding.check.rpartition(": ")[0] or finding.check
         state = labels.get(name) if len(group) == 1 else None
         page = "/brokers" if state is None else broker_url(state.at.address)
         said = {"found": finding.value}
-        yield Concern(finding.severity, where, "%(found)s", finding.remedy, page, said)
+        yield Concern(
+            finding.severity,
+            finding.check,
+            "%(found)s",
+            finding.remedy,
+            page,
+            said,
+            also=tuple(others[:_MOST_ALSO]),
+            more=max(len(others) - _MOST_ALSO, 0),
+        )
 
 
 def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:

@@ -116,11 +116,10 @@ def test_ten_equal_findings_do_not_push_dead_letters_below_the_fold(watch: Watch
     watch.findings = Known(
         [warning(f"broker b{number}: address", reached, "set brokerIP1") for number in range(10)]
     )
-    assert [where for _, where, _ in said(concerns_of(watch))] == [
-        "mailer",
-        "slow",
-        "broker b0, broker b1, broker b2 and 7 more: address",
-    ]
+    found = concerns_of(watch)
+    assert [each.where for each in found] == ["mailer", "slow", "broker b0: address"]
+    assert found[-1].also == ("broker b1: address", "broker b2: address")
+    assert found[-1].more == 7
 
 
 def test_errors_come_before_what_costs_messages(watch: Watch) -> None:

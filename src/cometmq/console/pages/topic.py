@@ -115,6 +115,8 @@ async def one(request: Request) -> Response:
         system_names(console),
         _waiting(console, name),
     )
+    # A part of the brokers would look like a fall.
+    rate = stats.value.put_per_s if stats.value is not None and stats.error is None else None
     values: dict[str, Any] = {
         "name": name,
         "kind": kind_of(name, system),
@@ -127,6 +129,9 @@ async def one(request: Request) -> Response:
         "counts": counts,
         "kept": kept,
         "waiting": waiting,
+        "trend": console.watch.topic_trends.add(name, console.clock.now_ms(), rate)
+        if route.value is not None
+        else None,
         **(_queues(request, stats) if tab == "queues" else shown),
     }
     return render(request, "topic.html", values, status=404 if values["is_missing"] else 200)
