@@ -116,7 +116,7 @@ def test_findings_of_the_first_page_are_chinese_as_a_whole() -> None:
     """The reach of an address stayed English, and a slave's number stood behind the check."""
     for reach in Reach:
         told = told_in("zh", f"127.0.0.1 is reached by {reach.value}")
-        assert re.findall(r"[a-z]{4,}", told) == [], told
+        assert re.findall(r"[a-z]{4,}", told.replace("Docker", "")) == [], told
     assert told_in("zh", "slave 1 of broker-a: address") == "broker-a 的从节点 1：地址"
 
 

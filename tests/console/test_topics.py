@@ -164,6 +164,7 @@ def test_the_send_page_does_not_claim_groups_that_do_not_subscribe(
     """It said that every group with an offset gets the message."""
     sent(cluster, admin, "claimed", 1)
     admin.topics.create("elsewhere")
+    admin.groups.create("claims-not")
     admin.offsets.commit("claims-not", MessageQueue("claimed", "broker-a", 0), 0)
 
     def shown() -> str:
