@@ -30,6 +30,9 @@ def judge(facts: GroupFacts) -> list[Reason]:
         return [_broadcasting(facts, facts.broadcasting)]
     if not facts.progress:
         return [_nothing_told(facts)]
+    if not facts.behind() and facts.topic and facts.subscribes(facts.topic) is False:
+        # Brokers leave such a topic out of the progress, so it looks as if nothing waited.
+        return [_no_subscription(facts, facts.topic)]
     if not facts.behind():
         found = [reason for judge in _ALWAYS for reason in judge(facts)]
         return [*found, _caught_up(facts)] if found else [_caught_up(facts)]
@@ -191,6 +194,16 @@ def _not_subscribed(facts: GroupFacts) -> Iterator[Reason]:
             (*subscriptions_told(facts), *lag_evidence(facts, queues)),
             not_subscribed_remedy(facts.group, topic),
         )
+
+
+def _no_subscription(facts: GroupFacts, topic: str) -> Reason:
+    return Reason(
+        Cause.NOT_SUBSCRIBED,
+        Severity.WARNING,
+        f"group {facts.group} does not subscribe to topic {topic}, so no member takes its messages",
+        tuple(subscriptions_told(facts)),
+        not_subscribed_remedy(facts.group, topic),
+    )
 
 
 def subscriptions_told(facts: GroupFacts) -> list[Evidence]:

@@ -59,6 +59,8 @@ class GroupFacts:
     group: str
     at_ms: int
     places: Mapping[str, Place]
+    # The one topic that is asked about, None for all of the group's.
+    topic: str | None = None
     progress: dict[str, Told[dict[MessageQueue, OffsetWrapper]]] = field(default_factory=dict)
     consume_per_s: float = 0.0
     configs: dict[str, Told[SubscriptionGroupConfig]] = field(default_factory=dict)
@@ -182,7 +184,7 @@ async def collect(
     """Ask the brokers and the members of a group. What is not told is left out."""
     inquiry.step("asking the name servers for the brokers")
     places = {place.address: place for place in await inquiry.readers(cluster=cluster)}
-    facts = GroupFacts(group, inquiry.now_ms(), places)
+    facts = GroupFacts(group, inquiry.now_ms(), places, topic)
     inquiry.step(f"asking {plural(len(places), 'broker')} for the group's progress")
     await asyncio.gather(*(_of_broker(inquiry, facts, address, topic) for address in places))
     clients = _clients(facts)
