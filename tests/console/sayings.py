@@ -19,6 +19,7 @@ ROOMS: Final = (
     "admin/**/*.py",
     "namesrv/kv_config.py",
     "remoting/credentials.py",
+    "runtime/addresses.py",
     "runtime/spelling.py",
     "store/retention.py",
 )

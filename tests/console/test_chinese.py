@@ -16,6 +16,7 @@ from cometmq.console import guard
 from cometmq.console import sayings as sayings_module
 from cometmq.console.rendering import HERE
 from cometmq.console.sayings import PLACE, told_in
+from cometmq.runtime.addresses import Reach
 
 CATALOGUE = HERE / "locales" / "zh.json"
 SAYINGS = HERE / "locales" / "zh-sayings.json"
@@ -109,6 +110,14 @@ def test_a_refusal_of_a_server_is_told_in_chinese() -> None:
     told = told_in("zh", said)
     assert "被 10.0.0.1:9876 拒绝，错误码 29（INVALID_PARAMETER）" in told
     assert told.endswith("k 的值有 70000 个字符，上限 MAX_KV_VALUE_LENGTH 为 65536；请拆分到多个键")
+
+
+def test_findings_of_the_first_page_are_chinese_as_a_whole() -> None:
+    """The reach of an address stayed English, and a slave's number stood behind the check."""
+    for reach in Reach:
+        told = told_in("zh", f"127.0.0.1 is reached by {reach.value}")
+        assert re.findall(r"[a-z]{4,}", told.replace("Docker", "")) == [], told
+    assert told_in("zh", "slave 1 of broker-a: address") == "broker-a 的从节点 1：地址"
 
 
 def test_the_catalogue_keeps_places_and_order() -> None:

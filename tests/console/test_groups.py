@@ -171,8 +171,8 @@ def test_a_group_that_nobody_knows_says_what_to_do(operator: Visitor, reader: Vi
     answer = operator.get("/group", name="never-made")
     assert answer.status == 404
     assert "No broker knows this group" in answer.text
-    assert "Make this group" in answer.text
-    assert "Make this group" not in reader.get("/group", name="never-made").text
+    assert "Create this group" in answer.text
+    assert "Create this group" not in reader.get("/group", name="never-made").text
 
 
 def test_messages_that_wait_without_a_member_are_said_first(

@@ -114,11 +114,11 @@ def test_an_account_logs_in_by_the_form(browser: Browser, served: Served) -> Non
 
 def test_a_topic_is_made_and_a_message_sent_and_found(page: Page, actors: Actors) -> None:
     page.goto("/topics")
-    page.get_by_role("link", name="Make a topic").click()
+    page.get_by_role("link", name="Create a topic").click()
     page.get_by_label("Name", exact=True).fill("journey-orders")
     page.get_by_label("Queues at each broker to write").fill("2")
     page.get_by_label("Queues at each broker to read").fill("2")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create the topic").click()
     done(page, "journey-orders")
     member = actors.member("journey-shipping", "journey-orders")
     page.get_by_role("link", name="Send a message").click()

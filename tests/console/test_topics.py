@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.console.actors import Actors
 from tests.console.running import Visitor, running_console
 from tests.integration.raw_client import RawClient
 from tests.waits import SEND_WAIT_MS, eventually
@@ -157,6 +158,58 @@ def test_a_topic_shows_its_groups_and_producers(
         eventually(lambda: "makes" in operator.get("/topic", name="at-work", tab="producers").text)
 
 
+def test_the_send_page_does_not_claim_groups_that_do_not_subscribe(
+    cluster: Cluster, admin: AdminClient, operator: Visitor
+) -> None:
+    """It said that every group with an offset gets the message."""
+    sent(cluster, admin, "claimed", 1)
+    admin.topics.create("elsewhere")
+    admin.groups.create("claims-not")
+    admin.offsets.commit("claims-not", MessageQueue("claimed", "broker-a", 0), 0)
+
+    def shown() -> str:
+        return operator.get("/topic/send", name="claimed").text
+
+    assert "These groups have no member online; the next one decides: claims-not." in shown()
+    with Actors(cluster.namesrv) as actors:
+        actors.member("claims-not", "elsewhere")
+        eventually(lambda: "do not subscribe to it now: claims-not." in shown())
+        assert "These groups get it" not in shown()
+
+
+def test_a_topic_shows_size_rate_retention_and_lag(
+    cluster: Cluster, admin: AdminClient, operator: Visitor
+) -> None:
+    sent(cluster, admin, "measured", 4)
+    admin.groups.create("measures")
+    for queue_id in range(2):
+        admin.offsets.commit("measures", MessageQueue("measured", "broker-a", queue_id), 0)
+
+    def shown() -> str:
+        return operator.get("/topic", name="measured").text
+
+    assert "Waiting for groups 4" in shown()
+    assert re.search(r"Kept for \d+ h", shown())
+    eventually(lambda: re.search(r"Stored size, about \d[\d.]* B", shown()) is not None)
+
+
+def test_lists_of_topics_and_groups_sort_by_their_headings(
+    cluster: Cluster, admin: AdminClient, operator: Visitor
+) -> None:
+    sent(cluster, admin, "sort-a-few", 2)
+    sent(cluster, admin, "sort-b-many", 8)
+
+    def order(**query: str) -> list[str]:
+        page = operator.get("/topics", q="sort-", **query).html
+        return list(dict.fromkeys(re.findall(r">(sort-[ab]-\w+)</a>", page)))
+
+    eventually(lambda: order(sort="messages", desc="1") == ["sort-b-many", "sort-a-few"])
+    assert order(sort="messages", desc="0") == ["sort-a-few", "sort-b-many"]
+    assert 'aria-sort="descending"' in operator.get("/topics", sort="messages", desc="1").html
+    assert 'aria-sort="descending"' in operator.get("/groups", sort="lag").html
+
+
+# Making
 # Making
 
 

@@ -163,6 +163,29 @@ def test_a_message_that_waits_for_a_member_is_told_with_the_cause(
     assert "0 before it; why the group is behind: no-member" in found.answer
 
 
+def test_a_group_that_does_not_subscribe_is_not_sent_round_in_circles(
+    admin: cometmq.AdminClient, face: BlockingFace, topic: str
+) -> None:
+    """`explain message` led to `explain group`, which knew no cause: an offset was all that there was."""
+    other = f"{topic}-other"
+    admin.topics.create(other, read_queues=1, write_queues=1)
+    [at] = admin.brokers.addresses()
+    face.until_routed(other, at.broker_name)
+    face.consumer(topic, other, Received().handle, consume_from=FIRST)
+    eventually(lambda: admin.groups.connections(topic), passing=(RemoteError,))
+    result = send(face, topic)
+    admin.offsets.commit(topic, result.queue, 0)
+    found = followed(admin, result, topic, Cause.NOT_SUBSCRIBED)
+    assert f"does not subscribe to topic {topic}" in found.answer
+    assert found.severity is Severity.WARNING
+    # Brokers leave the topic out of the progress, as Java's do.
+    group = admin.explain.group(topic, topic, deadline_s=WAIT_S)
+    assert group.causes == (Cause.NOT_SUBSCRIBED,)
+    assert "no member takes its messages" in group.answer
+    [track] = admin.messages.tracks(admin.messages.by_id(result.offset_msg_id))
+    assert track.reason == f"group {topic} does not subscribe to topic {topic}"
+
+
 def test_a_retried_message_is_told_with_its_time(
     admin: cometmq.AdminClient, face: BlockingFace, topic: str
 ) -> None:

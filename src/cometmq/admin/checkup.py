@@ -212,9 +212,9 @@ class ClusterCheckup:
         answer = await self._ask(target, requests.GET_BROKER_RUNTIME_INFO)
         took_ms = int((self._clock.monotonic() - began) * 1000)
         info: Mapping[str, str] = answer.body.table
-        version = info.get("brokerVersionDesc", "")
+        version, release = info.get("brokerVersionDesc", ""), info.get("cometmqVersion", "")
         findings = [
-            ok(broker.label, f"{broker.address} {self._answered(began, answer, version)}"),
+            ok(broker.label, f"{broker.address} {self._answered(began, answer, version, release)}"),
             *_skew(broker.label, info, sent_ms, took_ms),
         ]
         settings = await self._optional(self._settings(target))
@@ -313,10 +313,12 @@ class ClusterCheckup:
         except (CometMQError, TimeoutError, UnicodeDecodeError):
             return None
 
-    def _answered(self, began: float, answer: Answer[Any, Any], version: str = "") -> str:
+    def _answered(
+        self, began: float, answer: Answer[Any, Any], version: str = "", release: str = ""
+    ) -> str:
         took_ms = (self._clock.monotonic() - began) * 1000
         language = str(answer.command.language)
-        kind = "CometMQ" if language == "PYTHON" else language.title()
+        kind = f"CometMQ {release}".rstrip() if language == "PYTHON" else language.title()
         version = version or version_name(answer.command.version)
         return f"answered in {took_ms:.0f} ms ({kind}, speaks {version})"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.codes import version_text
@@ -58,6 +59,10 @@ class GroupConnections:
     consume_from_where: str
     clients: tuple[Connection, ...]
     subscriptions: tuple[SubscriptionData, ...]
+
+    def subscribes(self, topic: str) -> bool | None:
+        """Say whether the group subscribes to a topic; None if its members do not say."""
+        return subscribes(self.consume_type, [at.topic for at in self.subscriptions], topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +205,16 @@ def joined(group: str, parts: Iterable[GroupConnections | None]) -> GroupConnect
         tuple(clients[client_id] for client_id in sorted(clients)),
         tuple(subscriptions[topic] for topic in sorted(subscriptions)),
     )
+
+
+def subscribes(consume_type: str, subscribed: Collection[str], topic: str) -> bool | None:
+    """Say whether a group subscribes to a topic, by what brokers have of it.
+
+    None if they have nothing to tell by: a program may take its queues without a subscription
+    (`assign`), and a retry topic is not always named.
+    """
+    if topic in subscribed:
+        return True
+    own = [name for name in subscribed if not is_retry_topic(name)]
+    takes_queues = consume_type == "CONSUME_ACTIVELY" and not own
+    return None if not subscribed or takes_queues or is_retry_topic(topic) else False

@@ -370,6 +370,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             if members.consume_type == "CONSUME_ACTIVELY":
                 return MessageTrack(group, TrackKind.PULL)
             progress = await groups.progress(group, message.topic)
+            is_subscribed = members.subscribes(message.topic)
         except CometMQError as error:  # a track that cannot be had does not hide the others
             kind = TrackKind.UNKNOWN
             if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
@@ -381,7 +382,9 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             if at.queue.queue_id == message.queue_id and at.queue.broker_name == message.broker_name
         )
         if not beyond:
-            return MessageTrack(group, TrackKind.NOT_CONSUMED_YET)
+            # Java has no kind for it; the reason says that "not yet" may be never.
+            why = "" if is_subscribed is not False else _not_subscribed(group, message.topic)
+            return MessageTrack(group, TrackKind.NOT_CONSUMED_YET, why)
         for data in members.subscriptions:
             wanted = data.tags_set
             if data.topic == message.topic and wanted and not {message.tags, "*"} & {*wanted}:
@@ -412,6 +415,10 @@ def _events(messages: Iterable[MessageExt], msg_id: str) -> list[TraceEvent]:
         if one and msg_id in (one, *(bean.keys or "").split())
     ]
     return sorted(events, key=lambda event: event.timestamp_ms)
+
+
+def _not_subscribed(group: str, topic: str) -> str:
+    return f"group {group} does not subscribe to topic {topic}"
 
 
 def _sound_traces(message: MessageExt) -> Iterator[TraceContext]:

@@ -6,12 +6,13 @@ import json
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
-from cometmq.model.finding import Finding, Severity, worst
+from cometmq.model.finding import Finding, Severity, alike, subjects, worst
 from cometmq.runtime.plain import plain, plain_json
 
 _STYLES: Final = {
@@ -21,6 +22,8 @@ _STYLES: Final = {
 }
 _NARROWEST: Final = 40
 _MOST_FOR_NAMES: Final = 34
+# Of the things about which the same is found; JSON has each.
+_MOST_SUBJECTS: Final = 3
 
 Areas = Mapping[str, Sequence[Finding]]
 
@@ -44,12 +47,17 @@ def print_json(areas: Areas) -> None:
 
 
 def print_table(areas: Areas) -> None:
-    """Print a line for each finding, and below it what to do. Nothing is cut, nor wrapped in a pipe."""
+    """Print a line for each finding, the most severe first, and below it what to do.
+
+    Findings that are alike share one. Nothing else is cut, nor wrapped in a pipe.
+    """
     console = Console(highlight=False, soft_wrap=True)
     width = console.width if console.is_terminal else 0
     everything = [finding for found in areas.values() for finding in found]
-    names = min(max((len(f.check) for f in everything), default=0), _MOST_FOR_NAMES)
-    for area, found in areas.items():
+    shown = {area: [_as_one(group) for group in alike(found)] for area, found in areas.items()}
+    checks = [finding.check for found in shown.values() for finding in found]
+    names = min(max(map(len, checks), default=0), _MOST_FOR_NAMES)
+    for area, found in shown.items():
         console.print(Text(plain(area), "bold"))
         for finding in found:
             console.print(_lines(finding, names, width))
@@ -57,6 +65,11 @@ def print_table(areas: Areas) -> None:
     console.print(_summary(everything))
     if missing := _not_checked(areas):
         console.print(Text(missing, "dim"))
+
+
+def _as_one(group: Sequence[Finding]) -> Finding:
+    """Return one finding for several that say the same, as ten brokers with one fault do."""
+    return replace(group[0], check=subjects(group, _MOST_SUBJECTS))
 
 
 def _lines(finding: Finding, names: int, width: int) -> Text:

@@ -1,15 +1,20 @@
-"""Says what needs attention first, from what the watch has seen."""
+"""Says what needs attention first, from what the watch has seen.
+
+Errors come before warnings, and within these what costs the owner of a group most: messages that
+are not taken or not delivered, then those that come late, then what is only not as it should be.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from cometmq.console.rendering import duration, moment, url
 from cometmq.console.troubles import Troubles
 from cometmq.console.watch import BrokerState, GroupLag, LagChange, Watch
-from cometmq.model.finding import Finding, Severity
+from cometmq.model.finding import Finding, Severity, alike
 
 # A group is of concern if so many messages wait for it and, over the span, they did not get fewer.
 _LAG: Final = 1_000
@@ -17,8 +22,19 @@ GROWTH_SPAN_MS: Final = 10 * 60 * 1000
 # Within a shorter time any group may stand still between two pulls.
 _SHORTEST_SPAN_MS: Final = 60 * 1000
 _MOST_GROUPS: Final = 5
+# Of the servers about which a check-up found the same.
+_MOST_ALSO: Final = 2
 _LATE_S: Final = 10
 _BEHIND_BYTES: Final = 64 * 1024 * 1024
+
+
+class Loss(IntEnum):
+    """What the owner of a group loses by it, the worst first."""
+
+    SERVICE = 0
+    MESSAGES = 1
+    TIME = 2
+    NOTHING_YET = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,10 @@ class Concern:
     remedy: str
     url: str
     values: Mapping[str, object]
+    loss: Loss = Loss.NOTHING_YET
+    # Where the same was found: the next ones by name, and how many there are beyond.
+    also: tuple[str, ...] = ()
+    more: int = 0
 
     @property
     def is_error(self) -> bool:
@@ -49,7 +69,7 @@ def concerns_of(watch: Watch) -> list[Concern]:
         *_of_troubles(watch.troubles),
         *_of_groups(watch),
     ]
-    return sorted(found, key=lambda concern: -concern.severity)
+    return sorted(found, key=lambda concern: (-concern.severity, concern.loss))
 
 
 def label(state: BrokerState) -> str:
@@ -90,6 +110,7 @@ def _of_name_servers(watch: Watch) -> Iterator[Concern]:
             "Start them. Until then this page shows the brokers that were known before.",
             "/brokers",
             {"error": watch.error},
+            Loss.SERVICE,
         )
     elif watch.samples and not watch.brokers:
         yield Concern(
@@ -99,6 +120,7 @@ def _of_name_servers(watch: Watch) -> Iterator[Concern]:
             "Start one with these name servers in namesrvAddr.",
             "/brokers",
             {},
+            Loss.SERVICE,
         )
 
 
@@ -112,6 +134,7 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
             "Start it, or look at its log. One that was taken out for good is forgotten in an hour.",
             page,
             {},
+            Loss.SERVICE,
         )
     elif state.is_silent:
         yield Concern(
@@ -121,6 +144,7 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
             "Start it, or look at its log. Clients use other brokers meanwhile.",
             page,
             {"moment": moment(state.silent_ms), "error": state.error},
+            Loss.SERVICE,
         )
     elif state.error is not None:
         yield Concern(
@@ -139,6 +163,7 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
             "Do as the reason says, or free disk.",
             page,
             {"reason": state.refusing},
+            Loss.SERVICE,
         )
     late_s = state.whole("timerReadBehind") or 0
     if late_s >= _LATE_S:
@@ -149,6 +174,7 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
             "Look whether its disk or processor is busy.",
             "/delayed",
             {"seconds": late_s},
+            Loss.TIME,
         )
     behind = behind_bytes(watch, state) or 0
     if behind >= _BEHIND_BYTES:
@@ -166,14 +192,27 @@ def _of_check_up(watch: Watch) -> Iterator[Concern]:
     labels = {label(state): state for state in watch.brokers}
     if watch.findings is None or watch.findings.value is None:
         return
-    for finding in watch.findings.value:
-        if finding.severity is Severity.OK or _is_told_already(finding, labels):
-            continue
+    found = [
+        finding
+        for finding in watch.findings.value
+        if finding.severity is not Severity.OK and not _is_told_already(finding, labels)
+    ]
+    for group in alike(found):
+        finding, others = group[0], [each.check for each in group[1:]]
         name = finding.check.rpartition(": ")[0] or finding.check
-        state = labels.get(name)
+        state = labels.get(name) if len(group) == 1 else None
         page = "/brokers" if state is None else broker_url(state.at.address)
         said = {"found": finding.value}
-        yield Concern(finding.severity, finding.check, "%(found)s", finding.remedy, page, said)
+        yield Concern(
+            finding.severity,
+            finding.check,
+            "%(found)s",
+            finding.remedy,
+            page,
+            said,
+            also=tuple(others[:_MOST_ALSO]),
+            more=max(len(others) - _MOST_ALSO, 0),
+        )
 
 
 def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:
@@ -191,6 +230,7 @@ def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
             "Give all members the same subscriptions.",
             url("/group", name=group, view="members"),
             {"topic": ", ".join(troubles.conflicts[group])},
+            Loss.MESSAGES,
         )
     if (more := len(troubles.conflicts) - _MOST_GROUPS) > 0:
         yield Concern(
@@ -200,6 +240,7 @@ def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
             "Give all members of a group the same subscriptions.",
             url("/groups", kind="conflict"),
             {"count": f"{more:,}"},
+            Loss.MESSAGES,
         )
     newest = sorted(troubles.letters.items(), key=lambda pair: (-pair[1].newest_ms, pair[0]))
     for group, letters in newest[:_MOST_GROUPS]:
@@ -210,6 +251,7 @@ def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
             "Find out why the group fails, then send them again.",
             url("/letters", group=group, begin="24h"),
             {"count": f"{letters.count:,}", "moment": moment(letters.newest_ms)},
+            Loss.MESSAGES,
         )
     if (more := len(newest) - _MOST_GROUPS) > 0:
         yield Concern(
@@ -219,6 +261,7 @@ def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
             "The page Dead letters has all groups.",
             "/letters",
             {"count": f"{more:,}"},
+            Loss.MESSAGES,
         )
     given_up = troubles.given_up.value if troubles.given_up is not None else None
     if given_up is not None and given_up.count:
@@ -230,6 +273,7 @@ def _of_troubles(troubles: Troubles) -> Iterator[Concern]:
             "Start the producers, then resume the transactions.",
             url("/transactions", kind="given-up"),
             {"count": f"{given_up.count:,}", "moment": moment(given_up.newest_ms)},
+            Loss.MESSAGES,
         )
 
 
@@ -264,4 +308,5 @@ def _of_group(each: GroupLag, change: LagChange) -> Concern:
             "change": f"{change.grown:,}",
             "time": duration(change.span_ms),
         },
+        Loss.TIME,
     )

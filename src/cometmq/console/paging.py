@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,6 +24,20 @@ class Slice(Generic[T]):
     pages: int
     first: int
     query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Is the order of a list: by which of its columns, and whether the greatest come first."""
+
+    by: str
+    is_down: bool
+
+
+def order_of(request: Request, columns: Collection[str], default: str) -> Order:
+    """Return the order that the address names by `sort` and `desc`."""
+    by = request.query_params.get("sort", default)
+    return Order(by if by in columns else default, request.query_params.get("desc") == "1")
 
 
 def page_of(

@@ -18,6 +18,7 @@ from cometmq.admin.group_records import GroupProgress
 from cometmq.admin.servers import BrokerAddress
 from cometmq.admin.silence import in_haste
 from cometmq.console.recent import Known, known
+from cometmq.console.topic_trends import TopicTrends
 from cometmq.console.troubles import Troubles
 from cometmq.errors import CometMQError, RemoteError, RouteNotFoundError, SilentServerError
 from cometmq.model.finding import Finding
@@ -216,6 +217,7 @@ class Watch:
     findings: Known[list[Finding]] | None = None
     findings_ms: int = 0
     troubles: Troubles = field(init=False)
+    topic_trends: TopicTrends = field(default_factory=TopicTrends)
     _lag_took_s: float = 0.0
     # The groups that were at each broker when it told of them last.
     _groups_at: dict[BrokerAddress, set[str]] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -43,6 +43,27 @@ def warning(check: str, value: str, remedy: str, limit: str = "") -> Finding:
 
 def error(check: str, value: str, remedy: str, limit: str = "") -> Finding:
     return Finding(check, Severity.ERROR, value, limit, remedy)
+
+
+def alike(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Group findings that say the same of several things, the most severe ones first.
+
+    `broker a: address` and `broker b: address` are the same check of two things.
+    """
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for at in findings:
+        key = (at.severity, at.check.rpartition(": ")[2], at.value, at.limit, at.remedy)
+        groups.setdefault(key if ": " in at.check else (at,), []).append(at)
+    return sorted(groups.values(), key=lambda group: -group[0].severity)
+
+
+def subjects(group: Sequence[Finding], most: int) -> str:
+    """Return the check of findings that are alike, with the first of the things in one list."""
+    if len(group) == 1:
+        return group[0].check
+    names = [at.check.rpartition(": ")[0] for at in group]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}: {group[0].check.rpartition(': ')[2]}"
 
 
 def worst(findings: Iterable[Finding]) -> Severity:

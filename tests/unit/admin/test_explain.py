@@ -460,6 +460,51 @@ def test_a_message_is_judged_by_what_its_broker_tells() -> None:
     assert fate(followed(everyone)) is Cause.BROADCASTING
 
 
+def subscribing(
+    found: GroupFacts, consume_type: str, *topics: str, model: str = "CLUSTERING"
+) -> None:
+    found.online[A] = told(
+        ConsumerConnection(
+            "CONSUME_FROM_FIRST_OFFSET",
+            consume_type,
+            model,
+            subscription_table={topic: SubscriptionData(topic, "*") for topic in topics},
+        )
+    )
+
+
+def test_a_group_that_subscribes_elsewhere_is_told_as_not_subscribed() -> None:
+    found = facts(consumed=5, m=member(None))
+    subscribing(found, "CONSUME_PASSIVELY", "other", "%RETRY%g")
+    assert fate(followed(found)) is Cause.NOT_SUBSCRIBED
+    assert causes(found) == [Cause.NOT_SUBSCRIBED]
+    # What it consumed before it left the topic stays consumed, and a retry comes by another topic.
+    consumed = facts(consumed=6)
+    subscribing(consumed, "CONSUME_PASSIVELY", "other")
+    assert fate(followed(consumed)) is Cause.CONSUMED
+    everyone = facts()
+    everyone.progress.clear()
+    subscribing(everyone, "CONSUME_PASSIVELY", "other", model="BROADCASTING")
+    assert fate(followed(everyone)) is Cause.NOT_SUBSCRIBED
+
+
+@pytest.mark.parametrize(
+    ("consume_type", "topics"),
+    [
+        ("CONSUME_ACTIVELY", ()),
+        ("CONSUME_ACTIVELY", ("%RETRY%g",)),
+        ("CONSUME_PASSIVELY", ("T", "other")),
+    ],
+)
+def test_a_program_that_takes_queues_itself_is_not_called_unsubscribed(
+    consume_type: str, topics: tuple[str, ...]
+) -> None:
+    found = facts(consumed=5)
+    subscribing(found, consume_type, *topics)
+    assert fate(followed(found)) is Cause.NOT_PULLED
+    assert causes(found) == [Cause.BEHIND]
+
+
 def test_a_dead_letter_that_was_sent_again_is_judged_by_its_new_copy() -> None:
     found = followed(facts(consumed=9))
     found.retried["g"] = [stored("%RETRY%g", NOW_MS + 1, times=1)]

@@ -13,6 +13,7 @@ from cometmq.admin.group_records import GroupProgress, QueueProgress
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.concerns import Concern, behind_bytes, concerns_of
 from cometmq.console.recent import Known
+from cometmq.console.troubles import Newcomers
 from cometmq.console.watch import (
     BrokerState,
     GroupLag,
@@ -111,6 +112,27 @@ def test_a_finding_leads_to_the_page_of_its_broker(watch: Watch) -> None:
     [concern] = concerns_of(watch)
     assert concern.url == "/broker?address=10.0.0.1%3A10911"
     assert concern.remedy == "free disk"
+
+
+def test_ten_equal_findings_do_not_push_dead_letters_below_the_fold(watch: Watch) -> None:
+    """Each loopback address had a line of its own, above the dead letters and the lag of groups."""
+    watch.troubles.letters = {"mailer": Newcomers(3, 1)}
+    lags(watch, {"slow": 1000}, {"slow": 1000})
+    reached = "127.0.0.1 is reached by this machine only: it is a loopback address"
+    watch.findings = Known(
+        [warning(f"broker b{number}: address", reached, "set brokerIP1") for number in range(10)]
+    )
+    found = concerns_of(watch)
+    assert [each.where for each in found] == ["mailer", "slow", "broker b0: address"]
+    assert found[-1].also == ("broker b1: address", "broker b2: address")
+    assert found[-1].more == 7
+
+
+def test_errors_come_before_what_costs_messages(watch: Watch) -> None:
+    watch.troubles.letters = {"mailer": Newcomers(3, 1)}
+    watch.troubles.conflicts = {"loyalty": ("payments",)}
+    watch.brokers = (BrokerState(MASTER, {}, ConnectError("away")),)
+    assert [each.where for each in concerns_of(watch)] == ["broker broker-a", "loyalty", "mailer"]
 
 
 def test_a_group_that_falls_behind_needs_attention(watch: Watch) -> None:

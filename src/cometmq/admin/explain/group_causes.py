@@ -10,10 +10,11 @@ from cometmq.admin.explain.disk import nothing_registered
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
 from cometmq.admin.explain.inquiry import Told, number, plural, shortened
-from cometmq.admin.explain.records import Cause, Reason
+from cometmq.admin.explain.records import Cause, Evidence, Reason
 from cometmq.admin.group_records import RunningInfo
 from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic
+from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import PERM_READ
 from cometmq.protocol.inspection_bodies import ConsumerConnection
 
@@ -29,11 +30,16 @@ def judge(facts: GroupFacts) -> list[Reason]:
         return [_broadcasting(facts, facts.broadcasting)]
     if not facts.progress:
         return [_nothing_told(facts)]
+    if not facts.behind() and facts.topic and facts.subscribes(facts.topic) is False:
+        # Brokers leave such a topic out of the progress, so it looks as if nothing waited.
+        return [_no_subscription(facts, facts.topic)]
     if not facts.behind():
         found = [reason for judge in _ALWAYS for reason in judge(facts)]
         return [*found, _caught_up(facts)] if found else [_caught_up(facts)]
     found = [reason for judge in _WHEN_BEHIND for reason in judge(facts)]
-    if not any(reason.severity for reason in found):
+    left = [reason for reason in found if reason.cause is not Cause.NOT_SUBSCRIBED]
+    waits_for_it = any(facts.subscribes(at.queue.topic) is not False for at, _ in facts.behind())
+    if waits_for_it and not any(reason.severity for reason in left):
         found.append(_just_behind(facts))
     return found
 
@@ -172,6 +178,52 @@ def _no_member(facts: GroupFacts) -> Iterator[Reason]:
     )
 
 
+def _not_subscribed(facts: GroupFacts) -> Iterator[Reason]:
+    """Judge topics of which the group has an offset, though its members do not consume them now."""
+    waiting: dict[str, set[MessageQueue]] = {}
+    for progress, _ in facts.behind():
+        if facts.subscribes(topic := progress.queue.topic) is False:
+            waiting.setdefault(topic, set()).add(progress.queue)
+    for topic, queues in waiting.items():
+        count = sum(at.lag or 0 for at, _ in facts.behind() if at.queue in queues)
+        yield Reason(
+            Cause.NOT_SUBSCRIBED,
+            Severity.WARNING,
+            f"group {facts.group} does not subscribe to topic {topic}, so no member takes the "
+            f"{plural(count, 'message')} that count as its lag there",
+            (*subscriptions_told(facts), *lag_evidence(facts, queues)),
+            not_subscribed_remedy(facts.group, topic),
+        )
+
+
+def _no_subscription(facts: GroupFacts, topic: str) -> Reason:
+    return Reason(
+        Cause.NOT_SUBSCRIBED,
+        Severity.WARNING,
+        f"group {facts.group} does not subscribe to topic {topic}, so no member takes its messages",
+        tuple(subscriptions_told(facts)),
+        not_subscribed_remedy(facts.group, topic),
+    )
+
+
+def subscriptions_told(facts: GroupFacts) -> list[Evidence]:
+    """Return what brokers say that the group subscribes to, which is less than is asked about."""
+    return [
+        told.shows(
+            "subscribed topics",
+            shortened(sorted(name for name in told.value.subscription_table)) or "none",
+        )
+        for told in list(facts.online.values())[:MOST_EVIDENCE]
+    ]
+
+
+def not_subscribed_remedy(group: str, topic: str) -> str:
+    return (
+        f"have the members subscribe to {topic} if the group is to get it; if not, an offset from "
+        f"earlier is all that is left: offsets.skip({group!r}, {topic!r}) passes over what waits"
+    )
+
+
 def _different_subscriptions(facts: GroupFacts) -> Iterator[Reason]:
     """Compare what the members say that they subscribe to; brokers keep what came last."""
     by_choice: dict[tuple[str, ...], list[Told[RunningInfo]]] = {}
@@ -270,6 +322,7 @@ _WHEN_BEHIND: Final[tuple[Judge, ...]] = (
     member_causes.slow,
     member_causes.flow_controlled,
     member_causes.pull_failures,
+    _not_subscribed,
     member_causes.filtered,
     member_causes.idle_members,
     member_causes.silent,

@@ -11,7 +11,7 @@ from cometmq.admin.brokers import Brokers
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, request_text
 from cometmq.admin.explain.records import Unasked
 from cometmq.admin.explain.selecting import Sample, selected
-from cometmq.admin.group_records import QueueProgress, RunningInfo, waiting_offset
+from cometmq.admin.group_records import QueueProgress, RunningInfo, subscribes, waiting_offset
 from cometmq.admin.groups import Groups
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.reading import MessageReader
@@ -60,6 +60,8 @@ class GroupFacts:
     group: str
     at_ms: int
     places: Mapping[str, Place]
+    # The one topic that is asked about, None for all of the group's.
+    topic: str | None = None
     progress: dict[str, Told[dict[MessageQueue, OffsetWrapper]]] = field(default_factory=dict)
     consume_per_s: float = 0.0
     configs: dict[str, Told[SubscriptionGroupConfig]] = field(default_factory=dict)
@@ -149,6 +151,18 @@ class GroupFacts:
                 return data
         return None
 
+    def subscribes(self, topic: str) -> bool | None:
+        """Say whether the group subscribes to a topic, as brokers and members tell; None if unknown."""
+        if any(
+            data.topic == topic for at in self.members.values() for data in at.value.subscriptions
+        ):
+            return True
+        known = [
+            subscribes(told.value.consume_type, told.value.subscription_table, topic)
+            for told in self.online.values()
+        ]
+        return True if True in known else False if False in known else None
+
     def untold(self) -> list[str]:
         """Return the names of the brokers that did not tell the group's progress."""
         return [place.name for at, place in self.places.items() if at not in self.progress]
@@ -181,7 +195,7 @@ async def collect(
     """Ask the brokers and the members of a group. What is not told is left out."""
     inquiry.step("asking the name servers for the brokers")
     places = {place.address: place for place in await inquiry.readers(cluster=cluster)}
-    facts = GroupFacts(group, inquiry.now_ms(), places)
+    facts = GroupFacts(group, inquiry.now_ms(), places, topic)
     inquiry.step(f"asking {plural(len(places), 'broker')} for the group's progress")
     await asyncio.gather(*(_of_broker(inquiry, facts, address, topic) for address in places))
     clients = _clients(facts)

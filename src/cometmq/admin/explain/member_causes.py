@@ -92,7 +92,11 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
     owners = facts.owners()
     if not owners and all(_pulls_itself(told.value) for told in facts.members.values()):
         return  # Java's DefaultMQPullConsumer tells no queues
-    lost = {p.queue for p, _ in facts.behind() if p.queue not in owners}
+    lost = {
+        p.queue
+        for p, _ in facts.behind()
+        if p.queue not in owners and facts.subscribes(p.queue.topic) is not False
+    }
     if not lost:
         return
     names = shortened([str(queue) for queue in sorted(lost)], 3)
@@ -174,7 +178,8 @@ def _started(info: RunningInfo) -> str:
 
 
 def idle_members(facts: GroupFacts) -> Iterator[Reason]:
-    topics = {p.queue.topic for p, _ in facts.behind() if not is_retry_topic(p.queue.topic)}
+    behind = {p.queue.topic for p, _ in facts.behind() if not is_retry_topic(p.queue.topic)}
+    topics = {topic for topic in behind if facts.subscribes(topic) is not False}
     owners = facts.owners()
     busy = {client for queue, client in owners.items() if queue.topic in topics}
     idle = [client for client in facts.members if client not in busy]

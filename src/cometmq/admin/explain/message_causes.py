@@ -7,6 +7,7 @@ from typing import Final
 
 from cometmq.admin.explain.disk import local_time
 from cometmq.admin.explain.group_causes import judge as judge_group
+from cometmq.admin.explain.group_causes import not_subscribed_remedy, subscriptions_told
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.inquiry import Told, number, plural, shortened
 from cometmq.admin.explain.message_facts import MessageFacts
@@ -329,7 +330,9 @@ def _consumed_or_not(
             "subscribe to what the message has, or send it with the tag or properties that the group "
             "selects",
         )
-    if group.broadcasting is not None:
+    # A retry comes to the group by its retry topic, whatever its members subscribe to.
+    unsubscribed = message.topic == facts.topic and group.subscribes(facts.topic) is False
+    if group.broadcasting is not None and not unsubscribed:
         return outcome(
             Cause.BROADCASTING,
             Severity.OK,
@@ -337,7 +340,7 @@ def _consumed_or_not(
             "not know which of them got the message",
             "",
         )
-    if told.address not in group.progress:
+    if group.broadcasting is None and told.address not in group.progress:
         return outcome(
             Cause.NOT_TOLD,
             Severity.WARNING,
@@ -353,6 +356,14 @@ def _consumed_or_not(
             f"group {name} has consumed the message{f' at retry {times}' if times else ''}: its offset "
             "is past it",
             "",
+        )
+    if unsubscribed:
+        evidence += subscriptions_told(group)
+        return outcome(
+            Cause.NOT_SUBSCRIBED,
+            Severity.WARNING,
+            f"group {name} does not subscribe to topic {facts.topic}, so its members do not get the message",
+            not_subscribed_remedy(name, facts.topic),
         )
     if at is not None and at[0].pulled_offset > message.queue_offset and group.online:
         return outcome(

@@ -38,6 +38,7 @@ class Cause(Enum):
     SLOW_LISTENER = "slow-listener"
     FLOW_CONTROLLED = "flow-controlled"
     FILTER = "filter"
+    NOT_SUBSCRIBED = "not-subscribed"
     MORE_MEMBERS_THAN_QUEUES = "more-members-than-queues"
     MEMBER_SILENT = "member-silent"
     # Why was this message not delivered?

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from cometmq._version import __version__
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.operation.shared_making import SharedMaking
 from cometmq.broker.parts import Parts
@@ -113,7 +114,9 @@ class RuntimeInfo:
         now = self._clock.now_ms()
         return {
             "brokerVersion": str(CURRENT_VERSION),
+            # Both are RocketMQ's, whose protocol is spoken.
             "brokerVersionDesc": MQVersion(CURRENT_VERSION).name,
+            "cometmqVersion": __version__,
             "brokerActive": "false" if self._is_slave else "true",
             "bootTimestamp": str(self._started_ms),
             "startAcceptSendRequestTimeStamp": "0",

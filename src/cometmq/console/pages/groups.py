@@ -15,7 +15,7 @@ from cometmq.admin.group_records import GroupFields, QueueProgress, RunningInfo
 from cometmq.console import group_views as views
 from cometmq.console.asking import in_time
 from cometmq.console.names import topic_names
-from cometmq.console.paging import page_of
+from cometmq.console.paging import Order, order_of, page_of
 from cometmq.console.recent import Known
 from cometmq.console.rendering import render, words
 from cometmq.console.routes import Routes, console_of
@@ -40,7 +40,11 @@ async def listing(request: Request) -> Response:
     configs = (await views.all_configs(console)).known()
     kind = request.query_params.get("kind", "normal")
     kind = kind if kind in KINDS else "normal"
-    by_lag = request.query_params.get("sort") == "lag"
+    order = order_of(request, ("name", "lag", "rate"), "name")
+    if order.by != "name" and "desc" not in request.query_params:
+        # Links to the longest lags name no order.
+        order = Order(order.by, is_down=True)
+    by_lag = order.by == "lag"
     lags = console.watch.lags
     conflicts = console.watch.troubles.conflicts
     paused: dict[str, list[bool]] = {}
@@ -55,11 +59,14 @@ async def listing(request: Request) -> Response:
             if is_of_kind[kind]:
                 paused.setdefault(name, []).append(not config.consume_enable)
 
-    def lag_first(name: str) -> tuple[int, str]:
+    def by_figure(name: str) -> tuple[float, str]:
         found = lags.groups.get(name) if lags is not None else None
-        return (-found.least if found is not None else 0), name
+        figure = 0.0
+        if found is not None:
+            figure = found.least if by_lag else found.consume_per_s or 0.0
+        return (figure if "desc" in request.query_params else -figure), name
 
-    key = lag_first if by_lag else str
+    key = str if order.by == "name" else by_figure
     rows = page_of(request, paused, text=str, key=key, most=views.MOST_ROWS)
     values = {
         "rows": rows,
@@ -68,6 +75,7 @@ async def listing(request: Request) -> Response:
         "configs": configs,
         "lags": lags,
         "by_lag": by_lag,
+        "order": order,
         "kind": kind,
         "kinds": KINDS,
         "conflicts": conflicts,

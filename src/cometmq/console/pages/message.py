@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 routes: Final = Routes()
 _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
+# Tag and keys are the program's, but stand at the top of the page already.
+_SYSTEM: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS}
 # Larger ones are asked for anew: hundreds of them would fill the memory within these seconds.
 _MOST_KEPT_BYTES: Final = 64 * 1024
 # The groups' names and what became of the message in each have a share of it.
@@ -86,6 +88,7 @@ async def one(request: Request) -> Response:
         "members": members,
         "facts": _facts(message, words(request)),
         "visible": bodies.visible,
+        "properties": _by_origin(message.properties),
         "can_resend": message.topic not in CLOSED_TOPICS,
         "origin": message.properties.get(p.RETRY_TOPIC, message.topic),
         "can_recall": message.topic == TIMER_TOPIC,
@@ -339,6 +342,17 @@ def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:
     if message.reconsume_times:
         found.append((_("Delivered again, times"), str(message.reconsume_times), ""))
     return found
+
+
+def _by_origin(given: Mapping[str, str]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Part the properties that the sender's program set from those of clients and brokers."""
+    own = [(name, value) for name, value in sorted(given.items()) if name not in _SYSTEM]
+    others = [(name, value) for name, value in sorted(given.items()) if name in _SYSTEM]
+    return [
+        (heading, found)
+        for heading, found in (("Of its sender", own), ("Of clients and brokers", others))
+        if found
+    ]
 
 
 def _place(given: Mapping[str, str]) -> dict[str, str]:

@@ -58,6 +58,7 @@ _COLUMNS: Final[Mapping[str, Callable[[TopicConfig], object]]] = {
 }
 _COUNTS_AGE_S: Final = 5.0
 _CONFIG_AGE_S: Final = 10.0
+_SETTINGS_AGE_S: Final = 30.0
 _GROUPS_AGE_S: Final = 3.0
 
 
@@ -72,6 +73,9 @@ class Counts:
     hour: int
     day: int
     per_s: float
+    # None where brokers did not tell them, or not all of them did.
+    bytes_per_s: float | None
+    mean_bytes: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +111,18 @@ async def one(request: Request) -> Response:
     tab = request.query_params.get("tab", "")
     tab = tab if tab in TABS else "queues"
     # All at once: each of them may wait for a broker that does not answer.
-    (route, counts, shown), stats, system = await asyncio.gather(
-        _by_route(request, tab, name), stats_now(console, name), system_names(console)
+    (route, counts, kept, shown), stats, system, waiting = await asyncio.gather(
+        _by_route(request, tab, name),
+        stats_now(console, name),
+        system_names(console),
+        _waiting(console, name),
     )
     if isinstance(route.error, RouteNotFoundError):
         return unknown_topic(request, name)
     # What a broker that is gone had, no name server tells.
     gone = gone_masters(console, _clusters(route.value))
+    # A part of the brokers would look like a fall.
+    rate = stats.value.put_per_s if stats.value is not None and stats.error is None else None
     values: dict[str, Any] = {
         "name": name,
         "kind": kind_of(name, system),
@@ -126,6 +135,11 @@ async def one(request: Request) -> Response:
         "lacks": stats.error or next(iter(gone.values()), None),
         "stats": stats,
         "counts": counts,
+        "kept": kept,
+        "waiting": waiting,
+        "trend": console.watch.topic_trends.add(name, console.clock.now_ms(), rate)
+        if route.value is not None
+        else None,
         **(_queues(request, stats) if tab == "queues" else shown),
     }
     return render(request, "topic.html", values)
@@ -172,16 +186,20 @@ def differences(configs: Iterable[TopicConfig]) -> list[str]:
 
 async def _by_route(
     request: Request, tab: str, name: str
-) -> tuple[Known[TopicRouteData], Counts | None, dict[str, Any]]:
-    """Return a topic's route, and what brokers of it tell: its counts, and what the tab shows."""
+) -> tuple[Known[TopicRouteData], Counts | None, str | None, dict[str, Any]]:
+    """Return a topic's route, and what brokers of it tell: its counts, for how long they keep
+    messages, and what the tab shows.
+    """
     console = console_of(request)
     route = await route_now(console, name)
     if route.value is None:
-        return route, None, {}
-    counts, shown = await asyncio.gather(
-        _counts(console, name, route.value), _shown(request, tab, name, route.value)
+        return route, None, None, {}
+    counts, kept, shown = await asyncio.gather(
+        _counts(console, name, route.value),
+        _kept(console, route.value),
+        _shown(request, tab, name, route.value),
     )
-    return route, counts, shown
+    return route, counts, kept, shown
 
 
 async def _shown(request: Request, tab: str, name: str, route: TopicRouteData) -> dict[str, Any]:
@@ -204,24 +222,93 @@ def _queues(request: Request, stats: Known[TopicStats]) -> dict[str, Any]:
 
 async def _counts(console: Console, name: str, route: TopicRouteData) -> Counts | None:
     """Count what came, None if no broker tells."""
-
-    async def ask(address: str) -> Statistics | None:
-        told = await console.recent.get(
-            ("topic counts", name, address),
-            _COUNTS_AGE_S,
-            lambda: console.admin.brokers.statistics("TOPIC_PUT_NUMS", name, broker=address),
-        )
-        return told[address]
-
-    masters = [data.master() for data in route.broker_datas]
-    told = await ask_each([address for address in masters if address is not None], ask)
-    if not any(each.is_known for each in told.values()):
+    numbers, sizes = await asyncio.gather(
+        _statistics(console, "TOPIC_PUT_NUMS", name, route),
+        _statistics(console, "TOPIC_PUT_SIZE", name, route),
+    )
+    if not any(each.is_known for each in numbers.values()):
         return None
-    known = [each.value for each in told.values() if each.value is not None]
+    known = [each.value for each in numbers.values() if each.value is not None]
+    are_sized = all(each.is_known for each in (*numbers.values(), *sizes.values()))
+    sized = [each.value for each in sizes.values() if each.value is not None]
+    # Over the longest time of which brokers have counted anything.
+    spans = ("day", "hour", "minute")
+    totals = [
+        (sum(getattr(at, span).total for at in sized), sum(getattr(at, span).total for at in known))
+        for span in spans
+    ]
     return Counts(
         sum(at.hour.total for at in known),
         sum(at.day.total for at in known),
         sum(at.minute.per_s for at in known),
+        sum(at.minute.per_s for at in sized) if are_sized else None,
+        next((size / count for size, count in totals if count and size and are_sized), None),
+    )
+
+
+async def _statistics(
+    console: Console, kind: str, name: str, route: TopicRouteData
+) -> dict[str, Known[Statistics | None]]:
+    """Ask each master of a topic for what it counts of it."""
+
+    async def ask(address: str) -> Statistics | None:
+        told = await console.recent.get(
+            (kind, name, address),
+            _COUNTS_AGE_S,
+            lambda: console.admin.brokers.statistics(kind, name, broker=address),
+        )
+        return told[address]
+
+    masters = [data.master() for data in route.broker_datas]
+    return await ask_each([address for address in masters if address is not None], ask)
+
+
+async def _kept(console: Console, route: TopicRouteData) -> str | None:
+    """Return for how many hours the topic's brokers keep messages; None if one does not tell.
+
+    They delete files of a log that all topics share, so the time is a broker's.
+    """
+
+    async def ask(address: str) -> str:
+        told = await console.recent.get(
+            ("settings", address),
+            _SETTINGS_AGE_S,
+            lambda: console.admin.brokers.config(broker=address),
+        )
+        return told[address].get("fileReservedTime", "")
+
+    masters = [data.master() for data in route.broker_datas]
+    told = await ask_each([address for address in masters if address is not None], ask)
+    hours = {each.value for each in told.values()}
+    if not hours or None in hours or not all(text and text.isdigit() for text in hours):
+        return None
+    found = sorted(int(text) for text in hours if text is not None)
+    return f"{found[0]} h" if len(found) == 1 else f"{found[0]}–{found[-1]} h"
+
+
+async def _waiting(console: Console, name: str) -> int | None:
+    """Return how many messages of the topic wait for its groups together; None if that is not known.
+
+    Of more groups than a page of them has it is not known: each costs a question.
+    """
+    groups = await groups_of_topic(console, name, _GROUPS_AGE_S)
+    if groups.value is None or groups.error is not None or len(groups.value) > GROUP_ROWS:
+        return None
+
+    async def ask(group: str) -> GroupProgress:
+        return await _progress_of(console, group, name)
+
+    told = await ask_each(groups.value, ask)
+    lags = [None if each.value is None or each.error else each.value.lag for each in told.values()]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if len(known) == len(lags) else None
+
+
+async def _progress_of(console: Console, group: str, name: str) -> GroupProgress:
+    return await console.recent.get(
+        ("topic progress", group, name),
+        _GROUPS_AGE_S,
+        lambda: console.admin.groups.progress(group, name),
     )
 
 
@@ -287,13 +374,7 @@ async def _groups(request: Request, name: str) -> dict[str, Any]:
 
     async def ask(group: str) -> GroupRow:
         progress, members = await asyncio.gather(
-            in_time(
-                console.recent.get(
-                    ("topic progress", group, name),
-                    _GROUPS_AGE_S,
-                    lambda: console.admin.groups.progress(group, name),
-                )
-            ),
+            in_time(_progress_of(console, group, name)),
             connections_of(console, group),
         )
         return GroupRow(progress, members)

@@ -10,7 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cometmq.console.asking import ask_each
 from cometmq.console.fields import asked, given_by, number_field, pairs_field, text_field, too_long
+from cometmq.console.group_views import connections_of
 from cometmq.console.names import groups_of_topic
 from cometmq.console.pages.topics import route_now, unknown_topic
 from cometmq.console.paging import whole
@@ -33,6 +35,8 @@ MAX_COPIED_BYTES: Final = 64 * 1024
 _NOT_COPIED: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS}
 _MOST_SAID: Final = 5
 _GROUPS_AGE_S: Final = 3.0
+# Each costs a question.
+_MOST_GROUPS: Final = 10
 _MOST_KEPT: Final = 1000
 _KEPT: Final = ("tag", "keys", "broker", "queue", "count", "delay_level", "delay_seconds")
 _MOST_QUEUE: Final = 2**31 - 1
@@ -50,6 +54,19 @@ class Copy(NamedTuple):
     left_out: list[str]
 
 
+class Receivers(NamedTuple):
+    """Are the groups that have to do with a topic, by whether they get its messages now."""
+
+    subscribed: list[str]
+    # Without a member now: the next one decides.
+    offline: list[str]
+    # Online, with an offset in the topic from earlier.
+    unsubscribed: list[str]
+    unknown: list[str]
+    # So many were not asked about.
+    more: int
+
+
 @routes.page("/topic/send")
 async def form_to_send(request: Request) -> Response:
     """Show the form for a message; the address may fill it in, or name a message to begin with."""
@@ -62,6 +79,7 @@ async def form_to_send(request: Request) -> Response:
     if isinstance(route.error, RouteNotFoundError):
         return unknown_topic(request, name)
     groups = await groups_of_topic(console, name, _GROUPS_AGE_S)
+    receivers = await _receivers(console, name, groups.value or [])
     queues = [] if route.value is None else route.value.publish_queues(name)
     values: dict[str, Any] = {
         "name": name,
@@ -71,6 +89,7 @@ async def form_to_send(request: Request) -> Response:
         "route": route,
         "brokers": sorted({queue.broker_name for queue in queues}),
         "groups": groups,
+        "receivers": receivers,
         "most_sent": MOST_SENT,
     }
     return render(request, "topic_send.html", values)
@@ -135,6 +154,25 @@ async def send(request: Request, form: Form) -> Action:
             "queue": "any" if queue is None else f"{queue.broker_name} {queue.queue_id}",
         },
     )
+
+
+async def _receivers(console: Console, topic: str, groups: list[str]) -> Receivers:
+    """Sort the groups of a topic: brokers name those that only have an offset there, too."""
+    asked = await ask_each(groups[:_MOST_GROUPS], lambda group: connections_of(console, group))
+    found = Receivers([], [], [], [], max(0, len(groups) - _MOST_GROUPS))
+    for group, answer in asked.items():
+        members = answer.value
+        if members is None or members.error is not None:
+            found.unknown.append(group)
+        elif members.value is None:
+            found.offline.append(group)
+        elif members.value.subscribes(topic) is False:
+            found.unsubscribed.append(group)
+        elif members.value.subscribes(topic):
+            found.subscribed.append(group)
+        else:
+            found.unknown.append(group)
+    return found
 
 
 async def _copy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from cometmq.admin.topic_records import TopicStats, stats_of
 from cometmq.console.asking import ask_each, gone_masters, in_time, masters_of
 from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
 from cometmq.console.names import topic_names
-from cometmq.console.paging import page_of
+from cometmq.console.paging import Order, order_of, page_of
 from cometmq.console.recent import Known
 from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
@@ -49,6 +49,11 @@ MOST_QUEUES: Final = 65_535
 PERMISSIONS: Final = {"6": "read and write", "4": "read only", "2": "write only", "0": "none"}
 MESSAGE_TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
 TYPE: Final = "message.type"
+_FIGURES: Final[Mapping[str, Callable[[TopicStats], float]]] = {
+    "messages": lambda stats: stats.messages,
+    "rate": lambda stats: stats.put_per_s,
+    "last": lambda stats: stats.last_stored_ms or 0,
+}
 # What an address keeps of a form that has failed.
 _KEPT: Final = (
     "name", "where", "read_queues", "write_queues", "permission", "message_type", "order", "attributes"
@@ -97,8 +102,19 @@ async def listing(request: Request) -> Response:
     kind = kind if kind in KINDS else "normal"
     names = await topic_names(console)
     of_kind, missing = await _of_kind(console, names, kind)
+    order = order_of(request, ("name", *_FIGURES), "name")
     rows = page_of(request, of_kind, text=str, key=str, most=LIST_ROWS)
-    found = await ask_each(rows.rows, lambda name: _row(console, name))
+    # A figure is known only of topics that were asked, so longer lists are sorted by name alone.
+    is_sortable = rows.total <= LIST_ROWS
+    if order.by in _FIGURES and is_sortable:
+        wanted = rows.query.lower()
+        some = [name for name in of_kind if wanted in name.lower()]
+        found = await ask_each(some, lambda name: _row(console, name))
+        key = _by_figure(_FIGURES[order.by], {name: each.value for name, each in found.items()})
+        rows = page_of(request, some, text=str, key=key, most=LIST_ROWS)
+    else:
+        order = Order("name", order.is_down)
+        found = await ask_each(rows.rows, lambda name: _row(console, name))
     values = {
         "rows": rows,
         "found": {name: each.value for name, each in found.items()},
@@ -108,8 +124,22 @@ async def listing(request: Request) -> Response:
         "gone": gone_masters(console),
         "kind": kind,
         "kinds": KINDS,
+        "order": order,
+        "is_sortable": is_sortable,
     }
     return render(request, "topics.html", values)
+
+
+def _by_figure(
+    figure: Callable[[TopicStats], float], rows: Mapping[str, Row | None]
+) -> Callable[[str], tuple[float, str]]:
+    """Return the key that sorts names by a figure; what is not known counts as less than 0."""
+
+    def key(name: str) -> tuple[float, str]:
+        row = rows.get(name)
+        return (-1.0 if row is None or row.stats.value is None else figure(row.stats.value)), name
+
+    return key
 
 
 @routes.page("/topics/new")

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.console.asking import brokers_of
+from cometmq.console.names import proposals
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Page, Routes, console_of
@@ -43,6 +44,8 @@ class Field:
     label: str
     is_needed: bool = False
     kind: str = "text"
+    # Of which names the input proposes some: topics, groups or brokers.
+    names: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +126,15 @@ def _size(text: str | None) -> int | None:
 
 
 _CLUSTER: Final = Field("cluster", "Only this cluster")
-_BROKER: Final = Field("broker", "Only this broker (name or host:port)")
+_BROKER: Final = Field("broker", "Only this broker (name or host:port)", names="brokers")
 QUESTIONS: Final = (
     Question(
         "group",
         "Why is this group behind?",
         "Members, listeners, queues, offsets, filters and permissions.",
         (
-            Field("name", "Consumer group", is_needed=True),
-            Field("topic", "Only this topic"),
+            Field("name", "Consumer group", is_needed=True, names="groups"),
+            Field("topic", "Only this topic", names="topics"),
             _CLUSTER,
         ),
         _group,
@@ -142,8 +145,8 @@ QUESTIONS: Final = (
         "Stored, indexed, filtered, pulled by whom, retried, dead-lettered, deleted.",
         (
             Field("id", "Message id", is_needed=True),
-            Field("topic", "Its topic (for a unique id)"),
-            Field("group", "Only this group"),
+            Field("topic", "Its topic (for a unique id)", names="topics"),
+            Field("group", "Only this group", names="groups"),
         ),
         _message,
     ),
@@ -152,7 +155,7 @@ QUESTIONS: Final = (
         "Why is this write refused?",
         "Why brokers refuse messages of a topic, or why producers do not choose them.",
         (
-            Field("topic", "Topic", is_needed=True),
+            Field("topic", "Topic", is_needed=True, names="topics"),
             Field("size", "Size of the body in bytes", kind="number"),
             _CLUSTER,
             _BROKER,
@@ -179,7 +182,8 @@ QUESTIONS: Final = (
 @routes.page("/why")
 async def listing(request: Request) -> Response:
     """Show the questions with their forms."""
-    return render(request, "why.html", {"questions": QUESTIONS})
+    values = {"questions": QUESTIONS, "proposed": await proposals(console_of(request))}
+    return render(request, "why.html", values)
 
 
 def _page(question: Question) -> Page:
@@ -211,6 +215,7 @@ def _page(question: Question) -> Page:
             "about": _about(given),
             "is_longer": is_longer,
             "longer_s": LONGER_S,
+            "proposed": await proposals(console_of(request)),
         }
         return render(request, "why_answer.html", values)
 

@@ -96,6 +96,7 @@ function cards(root) {
   for (const table of root.querySelectorAll(".table > table")) {
     const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
     if (heads.length < 4) continue;
+    shorten(table);
     // A table that is drawn as blocks is no table any more for who hears it, unless it says so.
     table.dataset.cards = "";
     table.role = "table";
@@ -107,6 +108,27 @@ function cards(root) {
       });
     }
   }
+}
+
+// On a narrow screen a long list of cards shows its first ones; a button shows the others. Rows that
+// can be chosen all stay: nobody acts on what is not seen.
+const CARDS = 12;
+function shorten(table) {
+  const isLong = table.tBodies[0]?.rows.length > CARDS && !table.querySelector("tbody input");
+  const next = table.parentElement.nextElementSibling;
+  const button = next?.matches(".more-rows") ? next : null;
+  if (!isLong || table.isWhole) {
+    button?.remove();
+    return;
+  }
+  if (!("short" in table.dataset)) table.dataset.short = "";
+  if (button) return;
+  const made = document.createElement("button");
+  made.type = "button";
+  made.className = "more-rows";
+  made.textContent = document.getElementById("main").dataset.more;
+  made.onclick = () => { table.isWhole = true; delete table.dataset.short; made.remove(); };
+  table.parentElement.after(made);
 }
 
 // A date that somebody types is in the browser's zone, as those that pages show. It is sent with its
