@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.record_columns import read_columns
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.record_columns import read_columns
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live_admission import Least, shared, within_bytes
 from cometmq.spark.live_identity import begin_again, marks_of, with_marks

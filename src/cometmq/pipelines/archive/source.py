@@ -24,8 +24,8 @@ from cometmq.pipelines.known_names import some_of
 from cometmq.pipelines.message_logs import read_live, read_store
 from cometmq.pipelines.small_tables import small_table
 from cometmq.spark.columns import COLUMNS
-from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_identity import LiveIdentity, Marks
+from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_queues import LiveQueues
 from cometmq.spark.store_plan import LMQ_PREFIX
 from cometmq.spark.unknown_topics import unknown_topics
