@@ -69,9 +69,11 @@ class Sender:
         row = {"topic": topic, "msg_id": msg_id, "ok": ok}
         self.ledger.append(row | {"time": time_ms or time.time_ns() // 1_000_000})
 
-    def half(self, topic: str, msg_id: str, verdict: int | None) -> None:
+    def half(self, topic: str, msg_id: str, verdict: int | None, *, body: bytes = b"hello") -> None:
         """Begin a transaction, and end it unless the verdict is None."""
-        answer = self.send(topic, msg_id, sys_flag=4, TRAN_MSG="true", PGROUP="raw-producer")
+        answer = self.send(
+            topic, msg_id, body=body, sys_flag=4, TRAN_MSG="true", PGROUP="raw-producer"
+        )
         if verdict is None:
             return
         ended = self._ask(

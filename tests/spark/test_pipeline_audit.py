@@ -69,6 +69,22 @@ def send_unexplained(sender: Sender) -> None:
     sender.send(topic, "SECOND-ORDER", KEYS="K1")
 
 
+def test_a_commit_of_a_half_message_that_was_put_back_is_the_same_transaction(spark: Any) -> None:
+    """Java's broker stores a half message anew before it asks; the client commits the first, too."""
+    with Cluster() as cluster:
+        sender = Sender(cluster)
+        for body in (b"hello", b"hello", b"other"):
+            sender.half("orders", "CHECKED", COMMIT, body=body)
+        # Sent without a transaction: this is no second commit.
+        sender.send("orders", "PLAIN")
+        sender.half("orders", "PLAIN", COMMIT)
+        report = audited(context_of(spark, cluster), topics=["orders"])
+    assert kinds(report, "orders", explained=True) == {
+        ("stored twice", "transaction committed again"): 1
+    }
+    assert kinds(report, "orders", explained=False) == {("stored twice", "unexplained"): 2}
+
+
 def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: Path) -> None:
     properties = {"recallMessageEnable": "true"}
     with Cluster(properties=properties) as cluster:

@@ -29,6 +29,7 @@ from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.filtering.tags import build_subscription, selects_all
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL, SubscriptionData
+from cometmq.protocol.record_columns import field, read_columns
 from cometmq.runtime.back_off import BackOff
 
 T = TypeVar("T")
@@ -166,6 +167,33 @@ class RangeReader(AsyncClient):
             return await brokers.search_offset(address, queue, timestamp_ms)
 
         return await self._of_each(queues, found)
+
+    async def store_times(
+        self, places: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, int | None]:
+        """Return when the broker stored the message at one offset of each queue, in ms since the
+        epoch, asking once: None where it has no such message or does not answer.
+        """
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(queue: MessageQueue, offset: int) -> int | None:
+            asked = self._asked(queue, offset, offset + 1, SUB_ALL, None)
+            async with at_once:
+                pulls = RangePulls(self._running(), *asked, 0)
+                try:
+                    chunk = await pulls.next_chunk()
+                except CometMQError:
+                    return None
+                finally:
+                    await pulls.close()
+            if chunk is None:
+                return None
+            columns = read_columns(chunk.records, 0, len(chunk.records), None)
+            offsets = field(chunk.records, "queue_offset", columns.starts[:1])
+            return int(columns.store_timestamps[0]) if list(offsets) == [offset] else None
+
+        asked = (one(queue, offset) for queue, offset in places.items())
+        return dict(zip(places, await asyncio.gather(*asked), strict=True))
 
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Store `offsets` of `group` at the queues' masters, or at slaves while a master is away.
@@ -347,6 +375,9 @@ class BlockingRangeReader(BlockingClient, of=RangeReader):
         self, queues: Iterable[MessageQueue], timestamp_ms: int
     ) -> dict[MessageQueue, int]:
         return self._call(self._async.offsets_for_timestamp(queues, timestamp_ms))
+
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        return self._call(self._async.store_times(places))
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         self._call(self._async.commit(group, offsets))

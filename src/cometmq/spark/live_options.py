@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +19,8 @@ from cometmq.spark.by_queue import EARLIEST, LATEST, offsets_option, times_optio
 from cometmq.spark.columns import named_columns
 from cometmq.spark.connecting import CONNECTING, Connecting
 from cometmq.spark.options import MAX_PARTITIONS, Options, gap_log, topic_names, topic_pattern
+
+T = TypeVar("T")
 
 NAME: Final = "rocketmq"
 # Strategies for a queue that has nothing as new as where reading is to start.
@@ -238,21 +241,27 @@ class LiveOptions:
 
 
 OffsetTable = dict[str, dict[str, dict[str, int]]]
+# An offset with the marks of `cometmq.spark.live_identity`, which lie under a name of their own.
+LiveTable = dict[str, dict[str, dict[str, Any]]]
+MARKS: Final = "@stored"
 
 
-def offsets_of(table: OffsetTable) -> dict[MessageQueue, int]:
-    """Return offsets by queue, from {"topic": {"broker": {"0": 17}}}. Raise ValueError."""
+def offsets_of(table: LiveTable) -> dict[MessageQueue, int]:
+    """Return offsets by queue, from {"topic": {"broker": {"0": 17}}}, without marks. Raise
+    ValueError.
+    """
     return {
         MessageQueue(topic, broker, int(queue_id)): offset
         for topic, brokers in table.items()
+        if topic != MARKS
         for broker, queues in brokers.items()
         for queue_id, offset in queues.items()
     }
 
 
-def table_of(offsets: dict[MessageQueue, int]) -> OffsetTable:
+def table_of(offsets: Mapping[MessageQueue, T]) -> dict[str, dict[str, dict[str, T]]]:
     """Return the table of these offsets, sorted; the inverse of `offsets_of`."""
-    table: OffsetTable = {}
+    table: dict[str, dict[str, dict[str, T]]] = {}
     for queue, offset in sorted(offsets.items()):
         brokers = table.setdefault(queue.topic, {})
         brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset

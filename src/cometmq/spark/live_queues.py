@@ -8,6 +8,7 @@ goes on without it. While no broker answers, the query waits as long as the opti
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import structlog
@@ -16,6 +17,7 @@ from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, IllegalArgumentError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
+from cometmq.spark.live_identity import LiveIdentity
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_plan import Range, check_selection, find_queues, listed
 from cometmq.spark.unknown_topics import unknown_topics
@@ -49,6 +51,8 @@ class LiveQueues:
         # Why the last look-up of the queues failed, so that each reason is logged once.
         self._refused = ""
         self._away: list[MessageQueue] = []
+        self._gone: frozenset[str] = frozenset()
+        self.identity = LiveIdentity(LOOK_EVERY_S, clock)
 
     def bounds(
         self,
@@ -61,7 +65,8 @@ class LiveQueues:
 
         Unless `all_of_them` are needed, leave out queues whose broker does not answer. Also leave
         out queues that are shorter than `known` says while that may pass, and those that are so at
-        a slave, which lags behind its master.
+        a slave, which lags behind its master. Queues whose topic was made again are shorter for
+        good: `identity` has them.
 
         Raise IllegalArgumentError, RouteNotFoundError or RemotingError if queues cannot be looked
         up and none are `known`; raise a broker's failure when patience is over.
@@ -78,6 +83,7 @@ class LiveQueues:
                 else:
                     bounds[queue] = answer
             self._tell(queue for queue in self._queues if queue not in bounds)
+            self.identity.compare(reader, bounds, known)
             waiting = self._without_shorter(bounds, known)
             if not failures and not waiting:
                 return bounds
@@ -115,15 +121,30 @@ class LiveQueues:
             self._look_after_s = self._clock.monotonic() + _LOOK_AGAIN_S
             return
         self._checked.update(queue.topic for queue in new)
+        self._report_gone({queue.topic for queue in known} - {queue.topic for queue in queues})
         self._queues, self._refused = queues, ""
         self._look_after_s = self._clock.monotonic() + LOOK_EVERY_S
+
+    def _report_gone(self, topics: AbstractSet[str]) -> None:
+        """Log which topics of the query are not there any more, as a pattern finds them, once."""
+        if new := topics - self._gone:
+            log.warning(
+                "topics of the query are gone: they were deleted, or their brokers have been away for "
+                "long; what was not read of them is missing",
+                topics=listed(new),
+            )
+        self._gone = frozenset(topics)
 
     def _without_shorter(self, bounds: Bounds, known: Mapping[MessageQueue, int]) -> bool:
         """Remove from `bounds` the queues that may still grow to their known offset; return whether
         there were any.
         """
         now = self._clock.monotonic()
-        shorter = {queue for queue, (_, high) in bounds.items() if known.get(queue, 0) > high}
+        shorter = {
+            queue
+            for queue, (_, high) in bounds.items()
+            if known.get(queue, 0) > high and queue not in self.identity.made_again
+        }
         self._shorter_since_s = {queue: self._shorter_since_s.get(queue, now) for queue in shorter}
         passing = [
             queue

@@ -57,6 +57,13 @@ class RocketMQSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
+        if "provider" in options:
+            # Spark adds this to the options of a table of its catalog.
+            raise IllegalArgumentError(
+                f"the source or sink {NAME} has no tables in Spark's catalog: write CREATE TEMPORARY "
+                f'VIEW … USING {NAME} OPTIONS (…) to read in SQL, and df.write.format("{NAME}")'
+                '.options(…).mode("append").save() to send'
+            )
         # Checked here, when load is called, before the options appear in a plan that somebody sees.
         # Whether they are for the source or the sink is not known yet.
         refuse(f"the source or sink {NAME}", options)

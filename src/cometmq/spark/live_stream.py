@@ -4,6 +4,7 @@ An offset of the stream is {"topic": {"broker": {"0": 17}}}: for each queue, the
 message. The first batch of a query has no messages. A queue that appears later joins a batch with
 the first offset that its broker has, and its messages come with the next batch. So the query's
 checkpoint holds the beginning of every queue, and a batch that runs again reads the same messages.
+Beside the offsets it holds marks, by which a topic that was made again is known: `live_identity`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cometmq.bulk.range_reader import BlockingRangeReader
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
 from cometmq.model.queue import MessageQueue
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.record_columns import read_columns
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live_admission import Least, shared, within_bytes
-from cometmq.spark.live_options import LiveOptions, OffsetTable, offsets_of, table_of
+from cometmq.spark.live_identity import begin_again, marks_of, with_marks
+from cometmq.spark.live_options import LiveOptions, LiveTable, OffsetTable, offsets_of, table_of
 from cometmq.spark.live_plan import LiveRange, Range, first_offsets, gone, live_ranges
 from cometmq.spark.live_queues import LiveQueues
 from cometmq.spark.live_reading import LiveReading, leave_out
@@ -58,19 +61,20 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where a query without a checkpoint begins, until its first batch is planned.
         self._initial: Offsets | None = None
         self._joined = False
+        self._committed: Offsets = {}
         self._planned = False
         self._queues = LiveQueues(options, clock)
         self._latest: Offsets = {}
         self._patience = Least(options.min_messages, options.max_delay_ms, clock)
 
-    def initialOffset(self) -> OffsetTable:  # noqa: N802 - Spark's names, here and below
+    def initialOffset(self) -> LiveTable:  # noqa: N802 - Spark's names, here and below
         reader = self._reader()
         bounds = self._queues.bounds(reader, {}, all_of_them=True)
         starts = first_offsets(reader, self._options, bounds)
         for queue, start in starts.items():
             self._leave_out_what_is_gone(queue, start, bounds[queue], starts)
         self._initial = dict(starts)
-        return table_of(starts)
+        return with_marks(table_of(starts), self._queues.identity.set(reader, starts))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
         """Return the limit that the options give, or a limit that admits everything.
@@ -95,8 +99,10 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ends of the queues as known when the last batch was planned."""
         return table_of(self._latest) if self._latest else None
 
-    def latestOffset(self, start: OffsetTable, limit: Any) -> OffsetTable:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: LiveTable, limit: Any) -> LiveTable:  # noqa: N802 - Spark's name
         starts = offsets_of(start)
+        identity = self._queues.identity
+        identity.marks = marks_of(start)
         bounds = self._queues.bounds(self._reader(), starts, all_of_them=self._available_now)
         if self._available_now and self._target is None:
             self._target = {queue: high for queue, (_, high) in bounds.items()}
@@ -115,6 +121,10 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self._target is None or queue in self._target:
                     ends[queue] = low
                 continue
+            if queue in identity.made_again:
+                begin_again(self._options, queue, starts[queue], identity.made_again[queue])
+                ends[queue] = low
+                continue
             if starts[queue] > high:
                 # The queue starts anew: its topic was deleted and created again.
                 self._leave_out_what_is_gone(queue, starts[queue], bounds[queue], ends)
@@ -122,13 +132,17 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None:
                 high = min(high, self._target.get(queue, 0))  # noqa: PLW2901 - the loop's own bound, narrowed
             lags[queue] = max(0, high - starts[queue])
-        if self._waits(sum(lags.values()), limit):
-            return table_of(ends)
-        for queue, count in self._admitted(lags, starts, limit).items():
-            ends[queue] = starts[queue] + count
-        return table_of(ends)
+        if not self._waits(sum(lags.values()), limit):
+            for queue, count in self._admitted(lags, starts, limit).items():
+                ends[queue] = starts[queue] + count
+        if ends == starts:
+            # Spark commits a batch when it plans the next one, which an idle query never does.
+            self._commit_for_group(starts)
+            # Another mark alone would be a batch without messages.
+            return start
+        return with_marks(table_of(ends), identity.set(self._reader(), ends))
 
-    def partitions(self, start: OffsetTable, end: OffsetTable) -> list[InputPartition]:
+    def partitions(self, start: LiveTable, end: LiveTable) -> list[InputPartition]:
         self._initial = None
         starts, ends = offsets_of(start), offsets_of(end)
         ranges = {queue: (starts.get(queue, at), at) for queue, at in ends.items()}
@@ -143,15 +157,25 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             assert isinstance(part, LiveRange), "as partitions gave it"
             yield from LiveReading(self._options, self._names).rows(part)
 
-    def commit(self, end: OffsetTable) -> None:
+    def commit(self, end: LiveTable) -> None:
         """Commit a finished batch for the consumer group, so that its lag shows how far the query
         is.
         """
+        self._commit_for_group(offsets_of(end))
+
+    def _commit_for_group(self, ends: Offsets) -> None:
+        """Commit what is finished, if it is not committed yet."""
         group = self._options.commit_group
-        if group is None:
-            return
         # Brokers that have just failed to answer are not waited for.
-        offsets = {queue: at for queue, at in offsets_of(end).items() if queue in self._latest}
+        offsets = {
+            queue: at
+            for queue, at in ends.items()
+            if queue in self._latest and self._committed.get(queue) != at
+        }
+        if group is None or not offsets:
+            return
+        # A failure is not repeated by an idle query, which plans a hundred batches a second.
+        self._committed |= offsets
         try:
             self._reader().commit(group, offsets)
         except CometMQError as error:
@@ -165,9 +189,23 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         every batch.
         """
         group = self._options.commit_group
-        if group is not None and not self._joined:
+        if group is None or self._joined:
+            return
+        try:
             self._reader().commit(group, starts)
-            self._joined = True
+        except RemoteError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            wire = self._reader().namespace.wrap(group)
+            raise IllegalArgumentError(
+                f"the option commitGroup names the group {group}, which a broker does not have, and "
+                f"committing does not make it. Correct the name, or make the group: cometmq admin "
+                f"updateSubGroup -n '{self._options.namesrv}' -c DefaultCluster -g {wire}, with the "
+                "name of your cluster (mqadmin has the same command); without commitGroup the query "
+                f"keeps its offsets in its checkpoint alone. The broker said: {error}"
+            ) from error
+        self._committed |= starts
+        self._joined = True
 
     def stop(self) -> None:
         client, self._client = self._client, None

@@ -110,6 +110,8 @@ class Batches:
         Raise DataLossError if messages are gone that were not archived, unless `note_loss` is set.
         """
         known = self._archive.state.by_queue()
+        identity = self._log.identity
+        identity.marks = {queue: state.mark for queue, state in known.items() if state.mark}
         bounds = self._log.bounds(
             {queue: state.to for queue, state in known.items()}, all_of_them=all_of_them
         )
@@ -149,6 +151,11 @@ class Batches:
 
     def _check(self, queue: MessageQueue, start: int, bound: Range) -> None:
         low, high = bound
+        if (found := self._log.identity.made_again.get(queue)) is not None:
+            raise DataLossError(
+                f"topic {queue.topic} was deleted and made again since it was archived: {found}. "
+                "Archive the new topic under another path"
+            )
         if start > high:
             raise DataLossError(
                 f"{lost(queue, high, start, BEYOND_THE_END)} are archived, and the queue ends before "
@@ -213,6 +220,7 @@ class Batches:
             before = archive.manifests.get(hour, Manifest(*hour))
             manifests.append(Manifest(*hour, (*before.files, *files), before.log, before.suspect))
         queues = archive.state.by_queue()
+        marks = self._log.marks({queue: end for queue, (_, end) in ranges.items()})
         for queue, (start, end) in ranges.items():
             before_it = queues.get(queue)
             queues[queue] = QueueState(
@@ -220,6 +228,7 @@ class Batches:
                 first=before_it.first if before_it else start,
                 to=end,
                 proved_to=before_it.proved_to if before_it else start,
+                mark=marks.get(queue),
             )
         state = replace(archive.state, next_batch=number + 1, queues=in_order(queues))
         return Commit(

@@ -116,7 +116,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 class QueueState(msgspec.Struct, frozen=True):
     """Says that the archive holds the offsets from `first` to below `to`, and that those below
-    `proved_to` are proved.
+    `proved_to` are proved. `mark` is an archived message, by which a topic that was made again is
+    known (`cometmq.spark.live_identity`); archives of earlier versions have none.
     """
 
     topic: str
@@ -125,6 +126,7 @@ class QueueState(msgspec.Struct, frozen=True):
     first: int
     to: int
     proved_to: int
+    mark: tuple[int, int] | None = None
 
     @property
     def queue(self) -> MessageQueue:

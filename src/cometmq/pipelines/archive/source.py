@@ -24,6 +24,7 @@ from cometmq.pipelines.known_names import some_of
 from cometmq.pipelines.message_logs import read_live, read_store
 from cometmq.pipelines.small_tables import small_table
 from cometmq.spark.columns import COLUMNS
+from cometmq.spark.live_identity import LiveIdentity, Marks
 from cometmq.spark.live_options import LiveOptions
 from cometmq.spark.live_queues import LiveQueues
 from cometmq.spark.store_plan import LMQ_PREFIX
@@ -42,6 +43,12 @@ _MOST_CONDITIONS: Final = 64
 
 
 class Source(Protocol):
+    # Has the marks of the archive, and which queues `bounds` found to be others.
+    identity: LiveIdentity
+
+    def marks(self, ends: Mapping[MessageQueue, int]) -> Marks:
+        """Return a message of each queue below `ends`, by which the queue is known again."""
+
     def bounds(
         self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
     ) -> dict[MessageQueue, Range]:
@@ -97,6 +104,7 @@ class LiveSource:
                 f"topics, topic_pattern or a key of the table [cluster] does not fit: {error}"
             ) from error
         self._queues = LiveQueues(planned)
+        self.identity = self._queues.identity
         self._planned = planned
         self._pattern = pattern
         # Topics that no look-up has confirmed yet.
@@ -123,6 +131,9 @@ class LiveSource:
                 "RocketMQ's own topics are archived only by name, in topics"
             )
         return found
+
+    def marks(self, ends: Mapping[MessageQueue, int]) -> Marks:
+        return self.identity.set(self._client(), ends)
 
     def rows(
         self,
@@ -211,6 +222,11 @@ class StoreSource:
             )
         self._topics = chosen
         self._bounds: dict[MessageQueue, Range] | None = None
+        self.identity = LiveIdentity(0.0)
+
+    def marks(self, _ends: Mapping[MessageQueue, int]) -> Marks:
+        """Return none: to find one message takes a reading of the whole log after a crash."""
+        return {}
 
     def bounds(
         self, _known: Mapping[MessageQueue, int], /, *, all_of_them: bool

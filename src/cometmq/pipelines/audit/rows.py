@@ -20,8 +20,8 @@ message becomes a row, too. This module does not judge what is right or wrong.
     late                                      it was stored after the cut, or judged by an earlier
                                               round of a stream: it only shows that it is there
     copy, copies                              number of this copy of its msg_id, and of all copies
-    is_resend, is_commit_again                equals the first copy and came soon after it; has its
-                                              half message
+    is_resend, is_commit_again                equals the first copy and came soon after it; both are
+                                              committed transactions with one body
     key_copy                                  like `copy`, among the messages of its business key
     log_gap, archive_gap, lost_file           why it is missing, as reading and archive noted
 """
@@ -345,13 +345,20 @@ def _copies(
         & f.col("prepared").isNull()
         & ~f.col("delayed")
     )
+    # Not the place of the half message: a broker of Java stores a half message anew before it asks
+    # for the verdict, so the commit that answers it and a late one of the client name two places.
+    again = (
+        f.col("prepared").isNotNull()
+        & first("prepared").isNotNull()
+        & (f.col("body_crc") == first("body_crc"))
+    )
     known = f.col("msg_id").isNotNull()
     return rows.select(
         "*",
         f.when(known, number).alias("copy"),
         f.when(known, count).alias("copies"),
         f.when(known, resend).alias("is_resend"),
-        f.when(known, f.col("prepared") == first("prepared")).alias("is_commit_again"),
+        f.when(known, again).alias("is_commit_again"),
     )
 
 
