@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -31,6 +32,15 @@ from cometmq.testing.virtual.loop import VirtualLoop
 # Workers of xdist inherit it from the process that starts them.
 SEED = os.environ.setdefault("COMETMQ_DELAYS_SEED", str(secrets.randbelow(1_000_000)))
 _CHANCE = random.Random(SEED)
+# Two virtual runs of one seed are the same run, with the same delays.
+_OF_LOOPS: WeakKeyDictionary[VirtualLoop, random.Random] = WeakKeyDictionary()
+
+
+def _chance() -> random.Random:
+    loop = asyncio._get_running_loop()
+    if isinstance(loop, VirtualLoop):
+        return _OF_LOOPS.setdefault(loop, random.Random(SEED))
+    return _CHANCE
 
 
 def pytest_configure() -> None:
@@ -55,7 +65,7 @@ def _soon(owner: type, name: str, *delays_s: float) -> None:
 
     def wrap(method: Callable[..., None]) -> Callable[..., None]:
         def later(*arguments: Any) -> None:
-            asyncio.get_running_loop().call_later(_CHANCE.choice(delays_s), method, *arguments)
+            asyncio.get_running_loop().call_later(_chance().choice(delays_s), method, *arguments)
 
         return later
 
@@ -66,7 +76,7 @@ def _blocking(owner: type, name: str, *delays_s: float, after: bool = False) -> 
     def pause() -> None:
         # In virtual time there is one thread, and nothing that it does takes any time.
         if not isinstance(asyncio._get_running_loop(), VirtualLoop):
-            time.sleep(_CHANCE.choice(delays_s))
+            time.sleep(_chance().choice(delays_s))
 
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         def late(*arguments: Any) -> Any:
@@ -90,8 +100,8 @@ def _calls() -> None:
             # Calls to one address stay in their order, as on its connection.
             turns: dict[str, asyncio.Lock] = self.__dict__.setdefault("turns", {})
             async with turns.setdefault(address, asyncio.Lock()):
-                if _CHANCE.random() < 0.3:
-                    await asyncio.sleep(_CHANCE.uniform(0, 0.15))
+                if _chance().random() < 0.3:
+                    await asyncio.sleep(_chance().uniform(0, 0.15))
             return await call(self, address, *arguments, **named)
 
         return late
@@ -134,8 +144,8 @@ def _stalls() -> None:
 
     def stall() -> None:
         while True:
-            time.sleep(_CHANCE.uniform(0, 0.4))
-            pause_us(_CHANCE.choice((20_000, 80_000, 250_000)))
+            time.sleep(_chance().uniform(0, 0.4))
+            pause_us(_chance().choice((20_000, 80_000, 250_000)))
 
     threading.Thread(target=stall, daemon=True).start()
 

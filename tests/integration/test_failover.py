@@ -470,7 +470,8 @@ def test_a_producer_goes_to_the_other_group_within_one_retry(
             assert set(attempts.made) == {"broker-a", "broker-b"}
             attempts.made.clear()
             LOSSES[loss][0](rig.cluster)
-            assert max([await took_s(rig.send(producer, 1)) for _ in range(12)]) < 0.1
+            # A timeout would take three seconds.
+            assert max([await took_s(rig.send(producer, 1)) for _ in range(12)]) < 1.0
         assert attempts.made.count("broker-a") <= 1
         assert len(attempts.made) <= 13
 
@@ -494,8 +495,8 @@ def test_a_silent_master_costs_a_producer_one_attempt(loss: str, latency_faults:
             LOSSES[loss][0](rig.cluster)
             times_s = [await took_s(rig.send(producer, 1)) for _ in range(12)]
         assert attempts.made.count("broker-a") == 1
-        assert sorted(times_s)[-2] < 0.1
-        assert 0.5 <= max(times_s) < 0.6
+        assert sorted(times_s)[-2] < 0.5
+        assert 0.5 <= max(times_s) < 1.0
 
     play(story, brokers=2)
 
