@@ -232,7 +232,7 @@ class Groups(GroupReading):
 
     async def need(self, group: str) -> None:
         """Raise RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) unless some broker has the group."""
-        for address in await self._servers.all_masters():
+        for address in await self._servers.all_readable():
             try:
                 await self.config(group, broker=address)
             except RemoteError as error:

@@ -304,6 +304,12 @@ class Servers:
         masters = (table[name].master() for name in sorted(table))
         return [address for address in masters if address is not None]
 
+    async def all_readable(self) -> list[str]:
+        """Return an address of every broker that the name servers know: its master's, or a slave's."""
+        table = (await self.cluster_info()).broker_addr_table
+        found = (table[name].any_address() for name in sorted(table))
+        return [address for address in found if address is not None]
+
     async def all_lost(self) -> list[LostBroker]:
         """Return the brokers that were lost in clusters of which others are left.
 
