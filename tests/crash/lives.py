@@ -133,7 +133,8 @@ class Campaign:
                 if store.failure is None:
                     self.disk.mend()
         flushed = store.flushed_offset
-        self._retired = store.commit_log.min_offset
+        # A later life may find again, and keep, what the disk did not let go.
+        self._retired = max(self._retired, store.commit_log.min_offset)
         if self.rng.random() < 0.2:
             end = store.commit_log.end
             try:
@@ -231,6 +232,7 @@ class Campaign:
         for place in gone + lost:
             del self.stored[place]
         self._deleted = {topic: min(at, log.end) for topic, at in self._deleted.items()}
+        self._retired = min(self._retired, log.end)
         assert store.index.catch_up(log.end, ALWAYS)
         queued = self._verify_queues(store)
         assert queued == set(self.stored), "messages without a place in their queue"

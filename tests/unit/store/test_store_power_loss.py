@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.store.store_box import CLIENT, Box, put, records
+from tests.unit.store.store_box import CLIENT, Box, bodies, put, records
 
 from cometmq.errors import StoreCorruptError, StoreFullError
 from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.runtime.randomness import Randomness
+from cometmq.store.files.disk import Disk
 from cometmq.store.log.scan import LogScan
+from cometmq.store.offline.repair import check
 from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.store import MessageStore
 from cometmq.testing.virtual.disk import VirtualDisk
@@ -193,4 +195,68 @@ def test_a_hole_behind_older_messages_is_damage_also_before_the_last_flushed_mil
     file.write_bytes(data[:lost] + bytes(size) + data[lost + size :])
     with pytest.raises(StoreCorruptError, match=rf"damaged at {lost}"):
         box.open()
+    box.close()
+
+
+@pytest.mark.parametrize("extended", [False, True])
+@pytest.mark.parametrize("older", [0, 100])
+def test_a_queue_of_which_a_power_loss_left_an_empty_later_file_begins_at_its_first_message(
+    tmp_path: Path, *, extended: bool, older: int
+) -> None:
+    """It began at the file that was left, and its messages in the log had no place (seed 1081647599)."""
+    box = Box(tmp_path / "store", enable_consume_queue_ext=extended)
+    store = box.open()
+    for _ in range(older):
+        put(store, topic="older")
+    store.flush_all()
+    box.clock.value += 1_000
+    sent = [b"%d" % number for number in range(8)]
+    for body in sent:
+        put(store, body)
+    store.flush_commit_log()
+    drop(store)
+    first, later = sorted((box.root / "consumequeue" / "orders" / "0").iterdir())
+    # Names of a directory that was not synced: any of them may be lost.
+    first.unlink()
+    later.write_bytes(bytes(later.stat().st_size))
+    for _ in range(2):
+        store = box.open()
+        assert bodies(store) == sent
+        assert store.min_offset("orders", 0) == 0
+        assert len(records(store, "older")) == older
+        drop(store)
+    store = box.open()
+    assert put(store, b"next")[0] == len(sent)
+    store.flush_all()
+    box.crash(store)
+    store = box.open()
+    assert bodies(store) == [*sent, b"next"]
+    box.close()
+    _, report = check(box.config, Disk())
+    assert report.findings == []
+
+
+def test_a_queue_whose_messages_left_the_log_goes_on_behind_them_after_a_power_loss(
+    tmp_path: Path,
+) -> None:
+    """Its newest file may be as empty, and its offset must not begin anew."""
+    box = Box(tmp_path / "store")
+    store = box.open()
+    for number in range(5):
+        put(store, b"%d" % number)
+    while len(store.commit_log.files.files) < 3:
+        put(store, topic="newer")
+    store.flush_all()
+    offset, place = put(store, b"not on disk")
+    drop(store)
+    first, later = sorted((box.root / "consumequeue" / "orders" / "0").iterdir())
+    first.unlink()
+    later.write_bytes(bytes(later.stat().st_size))
+    box.log_files[0].unlink()
+    last = box.log_files[-1]
+    kept = last.read_bytes()[: place - int(last.name)]
+    last.write_bytes(kept.ljust(last.stat().st_size, b"\0"))
+    store = box.open()
+    assert store.max_offset("orders", 0) == offset == 5
+    assert put(store, b"next")[0] == offset
     box.close()

@@ -286,6 +286,7 @@ class MappedFileQueue:
         """Delete the directory."""
         self.release()
         self.files = []
+        self.flushed = 0
         self._prepared = None
         self._directory_made = False
         self._disk.remove_tree(self.directory)

@@ -2,7 +2,8 @@
 
 The result is what `Dispatcher` would make of the records one by one. Whatever is out of the
 ordinary is left to `Dispatcher`: the schedule and timer topics, topics that were deleted, queues
-with an extension, records whose queue offset is not the next one of their queue.
+with an extension or with files but no unit, records whose queue offset is not the next one of their
+queue.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class BatchDispatcher:
             # Old records that are passed over must not make a queue of a deleted topic appear.
             deleted = self._deleted.get(topic, 0) > first_offset
             queue = None if deleted else self._queue_if_legal(topic, queue_id)
-            if queue is None or topic in TIMED_TOPICS or queue.extends:
+            if queue is None or topic in TIMED_TOPICS or queue.extends or queue.is_remnant:
                 single = single | (queued.groups == group)
             queues.append(queue)
         if self._begins_anew:

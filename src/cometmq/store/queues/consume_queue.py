@@ -365,6 +365,21 @@ class ConsumeQueue:
         self.recover(log_end)
         self.files.truncate(self.next_offset * UNIT_SIZE, clear=clear)
 
+    @property
+    def is_remnant(self) -> bool:
+        """Whether there are files, but no unit in them, and the first file is not that of offset 0.
+
+        The messages before that file have left the log, or a power loss took the files of the queue's
+        first units and left a later one.
+        """
+        return 0 < self.next_offset == self.first_offset
+
+    def begin_anew(self) -> None:
+        """Delete all files, and go on at offset 0."""
+        self._close_cursor()
+        self.remove_files()
+        self.next_offset = self.min_offset = 0
+
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Move `min_offset` behind the units whose records have left the log, and placeholders."""
         first = self.first_offset

@@ -87,7 +87,7 @@ class Dispatcher:
             if record.queue_offset == 0:
                 self._begun_anew(record.topic, record.queue_id)
                 queue = self._queue_of(record.topic, record.queue_id)
-        if record.queue_offset < queue.next_offset:
+        if record.queue_offset < queue.next_offset and not _begins_anew(queue, record):
             return
         if record.queue_offset > queue.next_offset:
             if not self._fill_gaps:
@@ -129,6 +129,24 @@ class Dispatcher:
         if last is None or last.physical_offset < self._log_min_offset():
             return NO_MESSAGE
         return Unit(record.offset, record.size, tags_code_of(record, self._delay_levels_ms))
+
+
+def _begins_anew(queue: ConsumeQueue, record: ScannedRecord) -> bool:
+    """Have a queue begin anew if it goes on behind a record by mistake; return whether it was so.
+
+    Retention removes a queue's file only when its messages have left the log. So where the log has one
+    in front of an empty file, a power loss took the files of the units from that one on.
+    """
+    if not queue.is_remnant or record.queue_offset < 0:
+        return False
+    log.warning(
+        "a queue begins anew, its first files were lost",
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        first_file_at=queue.first_offset,
+    )
+    queue.begin_anew()
+    return True
 
 
 def cannot_be(record: ScannedRecord, next_offset: int, last_place: int | None) -> bool:
