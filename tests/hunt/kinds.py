@@ -62,7 +62,8 @@ class Kind:
 
 def replay(attempt: Attempt, output: str) -> str:
     """Return the shortest command that is known to repeat a failure, by what the attempt said."""
-    said = re.findall(r"replay it (?:with|by)\s+(\S.*)$", output, re.MULTILINE)
+    # Pytest also shows the lines of a test that make this sentence, and those end in a quotation mark.
+    said = re.findall(r"replay it (?:with|by)\s+([\w./].*)$", output, re.MULTILINE)
     if said:
         return str(said[0]).strip()
     settings = dict(attempt.settings)

@@ -173,6 +173,25 @@ def test_a_failure_is_replayed_by_the_command_that_it_printed() -> None:
     assert replay(attempt, said) == "make sim SEED=7 HOURS=0.1"
 
 
+def test_the_lines_of_a_test_that_print_its_command_are_no_command() -> None:
+    """Pytest shows them before what they made, and the hunt printed a lone quotation mark."""
+    attempt = Attempt(("-m", "pytest", "tests/crash"), "seed 4", {"COMETMQ_CRASH_SEED": "4"})
+    command = (
+        "COMETMQ_CRASH_SEED=7 COMETMQ_CRASHES=1 python -m pytest tests/crash/test_x.py::test_y"
+    )
+    said = f"""
+                except Exception as error:
+>                   raise AssertionError(
+                        f"seed {{seed}} (faults: {{run.disk.faults.strikes}}); replay it with "
+                        f"COMETMQ_CRASH_SEED={{seed}} COMETMQ_CRASHES=1 python -m pytest {{request.node.nodeid}}"
+                    ) from error
+E                   AssertionError: seed 7 (faults: ['EIO remove 0']); replay it with {command}
+
+tests/crash/test_x.py:56: AssertionError
+"""
+    assert replay(attempt, said) == command
+
+
 def test_a_failure_is_replayed_by_the_tests_that_failed_alone() -> None:
     attempt = Attempt(
         ("-m", "pytest", "-q", "tests/unit"), "seed 4", {"COMETMQ_EXPLORE": "1"}, python=ROOT / "py"
