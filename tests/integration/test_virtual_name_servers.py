@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -55,12 +56,32 @@ async def took_s(work: Coroutine[Any, Any, Any]) -> float:
     return asyncio.get_running_loop().time() - began_s
 
 
+async def waits_for_no_silent_server(work: Coroutine[Any, Any, Any]) -> None:
+    """Do some work, which must ask no name server that does not answer: each costs its whole time-out."""
+    assert await took_s(work) < ONE_TIMEOUT_S
+
+
 def addresses(cluster: Cluster) -> list[str]:
     return cluster.namesrv.split(";")
 
 
 def brokers_known(cluster: Cluster) -> list[set[str]]:
     return [{live.broker_name for live in each.table.live()} for each in cluster.name_servers]
+
+
+def all_know_the_broker(cluster: Cluster) -> bool:
+    return brokers_known(cluster) == [{"broker-a"}] * 3
+
+
+async def until_routed(cluster: Cluster, *brokers: str) -> None:
+    """Wait until each name server has the topic at these brokers, which may be after a broker's answer."""
+
+    def known() -> list[set[str]]:
+        routes = [each.table.route(TOPIC) for each in cluster.name_servers]
+        return [{each.broker_name for each in route.queue_datas} for route in routes if route]
+
+    wanted = [set(brokers)] * len(cluster.name_servers)
+    await until(known, lambda seen: seen == wanted, wait_s=60, pause_s=0.1)
 
 
 # Clients
@@ -80,7 +101,7 @@ def test_a_silent_name_server_costs_its_timeout_once(fault: str) -> None:
             for number in range(10):
                 # The broker, too, waits a second for them, once. Each new topic has its route looked up.
                 spent_s += await took_s(made.send(Message(f"orders-{number}", b"x")))
-            assert spent_s < 2 * ONE_TIMEOUT_S + 1.5
+            assert spent_s < 3 * ONE_TIMEOUT_S
 
     play(scene, brokers=1)
 
@@ -98,7 +119,11 @@ def test_calls_at_the_same_time_pass_over_the_same_dead_name_server() -> None:
     play(scene, name_servers=2)
 
 
-def test_sends_and_consumption_go_on_without_any_name_server() -> None:
+# A broker goes on waiting for an answer of a machine that lost its power.
+@pytest.mark.parametrize(("fault", "known_within_s"), [("kill", 1.5), ("power_off", 30.0)])
+def test_sends_and_consumption_go_on_without_any_name_server(
+    fault: str, known_within_s: float
+) -> None:
     async def scene(cluster: Cluster) -> None:
         got: list[bytes] = []
 
@@ -113,19 +138,19 @@ def test_sends_and_consumption_go_on_without_any_name_server() -> None:
             async with consumer:
                 await until(lambda: b"0" in got, wait_s=60, pause_s=0.1)
                 for name in cluster.nodes.name_servers:
-                    cluster.kill(name)
+                    getattr(cluster, fault)(name)
                 for minutes in (1, 11):
                     await asyncio.sleep(60 * minutes)
                     body = b"%d" % minutes
-                    assert await took_s(made.send(Message(TOPIC, body))) < 0.1
+                    await waits_for_no_silent_server(made.send(Message(TOPIC, body)))
                     await until(lambda: got[-1] == body, wait_s=60, pause_s=0.1)  # noqa: B023 - in this round
                 with pytest.raises(RemotingError, match="none of 3 name servers answered"):
                     await made.send(Message("unknown", b"x"))
                 # A restarted name server has lost its tables.
                 for name in cluster.nodes.name_servers:
                     await cluster.restart(name)
-                await asyncio.sleep(1.5)
-                assert brokers_known(cluster) == [{"broker-a"}] * 3
+                known_again = partial(all_know_the_broker, cluster)
+                await until(known_again, wait_s=known_within_s, pause_s=0.1)
                 await made.send(Message("unknown", b"x"))
 
     play(scene)
@@ -232,12 +257,11 @@ def test_what_is_no_name_server_is_told_and_the_others_are_used(kind: str) -> No
             both = f"{address};{cluster.namesrv}"
             async with producer(cluster, both) as made:
                 assert await took_s(made.send(Message(TOPIC, b"x"))) < ONE_TIMEOUT_S + 1
-                assert await took_s(made.send(Message(TOPIC, b"x"))) < 0.1
+                await waits_for_no_silent_server(made.send(Message(TOPIC, b"x")))
+            await until_routed(cluster, "broker-a")
             async with AdminClient(both) as admin:
                 assert (await admin.topics.route(TOPIC)).broker_datas
-                began_s = asyncio.get_running_loop().time()
-                await admin.topics.route(TOPIC)
-                assert asyncio.get_running_loop().time() - began_s < 0.1
+                await waits_for_no_silent_server(admin.topics.route(TOPIC))
 
     play(scene, name_servers=1)
 
@@ -279,6 +303,7 @@ def test_a_wiped_broker_gets_no_sends_until_the_permission_is_added() -> None:
     async def scene(cluster: Cluster) -> None:
         async with producer(cluster) as made, AdminClient(cluster.namesrv) as admin:
             await admin.topics.create(TOPIC, read_queues=2, write_queues=2)
+            await until_routed(cluster, "broker-a", "broker-b")
             await made.send(Message(TOPIC, b"x"))
 
             async def used() -> set[str]:
@@ -306,7 +331,7 @@ def test_an_administrator_asks_past_a_dead_name_server_once() -> None:
             began_s = asyncio.get_running_loop().time()
             for _ in range(10):
                 await admin.brokers.addresses()
-            assert asyncio.get_running_loop().time() - began_s < ONE_TIMEOUT_S + 1
+            assert asyncio.get_running_loop().time() - began_s < 2 * ONE_TIMEOUT_S
             # What is for all name servers tells which of them has not got it.
             with pytest.raises(CometMQError, match="failed at 1 of 3 servers"):
                 await admin.brokers.wipe_write_permission("broker-a")
@@ -318,6 +343,7 @@ def test_an_ordered_topic_keeps_its_queues_while_a_broker_is_gone() -> None:
     async def scene(cluster: Cluster) -> None:
         async with producer(cluster) as made, AdminClient(cluster.namesrv) as admin:
             await admin.topics.create(TOPIC, read_queues=2, write_queues=2, order=True)
+            await until_routed(cluster, "broker-a", "broker-b")
             assert await admin.topics.order_config(TOPIC) == "broker-a:2;broker-b:2"
 
             async def place(key: str) -> str:
@@ -347,6 +373,7 @@ def test_a_slave_keeps_the_route_and_takes_no_sends() -> None:
     async def scene(cluster: Cluster) -> None:
         async with producer(cluster) as made, AdminClient(cluster.namesrv) as admin:
             await admin.topics.create(TOPIC, read_queues=2, write_queues=2)
+            await until_routed(cluster, "broker-a", "broker-b")
 
             async def used() -> set[str]:
                 sent = [await made.send(Message(TOPIC, b"x")) for _ in range(8)]
