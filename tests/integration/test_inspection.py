@@ -69,10 +69,10 @@ def commit(client: RawClient, group: str, topic: str, offset: int) -> None:
     assert client.ask(UPDATE, fields).code == 0
 
 
-def table(answer: Command) -> dict[int, dict[str, int]]:
+def table(answer: Command) -> dict[int, dict[str, int | bool]]:
     """Return the values of an offsetTable by queue id; all must be of one topic."""
     assert answer.code == 0, answer.remark
-    rows = decode_queue_table(answer.body, "offsetTable", dict[str, int])
+    rows = decode_queue_table(answer.body, "offsetTable", dict[str, int | bool])
     assert len({(queue.topic, queue.broker_name) for queue in rows}) <= 1
     return {queue.queue_id: value for queue, value in rows.items()}
 

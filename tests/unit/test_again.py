@@ -229,7 +229,8 @@ def test_the_slowest_tests_of_all_processes_are_named(tmp_path: Path) -> None:
     suite.run()
     suite.run("-n", "1")
     assert try_again(suite.again) == 0
-    assert suite.closing().count("0.2 s  test_it.py::test_slow\n") == 2
+    # On a loaded machine one of them takes longer.
+    assert suite.closing().count(" s  test_it.py::test_slow\n") == 2
     many = [Invocation("", "", {}, [], slowest=[(float(n), f"t{n}") for n in range(30)])]
     assert slowest(many)[0] == "   29.0 s  t29"
     assert len(slowest(many)) == 20

@@ -29,6 +29,7 @@ from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.filtering.tags import build_subscription, selects_all
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL, SubscriptionData
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.record_columns import field, read_columns
 from cometmq.runtime.back_off import BackOff
 
@@ -39,6 +40,11 @@ TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 PATIENCE_MS: Final = 60_000
 # How many questions are asked at the same time.
 _AT_ONCE: Final = 64
+
+
+def is_unknown_group(error: CometMQError) -> bool:
+    """Say whether a broker refused because it does not have the group."""
+    return error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 @dataclass(repr=False)

@@ -79,6 +79,10 @@ _SAID: Final = tuple(
             r"give it back on the page of broker \1",
         ),
         (r"an address of brokers\.addresses\(\)", "an address that the page Brokers shows"),
+        (
+            r"offsets\.skip\(([^(),]*), [^()]*\) passes over what waits",
+            r"Skip what waits on the page of group \1 (Offsets) passes over it",
+        ),
         (r"or offsets\.END \(-1\)", "or -1"),
     )
 )

@@ -202,7 +202,7 @@ def _object_pieces(members: Iterable[tuple[Any, Any]], depth: int) -> Iterator[s
     opening = "{"
     batch: list[str] = []
     for key, item in members:
-        if item is None:
+        if item is None or item is msgspec.UNSET:
             continue
         batch.append(f"{opening}{indent}{_encode_json(str(key))}:")
         opening = ","

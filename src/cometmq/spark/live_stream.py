@@ -21,10 +21,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from cometmq.bulk.range_reader import BlockingRangeReader
+from cometmq.bulk.range_reader import BlockingRangeReader, is_unknown_group
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.record_columns import read_columns
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live_admission import Least, shared, within_bytes
@@ -194,7 +193,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._reader().commit(group, starts)
         except RemoteError as error:
-            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            if not is_unknown_group(error):
                 raise
             wire = self._reader().namespace.wrap(group)
             raise IllegalArgumentError(

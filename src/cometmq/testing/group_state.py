@@ -99,7 +99,7 @@ async def _queues(
     queues: list[QueueProgress] = []
     for topic in sorted(topics | {retry_topic(group)}):
         try:
-            found = await _progress(admin, group, topic)
+            found = await _progress(admin, group, topic, is_online=is_online)
         except RouteNotFoundError:
             continue  # nothing was ever sent there
         if not found and topic != retry_topic(group):
@@ -113,18 +113,20 @@ async def _queues(
     return tuple(queues), ""
 
 
-async def _progress(admin: AdminClient, group: str, topic: str) -> list[QueueProgress]:
+async def _progress(
+    admin: AdminClient, group: str, topic: str, *, is_online: bool
+) -> list[QueueProgress]:
     """Return how far the group is in each queue of a topic.
 
     Consumers commit every few seconds only. So the members are asked, too, who know at once.
     """
     committed = (await admin.groups.progress(group, topic)).queues
-    if all(at.lag == 0 for at in committed):
+    if not is_online or all(at.lag == 0 for at in committed):
         return list(committed)
     try:
         known = await admin.groups.member_offsets(group, topic)
-    except CometMQError:  # nobody is online, or a member does not answer: what is committed counts
-        return list(committed)
+    except CometMQError:  # a member does not answer: what is committed counts
+        known = {}
     found = []
     for at in committed:
         told = [offsets[at.queue] for offsets in known.values() if at.queue in offsets]
