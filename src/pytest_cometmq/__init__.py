@@ -77,8 +77,8 @@ def _import_as_it_is(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{_CLUSTER}(seed=0, name_servers=1, brokers=1, slaves=0, properties=None, …): how the fixture "
-        "of this name is set up, by arguments of cometmq.testing.Cluster",
+        f"{_CLUSTER}(seed=0, name_servers=1, brokers=1, slaves=0, properties=None, …): set up the "
+        "fixture of this name with arguments of cometmq.testing.Cluster",
     )
     config.addinivalue_line(
         "markers", f"{_BROKER}(properties=None): how the fixture of this name is set up"

@@ -50,7 +50,7 @@ def test_letters_of_a_group_are_shown_and_found_by_key(actors: Actors, reader: V
     assert "letter-1" in found
     assert "the first" not in found
     assert (
-        "No dead letter fits"
+        "No dead letter matches"
         in reader.get("/letters", group="letters-shown", end="2001-01-01").text
     )
 

@@ -111,7 +111,7 @@ def test_a_first_page_without_troubles_counts_none(tmp_path: Path) -> None:
 
 def test_what_is_not_known_of_troubles_is_no_zero(tmp_path: Path) -> None:
     with running_console("127.0.0.1:1", tmp_path) as served:
-        text = page_with(Visitor(served), "/", "Not known: what is new of dead letters")
+        text = page_with(Visitor(served), "/", "Not known: new dead letters")
     assert "New dead letters in 24 hours –" in text
     assert "Transactions given up in 24 hours –" in text
     assert "Groups with different subscriptions –" in text

@@ -103,7 +103,7 @@ def test_the_state_files_are_there_again_after_their_directory_was_removed(tmp_p
         eventually(lambda: all((config / name).exists() for name in names))
         shutil.rmtree(config)
         eventually(lambda: all((config / name).exists() for name in names))
-        assert lines(said, "state file is missing, it is written")
+        assert lines(said, "state file is missing and is written again")
         shutil.rmtree(config)
         assert server.stop() == 0
     assert all((config / name).exists() for name in names)

@@ -243,7 +243,7 @@ STRANGERS: Final = {
     "broker": "is no name server",
     "silent": "did not answer",
     "no name": "Name or service not known",
-    "bad name": "no-such|not known|is no name of a host",
+    "bad name": "no-such|not known|is not a host name",
 }
 
 

@@ -173,8 +173,8 @@ class ClusterCheckup:
         )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             text = (
-                f"no broker has the topic {TRACE_TOPIC}: unless sends may make it, clients that trace "
-                "lose their traces; make it"
+                f"no broker has the topic {TRACE_TOPIC}: clients that write traces lose them "
+                "unless sends may create the topic; create it"
             )
             return [ok("traces", text)]
         if answer.body.publish_queues(TRACE_TOPIC):
@@ -398,8 +398,9 @@ def _without_master(brokers: Sequence[_Broker]) -> list[Finding]:
             error(
                 f"broker {name}",
                 f"no master is registered, only {shown}",
-                "nobody can send to it, and consumers get only what a slave has: start its master, or "
-                "promote the slave that has most of its log (docs/replication.md)",
+                "nobody can send to it, and consumers get only the messages that a slave has: "
+                "start its master, or promote the slave that has most of its log "
+                "(docs/replication.md)",
             )
         )
     return findings

@@ -313,7 +313,7 @@ class Groups(GroupReading):
         )
         members = joined(group, online.values())
         if members is None:
-            at = ", ".join(sorted(online)) or "a broker, since the name servers know none"
+            at = ", ".join(sorted(online)) or "a broker: the name servers know none"
             raise RemoteError(
                 f"group {group} is not online: no member of it is connected to {at}; start one, or "
                 "check the group's name (groups.names() has all)",

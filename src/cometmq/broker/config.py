@@ -207,12 +207,14 @@ BROKER_PROMISES: Final[Mapping[str, Promise]] = {
     "enableControllerMode": _COPIES,
     "enabledAppendPropCRC": Promise(
         is_true,
-        "asks for checksums of properties, which CometMQ does not write: take it out; bodies have theirs",
+        "asks for checksums of properties, which CometMQ does not write: remove it; bodies have "
+        "checksums of their own",
     ),
     "forceVerifyPropCRC": Promise(
         is_true,
-        "asks to check the properties' checksums, which only stores of enabledAppendPropCRC=true have; "
-        "CometMQ reads such stores, and checks the checksums of bodies: take it out",
+        "asks to check the properties' checksums, which only stores written with "
+        "enabledAppendPropCRC=true have; CometMQ reads such stores, and checks the checksums of "
+        "bodies: take it out",
     ),
 }
 

@@ -55,5 +55,5 @@ def read_marks(file: JsonFile) -> TableMarks | None:
     try:
         return file.read(lambda text: msgspec.json.decode(text, type=TableMarks))
     except ConfigError as error:
-        log.warning("what is known of the tables is lost", reason=str(error))
+        log.warning("the marks of the tables cannot be read and are lost", reason=str(error))
         return None

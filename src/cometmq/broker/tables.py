@@ -229,14 +229,14 @@ class BrokerTables:
                 self._marks_file.write(self._marks_text())
             except OSError as error:
                 # The marks that were written before still hold; they only cover less.
-                log.warning("marks of the tables are not written", reason=str(error))
+                log.warning("the marks of the tables could not be written", reason=str(error))
 
     def _load(self, file: JsonFile, type_: type[T], what: str) -> T | None:
         decode: Callable[[str], T] = lambda text: decode_body(text.encode(), type_)  # noqa: E731 - a field with a default; a def would be a method
         table = file.read(decode)
         if table is None and self._has_messages:
             log.error(
-                "a state file is missing although the store has messages, its table begins empty",
+                "a state file is missing although the store has messages; its table starts empty",
                 table=what,
                 path=str(file.path),
                 remedy="if there is a copy of the file, stop the broker and put it in its place",

@@ -54,7 +54,7 @@ AsJson = Annotated[bool, typer.Option("--json", hidden=True)]  # as before there
 Save = Annotated[
     Path | None,
     typer.Option(
-        "--save", metavar="FILE", help="Write the result as JSON to FILE, too.", show_default=False
+        "--save", metavar="FILE", help="Also write the result as JSON to FILE.", show_default=False
     ),
 ]
 MsgTraceEnable = Annotated[

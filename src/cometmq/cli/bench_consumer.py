@@ -275,9 +275,11 @@ class ConsumerBench:
         if comparison.lag is None:
             notes.append("group lag not known: the group has committed no offset in some queues")
         elif comparison.lag:
-            notes.append(f"group lag {comparison.lag:,}: so many are stored and not consumed yet")
+            notes.append(
+                f"group lag {comparison.lag:,}: this many messages are stored but not consumed yet"
+            )
         else:
-            notes.append("group lag 0: all that is stored was consumed")
+            notes.append("group lag 0: all stored messages were consumed")
         return notes
 
     def _compare(

@@ -57,8 +57,8 @@ SecretKey = Annotated[
     typer.Option(
         "--secretKey",
         envvar="COMETMQ_SECRET_KEY",
-        help="The secret key of that account. Other users of this machine see command lines: "
-        "better set the variable, or use --credentials.",
+        help="The secret key of that account. Other users of this machine can see command lines: "
+        "set the variable instead, or use --credentials.",
         show_default=False,
         rich_help_panel=PANEL,
     ),

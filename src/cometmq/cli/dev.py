@@ -83,8 +83,8 @@ def dev(
             "-o",
             "--output",
             help="json: when ready, print one line of JSON with the addresses, the console's "
-            "passwords, the store and the pid. "
-            "Stop at the end of standard input, too, if that is a pipe.",
+            "passwords, the store and the pid. Also stop at the end of standard input if that is a "
+            "pipe.",
         ),
     ] = Form.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,

@@ -80,7 +80,7 @@ _SAID: Final = tuple(
         ),
         (r"an address of brokers\.addresses\(\)", "an address that the page Brokers shows"),
         (
-            r"offsets\.skip\(([^(),]*), [^()]*\) passes over what waits",
+            r"offsets\.skip\(([^(),]*), [^()]*\) skips the messages that wait",
             r"Skip what waits on the page of group \1 (Offsets) passes over it",
         ),
         (r"or offsets\.END \(-1\)", "or -1"),

@@ -175,7 +175,7 @@ class RouteHandlers:
         for link, does_answer in zip(rivals, answers, strict=True):
             if not does_answer and not link.closed:
                 log.warning(
-                    "a broker whose place another one takes does not answer", peer=link.peer
+                    "a broker does not answer, and another one takes its place", peer=link.peer
                 )
                 link.close()
         if connection.closed:

@@ -280,8 +280,8 @@ class FrameDecoder:
             )
         if total in _HTTP:
             return ProtocolError(
-                "the bytes are a request of HTTP; this port speaks RocketMQ's remoting protocol, and "
-                "the console and the metrics have ports of their own"
+                "the bytes are an HTTP request; this port speaks RocketMQ's remoting protocol, and "
+                "the console and the metrics have their own ports"
             )
         if serialize_type > SerializeType.ROCKETMQ:  # of some other protocol: it meets no limit
             return ProtocolError(f"a frame declares a header of type {serialize_type}")

@@ -190,16 +190,16 @@ def check_namespace(ext: Mapping[str, str]) -> None:
     if ext.get("nsd") == "true" or ext.get("ns"):
         raise ProtocolError(
             f"the client has the namespace {ext.get('ns', '')!r:.200} in the fields ns and nsd "
-            "(setNamespaceV2), which CometMQ does not keep apart from others; use setNamespace, which "
-            "puts it before the names of topics and groups, or none"
+            "(setNamespaceV2), which CometMQ does not separate from others; use setNamespace, "
+            "which puts it before the names of topics and groups, or none"
         )
 
 
 def nothing_named(what: str, *lists: str) -> ProtocolError:
     """Return the error of a request that would do nothing, since none of its `lists` has an entry."""
     return ProtocolError(
-        f"the request names no {what}: {' and '.join(lists)} of its body has no entry, is null or is "
-        "spelt otherwise; send what it shall be done to, or no request"
+        f"the request names no {what}: {' and '.join(lists)} of its body has no entry, is null or "
+        "is misspelt; name what the request applies to, or do not send it"
     )
 
 

@@ -32,8 +32,8 @@ _COLD_DATA: Final = (
     "messages a pull, keys that code 25 changes on a running broker"
 )
 _SLAVES: Final = (
-    "a slave here learns all it needs of its master by its copy of the log and by the name server; ask "
-    "how far slaves are with code 907"
+    "a slave learns all that it needs about its master from its copy of the log and from the name "
+    "server; ask how far slaves are with code 907"
 )
 _NOBODY: Final = "no server of RocketMQ 4.9 or 5.3 serves it"
 

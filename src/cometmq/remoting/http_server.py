@@ -208,8 +208,9 @@ class HttpServer:
                 self.forget(silent)
             else:
                 refusal = (
-                    f"{len(asking)} connections ask for pages already, the limit MAX_HTTP_CONNECTIONS "
-                    f"is {self._max_connections}; ask again when some are answered"
+                    f"{len(asking)} connections are already asking for pages, the limit "
+                    f"MAX_HTTP_CONNECTIONS is {self._max_connections}; ask again when some of them "
+                    "are answered"
                 )
         if len(self._connections) < 2 * self._max_connections:
             self._connections[connection] = None
@@ -258,7 +259,7 @@ class _HttpConnection(asyncio.Protocol):
             self._server.on_limit("MAX_HEAD_BYTES")
             self._refuse(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                f"{self._received} bytes of the request have come, the limit MAX_HEAD_BYTES is "
+                f"{self._received} bytes of the request have arrived, the limit MAX_HEAD_BYTES is "
                 f"{MAX_HEAD_BYTES}; send fewer headers",
             )
             return
@@ -273,7 +274,7 @@ class _HttpConnection(asyncio.Protocol):
                 self._server.tasks.spawn(self._serve(event), "request")
         except h11.RemoteProtocolError as error:
             status = HTTPStatus(error.error_status_hint)
-            self._refuse(status, f"this is no HTTP/1.1 request: {error}"[:300])
+            self._refuse(status, f"this is not an HTTP/1.1 request: {error}"[:300])
         except HttpRefusal as refusal:
             self._refuse(refusal.status, str(refusal))
 
@@ -309,8 +310,8 @@ class _HttpConnection(asyncio.Protocol):
         if request.method not in (b"GET", b"HEAD"):
             raise HttpRefusal(
                 HTTPStatus.METHOD_NOT_ALLOWED,
-                f"{request.method.decode('ascii')[:20]} is not taken: these pages only read, so ask by "
-                "GET or HEAD",
+                f"{request.method.decode('ascii')[:20]} is not accepted: these pages are "
+                "read-only, so use GET or HEAD",
             )
         if not isinstance(self._protocol.next_event(), h11.EndOfMessage):
             raise HttpRefusal(

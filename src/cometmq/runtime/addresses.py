@@ -74,7 +74,7 @@ async def resolve(host: str) -> str:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError as error:
-        raise OSError(f"{host!r} is no name of a host: {error}") from error
+        raise OSError(f"{host!r} is not a host name: {error}") from error
     return str(found[0][4][0])
 
 
@@ -107,7 +107,7 @@ def is_loopback(host: str) -> bool:
 class Reach(Enum):
     """Says who can reach an IP address."""
 
-    ANYBODY = "anybody whom the network lets through"
+    ANYBODY = "anybody that the network lets through"
     THIS_MACHINE = "this machine only: it is a loopback address"
     CONTAINERS = "containers of one machine only: it is in Docker's own network"
     LINK = "its own network link only: it is a link-local address"

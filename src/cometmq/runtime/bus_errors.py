@@ -76,7 +76,7 @@ def _line(address: int) -> str:
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "level": "critical",
         "logger": __name__,
-        "event": "this process ends, a page of a mapped file is gone (SIGBUS)",
+        "event": "this process ends because a page of a mapped file is gone (SIGBUS)",
     }
     mapped = mapped_file(address)
     if mapped is not None:
@@ -99,7 +99,7 @@ def _reason(path: str, offset: int) -> str:
     try:
         size = os.stat(path).st_size  # noqa: PTH116 - as little code as possible
     except OSError:
-        return "the file was removed, and cut before or its device failed"
+        return "the file was removed, and either it was cut before or its device failed"
     if size <= offset:
         return f"somebody cut the file to {size} bytes while it was in use"
     return "the device could not read the page, see the kernel's log"

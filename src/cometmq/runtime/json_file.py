@@ -154,11 +154,11 @@ class JsonFile:
             raise ValueError("it is empty")
         if state is Seal.BROKEN:
             raise ValueError(
-                "it does not have the checksum in its last line; if the change was meant, take the "
-                'key "checksum" out'
+                "it does not have the checksum in its last line; if the change was intended, "
+                'remove the key "checksum"'
             )
         if state is Seal.OF_ANOTHER_LENGTH:
-            log.warning("state file was changed by hand, it is taken as it is", path=str(path))
+            log.warning("state file was changed by hand and is used as it is", path=str(path))
         return text.decode()
 
     def _has_unfinished(self) -> bool:
@@ -178,7 +178,8 @@ class JsonFile:
 
     def _finish(self, *, is_sound: bool) -> None:
         log.warning(
-            "state file goes on with what a crash had not put in place", path=str(self.path)
+            "state file continues with the version that a crash had not put in place",
+            path=str(self.path),
         )
         try:
             self._put_in_place(is_sound=is_sound)
@@ -210,7 +211,7 @@ class JsonFile:
         if self._files.exists(self.path):
             if not is_sound:
                 log.error(
-                    "state file is damaged, it is kept aside",
+                    "state file is damaged and is kept under another name",
                     path=str(self.path),
                     kept=str(self._damaged),
                 )

@@ -264,8 +264,9 @@ _declare(
     "a client asks for its queues of one group at one broker", at="protocol.limits",
 )  # fmt: skip
 _declare(
-    "MAX_QUEUES_OF_ASSIGNMENT", "queues", "Queues of a topic that a broker shares for its consumers.",
-    _ERROR, "topics have some hundred; their consumers may share more themselves",
+    "MAX_QUEUES_OF_ASSIGNMENT", "queues", "Queues of a topic that a broker divides among its "
+    "consumers.",
+    _ERROR, "topics have a few hundred; consumers may divide more among themselves",
     at="broker.groups.assignments",
 )  # fmt: skip
 _declare(
@@ -328,8 +329,9 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_RETRY_BYTES_BEYOND_PULLS", "bytes",
-    "What a group has stored by sending messages back again, beyond what it has pulled.", _BUSY,
-    "a consumer sends back what it was given, and sends the message itself when it is refused",
+    "Bytes that a group may store by sending messages back again, beyond those that it "
+    "has pulled.", _BUSY,
+    "a consumer sends back what it was given, and when this is refused it sends the message itself",
     at="broker.retries.budget",
 )  # fmt: skip
 _declare(
@@ -471,7 +473,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_RECORDS_LOOKED_AT", "messages", "Messages that a search by key compares with the key.", _ERROR,
-    "only somebody who chooses keys for their hashes gives so many the same one",
+    "only a client that chooses keys for their hashes gives this many the same hash",
     at="store.index.index_service",
 )  # fmt: skip
 _declare(
@@ -548,7 +550,7 @@ _declare(
 
 _declare(
     "MAX_HTTP_CONNECTIONS", "connections", "Connections that ask for `/metrics`, `/health`, `/ready`.",
-    "the oldest that waits for no answer is closed, or the new one is answered 503",
+    "the oldest one that waits for no answer is closed, or the new one is answered 503",
     "a server has one or two scrapers", at="remoting.http_server", servers=_BOTH,
 )  # fmt: skip
 _declare(

@@ -171,7 +171,7 @@ async def _look_up(host: str) -> list[Any]:
     try:
         return list(await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except UnicodeError as error:  # a label of the name is empty or too long
-        raise OSError(errno.EINVAL, f"{host!r} is no name of a host") from error
+        raise OSError(errno.EINVAL, f"{host!r} is not a host name") from error
 
 
 async def _addresses_of(host: str) -> list[str]:

@@ -106,7 +106,7 @@ class StateWriter:
                 continue
             missing.append(file)
             if file in self._found:
-                log.warning("state file is missing, it is written", path=str(file.path))
+                log.warning("state file is missing and is written again", path=str(file.path))
         return missing
 
     def soon(

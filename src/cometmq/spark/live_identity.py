@@ -138,11 +138,11 @@ def begin_again(options: LiveOptions, queue: MessageQueue, start: int, found: Ma
         options.gaps.replace_planned(queue, lost(queue, start, start, MADE_AGAIN))
         return
     raise DataLossError(
-        f"topic {queue.topic} was deleted and made again since the checkpoint was written: {found}. "
-        "What the query had not read of the topic is gone, and going on at offset "
-        f"{start} would skip messages of the new one. Start the query with a new "
-        "checkpoint, or set failOnDataLoss=false with gapLog=<directory> to read the new topic from "
-        "its first message"
+        f"topic {queue.topic} was deleted and made again since the checkpoint was written: "
+        f"{found}. Messages of it that the query had not read are gone, and continuing at offset "
+        f"{start} would skip messages of the new one. Start the query with a new checkpoint, or "
+        "set failOnDataLoss=false with gapLog=<directory> to read the new topic from its first "
+        "message"
     )
 
 

@@ -129,8 +129,8 @@ class LiveQueues:
         """Log which topics of the query are not there any more, as a pattern finds them, once."""
         if new := topics - self._gone:
             log.warning(
-                "topics of the query are gone: they were deleted, or their brokers have been away for "
-                "long; what was not read of them is missing",
+                "topics of the query are gone: they were deleted, or their brokers have been away "
+                "for a long time; messages that the query had not read from them are missing",
                 topics=listed(new),
             )
         self._gone = frozenset(topics)

@@ -111,14 +111,14 @@ def missing_in_front(begins: int, files: Sequence[MappedFile]) -> str | None:
     Only retention moves the beginning, and notes that first.
     """
     if not files:
-        return f"the log has no file, and began at {begins}"
+        return f"the log has no file, but began at {begins}"
     first = files[0]
     if first.base <= begins:
         return None
     return (
         f"the log begins at {first.base}, and began at {begins}: {first.base - begins} bytes, from "
-        f"{first.path.with_name(f'{begins - begins % first.size:020d}')} on, were removed by "
-        "somebody else than the broker"
+        f"{first.path.with_name(f'{begins - begins % first.size:020d}')} on, were removed, and not "
+        "by the broker"
     )
 
 

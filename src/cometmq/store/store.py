@@ -999,7 +999,7 @@ class MessageStore:
             try:
                 self._look_at_lock(self._lock)
                 if self._is_marked and self._disk.size(self.config.abort_path) is None:
-                    log.warning("the mark of a start was removed, it is made again")
+                    log.warning("the mark of a start was removed and is written again")
                     self._mark_start()
                 loss = self.commit_log.files.loss()
             except StoreStarvedError as error:
@@ -1016,7 +1016,7 @@ class MessageStore:
         try:
             if lock.renew():
                 log.warning(
-                    "the lock of the store was removed, it is taken again",
+                    "the lock of the store was removed and is taken again",
                     path=str(self.config.lock_path),
                 )
         except StoreLockedError:
@@ -1049,7 +1049,7 @@ class MessageStore:
             if not is_lost:
                 log.error("the disk failed, the store takes no more messages", error=str(error))
                 return
-            log.error("a file was lost, the store takes no more messages", error=str(error))
+            log.error("a file was lost; the store takes no more messages", error=str(error))
             # It says where the log began: the next start can then say what is missing.
             with suppress(StoreError):
                 self._flusher.flush_checkpoint()

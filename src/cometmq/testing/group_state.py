@@ -106,8 +106,8 @@ async def _queues(
             return (), f"group {group} does not consume topic {topic}"
         if not is_online and any(at.lag is None for at in found):
             return (), (
-                f"group {group} has committed no offset in topic {topic}, so nobody knows what it has "
-                "to consume"
+                f"group {group} has committed no offset in topic {topic}, so it is not known what "
+                "it has to consume"
             )
         queues += found
     return tuple(queues), ""

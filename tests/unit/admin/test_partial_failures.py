@@ -129,5 +129,5 @@ async def test_members_that_no_broker_could_know_name_no_empty_list_of_brokers()
             ),
         }
     )
-    with pytest.raises(RemoteError, match="a broker, since the name servers know none; start one"):
+    with pytest.raises(RemoteError, match="a broker: the name servers know none; start one"):
         await Groups(cluster.servers).connections("g")

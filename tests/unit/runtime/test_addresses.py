@@ -58,7 +58,7 @@ async def test_a_host_is_resolved_to_its_address() -> None:
 
 
 async def test_what_cannot_be_a_host_is_an_error_of_the_system() -> None:
-    with pytest.raises(OSError, match=r"'a\.\.b' is no name of a host"):
+    with pytest.raises(OSError, match=r"'a\.\.b' is not a host name"):
         await resolve("a..b")
 
 

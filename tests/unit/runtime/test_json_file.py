@@ -195,7 +195,7 @@ def test_a_changed_digit_without_a_backup_is_an_error_that_says_how_to_keep_a_ch
     file.write('{"offset":2000}')
     changed = file.path.read_text().replace("2000", "9000")
     file.path.write_text(changed)
-    with pytest.raises(ConfigError, match='take the key "checksum" out'):
+    with pytest.raises(ConfigError, match='remove the key "checksum"'):
         file.read(decode)
     file.path.write_text(changed.partition(",")[0] + "}")
     assert file.read(decode) == {"offset": 9000}

@@ -109,5 +109,5 @@ async def test_a_client_reaches_a_name_with_several_addresses(
 
 
 async def test_a_name_that_cannot_be_one_is_an_error_of_the_system() -> None:
-    with pytest.raises(OSError, match=r"'a\.\.b' is no name of a host"):
+    with pytest.raises(OSError, match=r"'a\.\.b' is not a host name"):
         await TCP_NETWORK.connect(Peer, "a..b", 80, tls=None)

@@ -102,7 +102,7 @@ class UserStore:
         if state is Seal.BROKEN:
             raise ConfigError(
                 f"{path} does not have the checksum in its last line, so it is damaged or was changed by "
-                f'hand: take the key "checksum" out if the change was meant, or {remedy}'
+                f'hand: remove the key "checksum" if the change was intended, or {remedy}'
             )
         try:
             return book_of(msgspec.json.decode(text, type=State))
@@ -187,7 +187,7 @@ class UserStore:
     def _write_missing(self, book: Book) -> None:
         if not self._is_kept or not self._file.is_missing:
             return
-        log.warning("users file is missing, it is written", path=str(self.path))
+        log.warning("users file is missing and is written again", path=str(self.path))
         try:
             self._write_file(book)
         except OSError as error:

@@ -219,8 +219,9 @@ def subscriptions_told(facts: GroupFacts) -> list[Evidence]:
 
 def not_subscribed_remedy(group: str, topic: str) -> str:
     return (
-        f"have the members subscribe to {topic} if the group is to get it; if not, an offset from "
-        f"earlier is all that is left: offsets.skip({group!r}, {topic!r}) passes over what waits"
+        f"have the members subscribe to {topic} if the group should get its messages; otherwise "
+        f"only an earlier offset is left: offsets.skip({group!r}, {topic!r}) skips the messages "
+        "that wait"
     )
 
 

@@ -287,8 +287,8 @@ def unknown_group(facts: GroupFacts, unasked: Iterable[Unasked]) -> CometMQError
     if silent:
         reasons = "; ".join(f"{address}: {error}" for address, error in silent.items())
         return RemotingError(
-            f"it is not known whether there is a group {facts.group!r}: no broker that answered knows "
-            f"it, and others did not answer: {reasons}"
+            f"it is not known whether a group exists with the name {facts.group!r}: no broker that "
+            f"answered knows it, and others did not answer: {reasons}"
         )
     return RemoteError(
         f"no broker that answered knows the group {facts.group!r}; check its name "

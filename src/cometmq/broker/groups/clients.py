@@ -487,7 +487,11 @@ class ClientManager:
         stays.twins = tuple(others)
         members[member.client_id] = stays
         self._joined(stays, group)
-        log.info("a client with this id stays", group=group, client_id=member.client_id)
+        log.info(
+            "another client with this id stays in the group",
+            group=group,
+            client_id=member.client_id,
+        )
         return False
 
     def _check_room(self, members: dict[str, Member], member: Member) -> None:

@@ -252,7 +252,7 @@ class ConsumerOffsetManager:
             self._drop_reset(key, queue_id)
             if position != offset:
                 log.warning(
-                    "reset disregarded: a member pulls from elsewhere",
+                    "reset ignored: a member keeps pulling from another offset",
                     group=group,
                     topic=topic,
                     queue_id=queue_id,

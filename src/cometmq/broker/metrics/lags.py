@@ -29,8 +29,8 @@ _MAX_REMEMBERED: Final = 100_000
 # An answer spends so much time on looks into the log, some of whose pages may be on disk only.
 _LOOK_FOR_S: Final = 1.0
 _NOTHING_COMMITTED: Final = (
-    "the group has committed no offset in some queue that has messages, so it is not known how many of "
-    "them wait for it: that depends on where its members begin"
+    "the group has committed no offset in some queue that has messages, so it is not known how "
+    "many of these messages wait for it: that depends on where its members begin"
 )
 
 

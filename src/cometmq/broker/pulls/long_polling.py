@@ -204,7 +204,7 @@ class LongPolling:
                     asyncio.get_running_loop().call_soon(self._sweep_on)
                     return
         except Exception:  # the next sweep must begin
-            log.exception("waiting pulls could not be looked through")
+            log.exception("waiting pulls could not be checked")
         self._sweeping = None
 
     def _sweep_steps(self, now: float) -> Iterator[int]:

@@ -126,9 +126,10 @@ class TableConfirmations:
         except TimeoutError:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                "the change is made here, but no slave has confirmed it within "
-                f"slaveTimeout={self._parts.replication.slave_timeout} ms: it is lost if a slave that does "
-                "not have it becomes the master; see that the slave is well, then ask for it again",
+                "the change was made here, but no slave has confirmed it within "
+                f"slaveTimeout={self._parts.replication.slave_timeout} ms: it is lost if a slave "
+                "without it becomes the master; check that the slave works, then repeat "
+                "the request",
             ) from None
         finally:
             self._waiting_count -= 1

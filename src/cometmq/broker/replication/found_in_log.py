@@ -54,11 +54,11 @@ async def find_in_log(
     covered = 0 if tables.lost else tables.marks.covered_to(end)
     if tables.lost and end:
         log.error(
-            "tables are missing or older than they were; topics and groups that have messages are found "
-            "again in the log, the others are lost, and slaves refuse these tables",
+            "tables are missing or older than they were; topics and groups that have messages are "
+            "restored from the log, the others are lost, and slaves refuse these tables",
             files=tables.lost,
-            remedy="stop this broker and put the files back, those of its slave are as good; or make "
-            "the slave the master",
+            remedy="stop this broker and put the files back, or copies from its slave; or make the "
+            "slave the master",
         )
     if covered < end:
         loop = asyncio.get_running_loop()
@@ -184,7 +184,7 @@ def make_topics(
         else:
             continue
         log.warning(
-            "a topic is made, or gets more queues, because the log has its messages",
+            "a topic is created, or gets more queues, because the log has its messages",
             topic=name,
             queues=count,
             reason=reason,
@@ -201,7 +201,7 @@ def make_groups(groups: GroupManager, topics: Iterable[str]) -> None:
         group = name.removeprefix(names.RETRY_PREFIX).removeprefix(names.DLQ_PREFIX)
         if groups.get(group) is None and names.group_fault(group) is None:
             log.warning(
-                "a consumer group is made, because the log has its messages",
+                "a consumer group is created, because the log has its messages",
                 group=group,
                 topic=name,
             )

@@ -53,7 +53,7 @@ class StatusHandlers:
     ) -> RemotingCommand:
         """Answer with success and change nothing, as Java's masters do; a slave knows it by its log."""
         log.info(
-            "the master's flush offset is known by the log, so its reset changes nothing",
+            "the master's flush offset is known from the log, so a reset changes nothing",
             peer=connection.peer,
             offset=call.header.master_flush_offset,
         )

@@ -337,7 +337,7 @@ class MasterTables:
             if what not in self._failing:
                 self._failing.add(what)
                 log.error(  # noqa: TRY400 - the reason says it all
-                    "the tables of the master are refused, and those here stay",
+                    "the master's tables are refused, and this slave keeps its own",
                     master=address,
                     reason=str(error),
                     remedy="make this slave the master; or stop the master and put the files of this "
@@ -369,7 +369,7 @@ class MasterTables:
             try:
                 await self._tables.keep_marks(id=own)
             except Refused as refused:
-                log.warning("the refusal is not noted", reason=str(refused))
+                log.warning("the refusal could not be written down", reason=str(refused))
 
     async def _copy_from(self, address: str) -> None:
         parts = self._parts
@@ -438,8 +438,8 @@ class MasterTables:
             return
         if marks.id not in (state.id, _JAVAS):
             raise TablesRefusedError(
-                f"{address} has lost its tables, or got other ones: they are not those that this slave "
-                "has copied"
+                f"{address} has lost its tables, or has other ones: they do not continue the "
+                "tables that this slave copied"
             )
         if state.users < marks.users and self._users is not None:
             raise _OlderTablesError(

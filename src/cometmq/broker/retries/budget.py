@@ -55,10 +55,11 @@ class RetryBudget:
             self._accounts[group] = left + size, pulled
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"group {group} has {size} bytes of a message stored again that it has sent back before, "
-                f"and {left + size} bytes left for that beyond what it has pulled from this broker; the "
-                f"limit MAX_RETRY_BYTES_BEYOND_PULLS is {MAX_RETRY_BYTES_BEYOND_PULLS}; send the message "
-                "itself to the group's retry topic",
+                f"group {group} has {size} bytes stored again of a message that it has sent back "
+                f"before, and {left + size} bytes left for that beyond what it has pulled from "
+                "this broker; the limit MAX_RETRY_BYTES_BEYOND_PULLS is "
+                f"{MAX_RETRY_BYTES_BEYOND_PULLS}; send the message itself to the group's retry "
+                "topic",
                 limit="MAX_RETRY_BYTES_BEYOND_PULLS",
             )
         self._accounts[group] = left, pulled

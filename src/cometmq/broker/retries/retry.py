@@ -251,7 +251,8 @@ class RetryHandler:
         )
         if left_out:
             log.warning(
-                "a dead letter lacks properties: with what retries add they exceed the limit",
+                "a dead letter is stored without some properties: with those that retries add, "
+                "they exceed the limit",
                 group=group,
                 msg_id=message.properties.get(p.UNIQ_CLIENT_MESSAGE_ID),
                 left_out=message.properties[fitting.LEFT_OUT],

@@ -594,8 +594,8 @@ class Transactions:
                 connection.refuse(
                     request.opaque,
                     ResponseCode.SYSTEM_ERROR,
-                    "the verdict cannot be written down now; the broker tries again, and asks for it if it "
-                    "is restarted before",
+                    "the verdict cannot be written to the log now; the broker tries again, and "
+                    "asks for the verdict if it restarts first",
                 )
             elif self._group_commit is None:
                 connection.reply(request, response(ResponseCode.SUCCESS))

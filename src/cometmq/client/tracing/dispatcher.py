@@ -158,7 +158,7 @@ class TraceDispatcher:
         except CometMQError as error:
             # A refusal holds for all that follows: one warning, and one line when it is over.
             (log.debug if self._lost else log.warning)(
-                "traces could not be sent; further ones are lost without a line until one is sent",
+                "traces could not be sent; further losses are not logged until one is sent",
                 group=self._group,
                 topic=self.topic,
                 events=len(batch),
@@ -168,7 +168,7 @@ class TraceDispatcher:
         else:
             if self._lost:
                 log.warning(
-                    "traces are sent again", group=self._group, topic=self.topic, lost=self._lost
+                    "traces can be sent again", group=self._group, topic=self.topic, lost=self._lost
                 )
                 self._lost = 0
 

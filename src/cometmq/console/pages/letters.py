@@ -221,7 +221,7 @@ async def redrive(request: Request, form: Form) -> Action:
     if not found:
         if errors:
             raise errors[0]
-        raise HTTPException(409, _("None of these letters is there any more."))
+        raise HTTPException(409, _("These letters no longer exist."))
     shown = _pinned(console, choice, found, is_all=is_all)
 
     async def perform() -> Outcome:

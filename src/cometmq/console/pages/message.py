@@ -350,7 +350,7 @@ def _by_origin(given: Mapping[str, str]) -> list[tuple[str, list[tuple[str, str]
     others = [(name, value) for name, value in sorted(given.items()) if name in _SYSTEM]
     return [
         (heading, found)
-        for heading, found in (("Of its sender", own), ("Of clients and brokers", others))
+        for heading, found in (("Set by its sender", own), ("Set by clients and brokers", others))
         if found
     ]
 

@@ -414,8 +414,8 @@ class IndexService:
             most, looked_at = self.max_records_looked_at, "messages whose keys have the same hash"
         return (
             f"the query for key {key[:64]!r} looked at {most} {looked_at} and found "
-            f"{found or 'none'} in its range of time, the limit {limit} is {most}; narrow the range to "
-            "the time of the message, or ask by its id"
+            f"{found or 'none'} in its time range, the limit {limit} is {most}; narrow the range "
+            "to the time of the message, or ask by its id"
         )
 
     def remove_expired(self, min_offset: int) -> list[Path]:

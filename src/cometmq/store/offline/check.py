@@ -338,7 +338,7 @@ class Checker:
         # Retention may have taken all messages that the checkpoint vouches for.
         if newest > self.report.last_timestamp and self.report.record_count:
             text = (
-                f"it vouches for messages up to {newest}, the last is of "
+                f"it says that the log has messages up to {newest}, the last is of "
                 f"{self.report.last_timestamp}: messages are missing at the end of the log"
             )
             self.report.findings.append(Finding(Area.FILES, path, 0, text))
