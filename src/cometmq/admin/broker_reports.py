@@ -62,9 +62,9 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class BrokerProgress:
-    """Tells how far each group is in the queues of one broker.
+    """Shows how far each group is in the queues of one broker.
 
-    The sums are of the groups that have queues there, and None if one of those is unknown.
+    The sums cover the groups that have queues there, and are None if one of them is unknown.
     """
 
     groups: tuple[GroupProgress, ...]

@@ -164,7 +164,9 @@ class ClusterCheckup:
     # Brokers
 
     async def _traces(self, address: str) -> list[Finding]:
-        """Say where the traces of clients cannot be stored; only the clients know whether they trace."""
+        """Report that traces of clients cannot be stored; only the clients know whether they send
+        any.
+        """
         answer = await self._ask(
             await self._connected(address),
             requests.GET_ROUTEINFO_BY_TOPIC,
@@ -385,7 +387,7 @@ def _brokers(infos: Any) -> list[_Broker]:
 
 
 def _without_master(brokers: Sequence[_Broker]) -> list[Finding]:
-    """Find broker names of which only slaves are registered, each of which answers and is well."""
+    """Find broker names without a registered master: each of their slaves answers and is well."""
     slaves: dict[str, list[_Broker]] = {}
     for broker in brokers:
         slaves.setdefault(broker.name, []).append(broker)

@@ -67,13 +67,14 @@ class GroupConnections:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """Tells how far a group is in one queue, in offsets.
+    """Shows how far a group is in one queue, in offsets.
 
     The group has consumed up to `consumer_offset`, None if it has committed nothing, and was handed
-    messages up to `pulled_offset`; the queue ends at `broker_offset`. `last_consumed_ms` is the store time
-    of the last message that was consumed, in ms since the epoch, None if there is none. The first message
-    that waits has `waiting_offset`: the first of the queue where those that the group has not consumed
-    have left the log. It is None where nobody knows where the group begins.
+    messages up to `pulled_offset`; the queue ends at `broker_offset`. `last_consumed_ms` is the
+    store time of the last message that was consumed, in ms since the epoch, None if there is none.
+    The first message that waits has `waiting_offset`; this is the queue's first message if earlier
+    ones that the group has not consumed have left the log. It is None where nobody knows where the
+    group begins.
     """
 
     queue: MessageQueue
@@ -100,10 +101,10 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """Tells how far a group is in all its queues, and how many messages it consumes per second.
+    """Shows how far a group is in all its queues, and how many messages it consumes per second.
 
-    The sums are None where they are unknown: in some queue, because the group has committed nothing at
-    all, or because some broker did not answer, so that this is not `complete`.
+    A sum is None if it is unknown: the group has committed no offset in some queue or at all, or
+    some broker did not answer, so the progress is not `complete`.
     """
 
     group: str
@@ -154,9 +155,10 @@ def connection_of(body: ClientConnection) -> Connection:
 
 
 def queue_progress(queues: Mapping[MessageQueue, OffsetWrapper]) -> tuple[QueueProgress, ...]:
-    """Return the records of what brokers tell by queue, sorted.
+    """Return what brokers report by queue as records, sorted.
 
-    A Java broker does not tell what has left the log, nor an offset of 0 from none.
+    A Java broker does not say which messages have left the log, nor does it distinguish an offset
+    of 0 from none.
     """
     return tuple(
         QueueProgress(
@@ -172,14 +174,14 @@ def queue_progress(queues: Mapping[MessageQueue, OffsetWrapper]) -> tuple[QueueP
 
 
 def waiting_offset(at: OffsetWrapper) -> int | None:
-    """Return the offset of the first message that waits as a broker tells it, None if it is unknown."""
+    """Return the offset of the first waiting message as a broker reports it, None if it is unknown."""
     if at.waiting_offset is None:
         return at.consumer_offset
     return at.waiting_offset if at.waiting_offset >= 0 else None
 
 
 def merged(group: str, parts: Iterable[GroupProgress], *, complete: bool = True) -> GroupProgress:
-    """Return the progress of a group as a whole, of what several brokers told; is it `complete`?"""
+    """Merge what several brokers report into the progress of a group; say if it is `complete`."""
     told = list(parts)
     queues = {at.queue: at for part in told for at in part.queues}
     return GroupProgress(
@@ -208,10 +210,10 @@ def joined(group: str, parts: Iterable[GroupConnections | None]) -> GroupConnect
 
 
 def subscribes(consume_type: str, subscribed: Collection[str], topic: str) -> bool | None:
-    """Say whether a group subscribes to a topic, by what brokers have of it.
+    """Say whether a group subscribes to a topic, as far as brokers know.
 
-    None if they have nothing to tell by: a program may take its queues without a subscription
-    (`assign`), and a retry topic is not always named.
+    None if they cannot know: a program may take its queues without a subscription (`assign`), and a
+    retry topic is not always named.
     """
     if topic in subscribed:
         return True

@@ -1,4 +1,4 @@
-"""Makes, changes, deletes and lists consumer groups, and tells of their members and progress.
+"""Makes, changes, deletes and lists consumer groups, and shows their members and progress.
 
 Commands of mqadmin: updateSubGroup, updateSubGroupList, deleteSubGroup, getConsumerConfig,
 consumerConnection, consumerProgress, consumerStatus.
@@ -480,7 +480,7 @@ class Groups(GroupReading):
         return (await self._brokers_and_lost(group))[0]
 
     async def _brokers_and_lost(self, group: str) -> tuple[list[str], list[LostBroker]]:
-        """Return the same, and those that may know of the group and were lost."""
+        """Return the same, and the lost brokers that may know the group."""
         check_group(group)
         try:
             route = await self._servers.route(retry_topic(group))

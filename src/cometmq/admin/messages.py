@@ -393,7 +393,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
 
 
 def _events(messages: Iterable[MessageExt], msg_id: str) -> list[TraceEvent]:
-    """Return what trace messages tell of a message, oldest first."""
+    """Return what trace messages say about a message, oldest first."""
     events = [
         TraceEvent(
             context.type,

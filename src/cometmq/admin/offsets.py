@@ -51,8 +51,8 @@ class QueueOffsets:
     """The first and last offsets of a queue, and the offset that a group has committed there.
 
     Offsets count messages; the next message gets `max_offset`. `committed_offset` is None if the
-    group has no offset, or if the caller named no group. It begins `from_beginning` where that is known
-    nevertheless: in its retry topic, and where it has offsets in other queues of the topic.
+    group has no offset, or if the caller named no group. Even then it is known to begin
+    `from_beginning` in its retry topic, and where it has offsets in other queues of the topic.
     """
 
     queue: MessageQueue
@@ -286,7 +286,8 @@ class Offsets(Room):
     async def clone(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
         """Give a group the offsets that another one has in a topic.
 
-        Members of `target` that are online commit theirs over it. Raises what `to_clone` raises.
+        Members of `target` that are online overwrite it when they commit. Raises what `to_clone`
+        raises.
         """
         check_group(target)
         offsets = await self.to_clone(source, topic)
@@ -306,9 +307,10 @@ class Offsets(Room):
         return await self._merged(sorted(masters), copy, f"cloning to group {target}")
 
     async def to_clone(self, source: str, topic: str) -> list[QueueOffsets]:
-        """Return the offsets that `clone` takes over: those of the queues in which a group has one.
+        """Return the offsets that `clone` copies: those of queues in which the group has one.
 
-        Raises RemoteError (QUERY_NOT_FOUND) if it has none, as a group that nobody has made.
+        Raises RemoteError (QUERY_NOT_FOUND) if it has none, for example because no such group
+        exists.
         """
         check_group(source)
         found = [at for at in await self.of_topic(topic, source) if at.committed_offset is not None]
@@ -327,11 +329,12 @@ class Offsets(Room):
         self, source: str, target: str, topic: str, *, offline: bool = False
     ) -> list[str]:
         """Have the brokers of a topic give a group the offsets of another one; return the addresses
-        of those where that has any.
+        of the brokers where the other group has any.
 
-        The brokers do so, where `clone` stores the offsets one by one and tells them. Unless `offline`,
-        nothing is cloned while `source` is online without a subscription to the topic. Members of
-        `target` that are online commit theirs over it. Raises what `to_clone` raises.
+        The brokers copy the offsets themselves, while `clone` stores them one by one and returns
+        them. Unless `offline`, nothing is cloned while `source` is online without a subscription to
+        the topic. Members of `target` that are online overwrite it when they commit. Raises what
+        `to_clone` raises.
         """
         check_group(target)
         names = {at.queue.broker_name for at in await self.to_clone(source, topic)}

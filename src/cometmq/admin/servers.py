@@ -157,8 +157,8 @@ class Servers:
     ) -> dict[str, T]:
         """Return what `ask` returns for each address.
 
-        Raises the error of the only address that was to be asked; if there were several, a
-        ServersFailedError that has the results of the others. Brokers that were `lost` fail unasked.
+        Raises the error of the only address to be asked; if there were several, a
+        ServersFailedError with the results of the others. Brokers that were `lost` fail unasked.
         """
         turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -311,7 +311,7 @@ class Servers:
         return [address for address in found if address is not None]
 
     async def all_lost(self) -> list[LostBroker]:
-        """Return the brokers that were lost in clusters of which others are left.
+        """Return the lost brokers of clusters that have other brokers left.
 
         Every broker has a topic of its cluster's name.
         """
@@ -379,7 +379,7 @@ def readable_of(route: TopicRouteData) -> dict[str, str]:
 
 
 def lost_of(route: TopicRouteData) -> list[LostBroker]:
-    """Return the brokers of a topic that were lost, as far as a name server tells: Java's do not."""
+    """Return the lost brokers of a topic as far as a name server reports them: Java's do not."""
     return [] if isinstance(route.lost_brokers, msgspec.UnsetType) else route.lost_brokers
 
 

@@ -22,7 +22,7 @@ async def stored_offset(
 ) -> int | None:
     """Return the stored offset, None if there is none.
 
-    A broker before 5.0 answers 0 for any group, where the queue still begins in memory.
+    A broker before 5.0 answers 0 for any group while the queue still begins in memory.
     """
     answer = await servers.ask(
         address,
@@ -43,7 +43,9 @@ async def stored_offset(
 async def tell_none_from_zero(
     servers: Servers, address: str, group: str, table: Mapping[MessageQueue, OffsetWrapper]
 ) -> None:
-    """Find the queues in which a group has no offset: of these a Java broker says an offset of 0."""
+    """Find the queues in which a group has no offset: for these a Java broker reports an offset of
+    0.
+    """
     begun = {queue.topic for queue, at in table.items() if at.consumer_offset}
     doubtful = [
         (queue, at)

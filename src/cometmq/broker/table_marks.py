@@ -1,5 +1,5 @@
-"""Keep `config/tables.json`: what the tables of topics and groups must have at least. Java has no
-counterpart, and ignores the file.
+"""Keep `config/tables.json`: the least that the tables of topics and groups must contain. Java has
+no counterpart, and ignores the file.
 
     {"id": "5f2c…", "topics": 250, "groups": 12, "users": 3, "covered": 81920}
 
@@ -9,7 +9,7 @@ id       names one line of tables: a master draws it when it has none, or when i
 topics   the counter of the data version that `topics.json` had when it was last written
 groups   the same of `subscriptionGroup.json`
 users    a master's count of changes of users and policies, as far as a slave has copied them
-covered  of a slave: its tables have all that the log held below this commit-log offset. Null on a
+covered  of a slave: its tables cover the log below this commit-log offset. Null on a
          master, whose tables have everything: they are on the disk before a message is acknowledged
 """
 
@@ -46,12 +46,14 @@ class TableMarks(msgspec.Struct, rename="camel"):
         return [name for name, counter, noted in found if counter < noted]
 
     def covered_to(self, log_end: int) -> int:
-        """Return the commit-log offset below which the tables have all that the log says."""
+        """Return the commit-log offset below which the tables cover the log."""
         return log_end if self.covered is None else self.covered
 
 
 def read_marks(file: JsonFile) -> TableMarks | None:
-    """Return what the file has; None if it is missing, or damaged: it only says what to look for."""
+    """Return the contents of the file; None if it is missing or damaged, since it only says what to
+    look for.
+    """
     try:
         return file.read(lambda text: msgspec.json.decode(text, type=TableMarks))
     except ConfigError as error:

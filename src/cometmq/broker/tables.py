@@ -102,15 +102,13 @@ class BrokerTables:
         self._ignored_count = 0
 
     def keep_files(self) -> None:
-        """Have the files written that are missing, now or later: then one that is missing at a start
-        was lost.
-        """
+        """Have missing files written, now or later: so a file that is missing at a start was lost."""
         self._state.keep(self._topics_file, self._topics_text)
         self._state.keep(self._groups_file, self._groups_text)
         self._state.keep(self._offsets_file, self._offsets_text)
 
     def _judge(self, marks: TableMarks | None, is_missing: bool) -> TableMarks:
-        """Find out which tables are not the ones that this broker wrote last."""
+        """Find the tables that are not the ones that this broker wrote last."""
         if marks is None:
             # A store of Java's, of a former release, a new one, or one whose files somebody removed.
             self.lost = [self._topics_file.path.name] if is_missing else []
@@ -122,12 +120,12 @@ class BrokerTables:
         return marks
 
     async def keep_marks(self, **changed: object) -> None:
-        """Note something of the tables; return when the disk has it. Raises Refused."""
+        """Note something about the tables; return when it is on disk. Raises Refused."""
         self.marks = msgspec.structs.replace(self.marks, **changed)
         await self._written(self._marks_file, self._marks_text)
 
     def note_marks(self, **changed: object) -> None:
-        """Note something of the tables, and have it written soon."""
+        """Note something about the tables, and have it written soon."""
         marks = msgspec.structs.replace(self.marks, **changed)
         if marks != self.marks:
             self.marks = marks

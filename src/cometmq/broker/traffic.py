@@ -177,7 +177,7 @@ class Traffic:
             self._pulled_count += 1
 
     def pulled_bytes(self, group: str) -> int:
-        """Return how many bytes of messages a group has taken of all topics."""
+        """Return how many bytes of messages a group has pulled from all topics."""
         return sum(taken.byte_count for taken in self.taken.get(group, {}).values())
 
     def sent_back(self, group: str, topic: str) -> None:

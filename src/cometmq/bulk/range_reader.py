@@ -178,7 +178,7 @@ class RangeReader(AsyncClient):
         self, places: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, int | None]:
         """Return when the broker stored the message at one offset of each queue, in ms since the
-        epoch, asking once: None where it has no such message or does not answer.
+        epoch, asking only once; None if it has no such message or does not answer.
         """
         at_once = asyncio.Semaphore(_AT_ONCE)
 

@@ -47,9 +47,9 @@ def print_json(areas: Areas) -> None:
 
 
 def print_table(areas: Areas) -> None:
-    """Print a line for each finding, the most severe first, and below it what to do.
+    """Print a line for each finding, the most severe first, and the remedy below it.
 
-    Findings that are alike share one. Nothing else is cut, nor wrapped in a pipe.
+    Findings that are alike share a line. Nothing else is shortened; a pipe gets no wrapped lines.
     """
     console = Console(highlight=False, soft_wrap=True)
     width = console.width if console.is_terminal else 0
@@ -68,7 +68,7 @@ def print_table(areas: Areas) -> None:
 
 
 def _as_one(group: Sequence[Finding]) -> Finding:
-    """Return one finding for several that say the same, as ten brokers with one fault do."""
+    """Return one finding for several that say the same, as for ten brokers with one fault."""
     return replace(group[0], check=subjects(group, _MOST_SUBJECTS))
 
 

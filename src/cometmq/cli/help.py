@@ -72,11 +72,12 @@ def _prepared(params: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
-    """Is a command of which `-o` says how the result is printed.
+    """Is a command with `-o`, the option that says how its result is printed.
 
     Where mqadmin means something else by `-o`, `other_o` is that option's long name. It gets each
-    value of `-o` that is no form, so that mqadmin's lines work: `-o 10` is then `--offset 10`.
-    An option that is given twice is refused: click takes the last value and forgets the others.
+    value of `-o` that is not an output form, so that mqadmin's command lines work: `-o 10` is then
+    `--offset 10`. An option that is given twice is refused: click takes the last value and forgets
+    the others.
     """
 
     other_o: ClassVar[str | None] = None

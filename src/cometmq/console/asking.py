@@ -156,8 +156,8 @@ async def masters_of(console: Console) -> list[BrokerAddress]:
 
 
 async def lost_masters(console: Console) -> dict[str, CometMQError]:
-    """Return why masters cannot be asked that should be there, by broker name: of a name only slaves
-    are registered, or its master was registered within the last hour.
+    """Return why expected masters cannot be asked, by broker name: only slaves of the name are
+    registered, or its master was registered within the last hour.
     """
     brokers = await brokers_of(console)
     masters = {at.broker_name for at in brokers if at.broker_id == MASTER_ID}
@@ -172,8 +172,8 @@ async def lost_masters(console: Console) -> dict[str, CometMQError]:
 
 
 def gone_masters(console: Console, clusters: Collection[str] = ()) -> dict[str, CometMQError]:
-    """Return why masters cannot be asked that were registered within the last hour, by broker name:
-    those of these clusters, or of all. What they had, no name server tells any more.
+    """Return why masters that were registered within the last hour cannot be asked, by broker name:
+    in these clusters, or in all. No name server knows any more which topics they had.
     """
     return {
         state.at.broker_name: state.error

@@ -1,4 +1,4 @@
-"""Joins what is not known by its cause: one server that is silent is told once, not for each question.
+"""Groups unknown facts by their cause: a silent server is named once, not for each question.
 
 A page asks a server for several things. If it does not answer, the page has one bar, which names the
 server, the reason and all that is missing because of it.
@@ -18,7 +18,7 @@ MOST_CAUSES: Final = 5
 
 @dataclass(slots=True)
 class Cause:
-    """Is a reason, and the things that are not known because of it, as they were said first."""
+    """Holds a reason and the things that are unknown because of it, in the order of the page."""
 
     error: BaseException
     what: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Causes:
 
 
 def by_cause(missing: Iterable[tuple[BaseException | None, str]]) -> Causes:
-    """Join errors and what each leaves unknown. What has no error is known, and left out."""
+    """Join errors with what each leaves unknown. Pairs without an error are left out."""
     found: dict[str, Cause] = {}
     for error, what in missing:
         for each in _parts(error):
@@ -45,7 +45,9 @@ def by_cause(missing: Iterable[tuple[BaseException | None, str]]) -> Causes:
 
 
 def joined(errors: Iterable[tuple[str, CometMQError]], asked: int) -> CometMQError | None:
-    """Return the errors of servers, by address, as one; None if there is none. `asked` counts all."""
+    """Return the errors of servers, by address, as one error; None if there is none. `asked` is the
+    number of all servers.
+    """
     found = dict(errors)
     if len(found) <= 1:
         return next(iter(found.values()), None)
@@ -65,7 +67,7 @@ def _parts(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _key(error: BaseException) -> str:
-    """Return what two errors of one cause have in common: the server that does not answer."""
+    """Return what errors of one cause have in common: the server that does not answer."""
     if isinstance(error, RemotingError) and error.address:
         return error.address
     return str(error)

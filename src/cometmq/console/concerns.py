@@ -1,7 +1,8 @@
 """Says what needs attention first, from what the watch has seen.
 
-Errors come before warnings, and within these what costs the owner of a group most: messages that
-are not taken or not delivered, then those that come late, then what is only not as it should be.
+Errors come before warnings, and in each the most costly for the owner of a group first: messages
+that are refused or not delivered, then late messages, then anything else that is not as it should
+be.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _BEHIND_BYTES: Final = 64 * 1024 * 1024
 
 
 class Loss(IntEnum):
-    """What the owner of a group loses by it, the worst first."""
+    """Ranks what the owner of a group loses, the worst first."""
 
     SERVICE = 0
     MESSAGES = 1

@@ -47,16 +47,18 @@ _AT_ONCE: Final = 64
 
 @dataclass(slots=True)
 class SeenGroups:
-    """Remembers the groups of each cluster, so that a broker that does not answer leaves unknown only
-    what it may have: nothing of the groups of another cluster.
+    """Remembers the groups of each cluster, so that a broker that does not answer makes only the
+    groups of its own cluster unknown.
 
-    For the loop's thread only. The names are those that the last answers had.
+    For the loop's thread only. The names come from the last answers.
     """
 
     by_cluster: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def note(self, told: Answers[dict[str, SubscriptionGroupConfig]]) -> None:
-        """Take the groups that brokers told. A broker that did not still has those it had."""
+        """Remember the groups that brokers reported. A broker that did not answer keeps its former
+        ones.
+        """
         names: dict[str, set[str]] = {}
         for at in told.brokers:
             names.setdefault(at.cluster, set()).update(told.given.get(at.address, ()))
@@ -72,7 +74,7 @@ class SeenGroups:
 
 @dataclass(frozen=True, slots=True)
 class Answers(Generic[T]):
-    """Is what each of the brokers answered, by address, and why others did not.
+    """Holds the answers of brokers by address, and why others did not answer.
 
     An error without a broker says why it is not known which brokers there are.
     """
@@ -141,11 +143,11 @@ class GroupConfigs:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """Tells how a group does: its members, how far it is, and how old what waits is.
+    """Shows how a group does: its members, its progress, and the age of its waiting messages.
 
     The value of `members` is None if no member is connected. `age_ms` is the age of the oldest
-    message that waits, None if that was not asked or told. A number is None while a broker that may
-    have a part of it does not answer.
+    message that waits, None if it was not asked for or not answered. A number is None while a
+    broker that may contribute to it does not answer.
     """
 
     name: str
@@ -192,9 +194,9 @@ def lag_of(progress: GroupProgress, topic: str | None = None) -> int | None:
 
 
 async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> Answers[T]:
-    """Return what each broker answers that does so in time, and why others do not.
+    """Return the answers that brokers give in time, and why others gave none.
 
-    A broker that did not answer the watch a moment ago is not waited for. Of a broker without a
+    A broker that did not answer the watch a moment ago is not waited for. If a broker has no
     master, a slave is asked.
     """
     states = console.watch.brokers
@@ -265,7 +267,7 @@ async def configs_of(
 
 
 async def _of_group(console: Console, group: str, told: Answers[T]) -> Known[dict[str, T]]:
-    """Return what brokers told of a group; that of another cluster need not have told."""
+    """Return what brokers answered about a group; brokers of other clusters need not have answered."""
     if told.errors:
         await all_configs(console)
     return told.known(console.seen_groups.clusters_of(group))
@@ -445,7 +447,7 @@ def _nothing(results: Mapping[str, Any]) -> Any:
 
 
 def _lags(progress: GroupProgress) -> dict[str, int]:
-    """Return by topic how many messages are known to wait, that with the most first."""
+    """Return by topic how many messages are known to wait, the topic with the most first."""
     lags: dict[str, int] = {}
     for at in progress.queues:
         lags[at.queue.topic] = lags.get(at.queue.topic, 0) + max(0, at.lag or 0)

@@ -24,8 +24,8 @@ async def topic_names(console: Console) -> list[str]:
 
 
 async def group_names(console: Console) -> Known[list[str]]:
-    """Return the names of all groups that the brokers tell which answer, sorted, and why others do
-    not.
+    """Return the names of all groups that brokers report, sorted, and why some brokers do not
+    answer.
     """
 
     async def ask() -> Known[list[str]]:
@@ -43,7 +43,7 @@ async def group_names(console: Console) -> Known[list[str]]:
 
 
 async def groups_of_topic(console: Console, topic: str, age_s: float) -> Known[list[str]]:
-    """Return the groups of a topic, sorted. With an error, those that some brokers told."""
+    """Return the groups of a topic, sorted. With an error, only those that some brokers reported."""
     asked = console.recent.get(
         ("groups of", topic), age_s, lambda: console.admin.groups.of_topic(topic)
     )
@@ -55,7 +55,7 @@ async def groups_of_topic(console: Console, topic: str, age_s: float) -> Known[l
 async def proposals(console: Console) -> dict[str, list[str]]:
     """Return the names of topics, groups and brokers that the inputs of a form propose.
 
-    There are none of what is not known now, or is too many for a form.
+    A kind of name that is unknown now, or has too many names for a form, has none.
     """
     topics, told = await asyncio.gather(
         in_time(topic_names(console)), in_time(group_names(console))

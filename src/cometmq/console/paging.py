@@ -28,7 +28,7 @@ class Slice(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Is the order of a list: by which of its columns, and whether the greatest come first."""
+    """Holds the order of a list: the column, and whether the greatest come first."""
 
     by: str
     is_down: bool

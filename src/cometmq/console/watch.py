@@ -146,9 +146,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Is how far a group is behind in all of its queues, in messages; None if that is not known.
+    """Holds a group's lag in all its queues, in messages; None if it is not known.
 
-    At `least` so many messages wait: those that the brokers which answered tell of.
+    `least` is the number of waiting messages that the answering brokers report.
     """
 
     group: str
@@ -160,11 +160,11 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """Is how far all groups were at one moment. `errors` says which brokers did not tell.
+    """Holds the lags of all groups at one moment. `errors` has the brokers that did not answer.
 
-    `of_users` are the groups of programs, and `total` is what waits for them: what waits for
-    RocketMQ's own groups is no work for anybody. It is None if it is not known of some group because of
-    a broker; a group that has committed nothing yet counts for nothing.
+    `of_users` are the groups of programs, and `total` counts the messages that wait for them, since
+    no program consumes those of RocketMQ's own groups. It is None if a broker leaves the lag of
+    some group unknown; a group that has committed nothing yet does not count.
     """
 
     at_ms: int
@@ -302,8 +302,8 @@ class Watch:
         self._lag_took_s = self.clock.monotonic() - began_s
 
     def _readers(self) -> list[BrokerState]:
-        """Return of each broker name its master, or a slave if there is no master, or if all of them are
-        gone the one that was the master.
+        """Return for each broker name its master, a slave if there is no master, or the former
+        master if all are gone.
         """
         readers: dict[tuple[str, str], BrokerState] = {}
         for state in sorted(self.brokers, key=lambda it: (it.gone_ms > 0, it.at.broker_id)):
@@ -311,8 +311,8 @@ class Watch:
         return list(readers.values())
 
     def _doubt(self, groups: dict[str, GroupLag], at: BrokerAddress) -> None:
-        """Note of which groups it is not known how far they are, since a broker does not tell: those that
-        were there when it told last, or all of its cluster if it never has.
+        """Note the groups with unknown progress because a broker does not answer: those in its last
+        answer, or all of its cluster if it never answered.
         """
         known = self._groups_at.get(at)
         if known is None:
@@ -433,7 +433,9 @@ def _gone(
 
 
 def _lag_of(group: str, parts: Sequence[GroupProgress]) -> GroupLag:
-    """Return how far a group is behind, of what brokers told; one where it has no queue says nothing."""
+    """Return a group's lag from the brokers' answers; a broker without a queue of it does not
+    count.
+    """
     told = [part for part in parts if part.queues]
     lags = [part.lag for part in told]
     in_flight = [part.in_flight for part in told]

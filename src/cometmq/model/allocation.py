@@ -1,6 +1,7 @@
-"""Share the queues of a topic evenly among the members of a group (Java: AllocateMessageQueueStrategy).
+"""Divide the queues of a topic evenly among the members of a group (Java:
+AllocateMessageQueueStrategy).
 
-Clients do so themselves, and brokers for clients that ask them.
+Clients do so themselves; brokers do it for clients that ask them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from cometmq.model.queue import MessageQueue
 def allocate_averagely(
     _group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """Give each member a run of neighbouring queues; the first members get one more if need be.
+    """Give each member a run of neighbouring queues; if the queues do not divide evenly, the first
+    members get one more.
 
     Java: AllocateMessageQueueAveragely.
     """

@@ -29,8 +29,8 @@ MESSAGE_REQUEST_MODES: Final = ("PULL", "POP")
 
 
 def enum_name(field: str, value: str | int, names: tuple[str, ...]) -> str:
-    """Return the name that a peer sent, or that of the ordinal that it sent. Raise ValueError for an
-    ordinal out of range, which a decoder reports with the place of the value.
+    """Return the name that a peer sent, or the name for the ordinal that it sent. Raise ValueError
+    for an ordinal out of range; a decoder reports it with the place of the value.
     """
     if isinstance(value, str):
         return value

@@ -46,7 +46,7 @@ def error(check: str, value: str, remedy: str, limit: str = "") -> Finding:
 
 
 def alike(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Group findings that say the same of several things, the most severe ones first.
+    """Group findings that say the same about several things, the most severe first.
 
     `broker a: address` and `broker b: address` are the same check of two things.
     """

@@ -44,8 +44,8 @@ class BrokerData(msgspec.Struct, rename="camel"):
 
 
 class LostBroker(msgspec.Struct, rename="camel"):
-    """A broker that a name server lost without a farewell, the last one of its name: what it holds is
-    not known until it comes back. The time is in ms since the epoch.
+    """A broker that a name server lost without an unregistration, the last one of its name: its
+    contents are not known until it comes back. The time is in ms since the epoch.
     """
 
     cluster: str
@@ -55,7 +55,9 @@ class LostBroker(msgspec.Struct, rename="camel"):
 
 
 class TopicRouteData(msgspec.Struct, rename="camel"):
-    """Says where a topic is. `lost_brokers`, which Java does not know, is only told to those who ask."""
+    """Says where a topic is. `lost_brokers`, which Java does not know, is only sent if a request
+    asks for it.
+    """
 
     broker_datas: list[BrokerData] = []
     queue_datas: list[QueueData] = []

@@ -11,7 +11,7 @@ MAX_KEPT_ROUTE_BYTES: Final = 32 << 20
 class KeptRoutes:
     """Keeps encoded routes by what makes them differ, until the table of routes changes.
 
-    If they take more than MAX_KEPT_ROUTE_BYTES together, all are dropped and kept anew.
+    If they take more than MAX_KEPT_ROUTE_BYTES together, all are dropped, and new ones are kept.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class KeptRoutes:
         self._changes = -1
 
     def of(self, changes: int) -> dict[object, bytes]:
-        """Return the routes that hold after so many changes of the table."""
+        """Return the routes that are valid after this many changes of the table."""
         if changes != self._changes:
             self._changes = changes
             self._drop()

@@ -58,7 +58,7 @@ _ANSWERS_WITHIN_S: Final = 2.0
 
 
 async def _answers(link: Connection) -> bool:
-    """Say whether a broker answers a question; that it does not know the question is an answer, too."""
+    """Say whether a broker answers a request; an error for an unknown request counts as an answer."""
     question = requests.GET_BROKER_CONFIG.command(NoHeader())
     try:
         await link.call(question, _ANSWERS_WITHIN_S)
@@ -166,10 +166,10 @@ class RouteHandlers:
         request: Request[headers.RegisterBrokerRequestHeader],
         rivals: list[Connection],
     ) -> RemotingCommand | None:
-        """Take in a broker whose place another one has, if that one does not answer any more.
+        """Register a broker in the place of another one if that does not answer any more.
 
-        A host that lost its power closes no connection. Its broker would keep its place until it was
-        silent for two minutes, and clients would send to an address where nobody is.
+        A host that lost its power closes no connection. Its broker would keep its place until it
+        was silent for two minutes, and clients would send to a dead address.
         """
         answers = await asyncio.gather(*map(_answers, rivals))
         for link, does_answer in zip(rivals, answers, strict=True):

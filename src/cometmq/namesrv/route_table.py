@@ -437,7 +437,9 @@ class RouteTable:
     # Questions
 
     def lost(self, topic: str) -> list[LostBroker]:
-        """Return the brokers of the topic that went without a farewell and did not come back."""
+        """Return the brokers of the topic that were lost without unregistering and did not come
+        back.
+        """
         since_ms = self._clock.now_ms() - LOST_KEPT_MS
         return [
             lost
@@ -585,7 +587,7 @@ class RouteTable:
         return live is not None and live.data_version.state_version > version
 
     def _said_of(self, registration: Registration) -> object:
-        """Return what routes say of a broker beside its queues, to be compared."""
+        """Return what routes say about a broker apart from its queues, for a comparison."""
         broker = self._brokers.get(registration.broker_name)
         said = None if broker is None else (broker.zone_name, dict(broker.broker_addrs))
         acting = broker is not None and broker.enable_acting_master

@@ -199,7 +199,7 @@ class SubscriptionGroupWrapper(Body):
 
 
 class TablesState(Body):
-    """Code 30004: what a slave has to know of its master's tables beside what they have.
+    """Code 30004: what a slave has to know about its master's tables besides their contents.
 
     `state` names all of it; `users` counts changes of users and policies, and `deleted` has the
     commit-log offset at which the log ended when a topic was deleted.
@@ -214,8 +214,8 @@ class TablesState(Body):
 class ConsumerOffsetSerializeWrapper(Body):
     """Code 43 and the file consumerOffset.json: offset by queue id by `topic@group`.
 
-    `reset_offset_table` has the resets that members have not followed yet, in the same form. Java keeps
-    them in memory only, and passes over the field.
+    `reset_offset_table` has the resets that members have not followed yet, in the same form. Java
+    keeps them in memory only, and ignores the field.
     """
 
     data_version: DataVersion | None = None

@@ -1,8 +1,8 @@
-"""Make properties shorter where a message is stored once more and gets further ones.
+"""Shorten the properties of a message that is stored again and gets additional ones.
 
-A sender may use all of MAX_PROPERTIES_LENGTH. A retry, a dead letter or a check adds some hundred
-bytes: the topic and the queue that the message came from, and how often it came. What brokers add for
-traces and tools makes room first, since no consumer needs it.
+A sender may use all of MAX_PROPERTIES_LENGTH. A retry, a dead letter or a check adds a few hundred
+bytes: the topic and the queue that the message came from, and the number of deliveries. Properties
+that brokers add for traces and tools are dropped first, since no consumer needs them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ _SPARE: Final = (
 
 
 def encoded_length(properties: dict[str, str]) -> int:
-    """Return how many bytes `encode_properties` makes of the properties."""
+    """Return the length of the properties as `encode_properties` writes them."""
     return sum(map(_length, properties.items()))
 
 
 def drop_spare(properties: dict[str, str], room: int = MAX_PROPERTIES_LENGTH) -> bool:
-    """Leave out what nobody needs until the properties take `room` bytes; say whether they fit."""
+    """Leave out properties that nobody needs until the rest takes at most `room` bytes; say whether
+    it fits.
+    """
     length = encoded_length(properties)
     for name in _SPARE:
         if length <= room:

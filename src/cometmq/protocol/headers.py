@@ -26,7 +26,7 @@ PRODUCERS_QUEUE_NUMS: Final = 4
 class SendMessageRequestHeader(Header, kw_only=True):
     """Codes 10 and 324. `properties` is the encoded properties string.
 
-    Java's brokers serve a send without producer group and model topic, too.
+    Java's brokers also serve a send without producer group and model topic.
     """
 
     producer_group: str = ""
@@ -114,7 +114,7 @@ class PullMessageResponseHeader(Header):
 
 
 class UnregisterClientRequestHeader(Header):
-    """Code 35. A broker knows the client by its connection, also without the id."""
+    """Code 35. A broker knows the client by its connection, even without the id."""
 
     client_id: str = msgspec.field(name="clientID", default="")
     producer_group: str | None = None
@@ -299,7 +299,7 @@ class ReplyMessageRequestHeader(SendMessageRequestHeader, kw_only=True):
 class QueryMessageRequestHeader(Header):
     """Code 12. Times are store times in ms, both included.
 
-    With `unique_key_query` (`true`) the key is a unique id; it is no field of Java's class.
+    With `unique_key_query` (`true`) the key is a unique id; Java's class does not have this field.
     """
 
     topic: str
@@ -362,8 +362,8 @@ class QueryDataVersionResponseHeader(Header):
 
 
 class GetRouteInfoRequestHeader(Header):
-    """Code 105. With `tell_lost`, which is no field of Java's class, the answer names the brokers of the
-    topic that were lost.
+    """Code 105. With `tell_lost`, which Java's class does not have, the answer names the topic's
+    lost brokers.
     """
 
     topic: str
@@ -475,8 +475,8 @@ class GetConsumeStatsRequestHeader(Header):
     """Code 208: of every topic that the group consumes, or of `topic`, or of those that
     `topic_list` names (separated by semicolons), whether or not the group subscribes to them.
 
-    `with_subscribed` adds those that an online group subscribes to and where it has no offset yet; it is
-    no field of Java's class.
+    `with_subscribed` adds topics that an online group subscribes to without having an offset there;
+    Java's class does not have this field.
     """
 
     consumer_group: str

@@ -1,4 +1,4 @@
-"""Define the bodies in which a broker tells operators about its topics, groups and clients.
+"""Define the bodies in which a broker describes its topics, groups and clients to operators.
 
 Java: `remoting.protocol.body` and `remoting.protocol.admin`. Maps by message queue have the JSON of
 queues as keys, see `queue_table`.
@@ -28,9 +28,10 @@ class OffsetWrapper(Body):
     `consumer_offset`, and has been handed messages up to `pull_offset`. The time is that of the
     last message it consumed in ms, 0 if there is none.
 
-    Java has no other fields, and writes a `consumer_offset` of 0 where the group has none. Our brokers
-    say by `has_offset` whether it has one, and where the first message lies that waits for it:
-    `waiting_offset` is behind messages that have left the log, and -1 where it is unknown.
+    Java has no other fields, and writes a `consumer_offset` of 0 where the group has none. Our
+    brokers say by `has_offset` whether it has one, and give the offset of the first message that
+    waits for it: `waiting_offset` skips messages that have left the log, and is -1 where it is
+    unknown.
     """
 
     broker_offset: Int64 = 0

@@ -184,8 +184,8 @@ class HeartbeatTotals:
 def check_namespace(ext: Mapping[str, str]) -> None:
     """Raise ProtocolError for a client with a namespace of the second kind (Java: setNamespaceV2).
 
-    Nothing here keeps such namespaces apart, so the messages of two of them would be mixed. Every
-    client asks for routes and sends heartbeats, so only these requests are looked at.
+    CometMQ does not separate such namespaces, so the messages of two of them would be mixed. Every
+    client asks for routes and sends heartbeats, so only these requests are checked.
     """
     if ext.get("nsd") == "true" or ext.get("ns"):
         raise ProtocolError(
@@ -196,7 +196,7 @@ def check_namespace(ext: Mapping[str, str]) -> None:
 
 
 def nothing_named(what: str, *lists: str) -> ProtocolError:
-    """Return the error of a request that would do nothing, since none of its `lists` has an entry."""
+    """Return the error for a request that would do nothing because all its `lists` are empty."""
     return ProtocolError(
         f"the request names no {what}: {' and '.join(lists)} of its body has no entry, is null or "
         "is misspelt; name what the request applies to, or do not send it"

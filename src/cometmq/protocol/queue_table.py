@@ -3,9 +3,9 @@ fastjson).
 
     {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:7}}
 
-The bean is the key, without quotes: RocketMQ 5.4 and later (fastjson2) read no other form, and older
-ones write this one, too (checked with the decoders of 4.9.8, 5.3.3 and 5.5.0; decision 2). CometMQ
-wrote a text that holds the bean until 0.2.0. This module reads both forms.
+The bean is the key, without quotes: RocketMQ 5.4 and later (fastjson2) read no other form, and
+older releases also write this one (checked with the decoders of 4.9.8, 5.3.3 and 5.5.0; decision
+2). Until 0.2.0 CometMQ wrote the bean as a quoted text. This module reads both forms.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def decode_queue_table(data: bytes, name: str, type_: type[T]) -> dict[MessageQu
 
 
 def with_text_keys(data: bytes) -> bytes:
-    """Return a body with its bare keys made texts, if they are written as usual.
+    """Return a body with its bare keys turned into texts, if they are written as usual.
 
     `decode_body` reads any of them, but takes ten times as long for it.
     """

@@ -248,13 +248,13 @@ class JsonBody(BodyKind[BodyT]):
 
 
 class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
-    """A row of the table: all that server and client have to know about one request code.
+    """A row of the table: everything that server and client have to know about one request code.
 
     `header` and `body` are those of the request, `answer` and `answer_body` those of a successful
-    answer. `on_slave` is the code by which a slave refuses the request, None if it serves it, SUCCESS for
-    one that it leaves to its master.
-    `actions` are what the request does with each of its resources: whoever may do one of them may
-    send it. They follow from `right` unless they are given.
+    answer. `on_slave` is the code by which a slave refuses the request, None if it serves the
+    request, SUCCESS if it leaves the request to its master. `actions` are what the request does
+    with each of its resources: whoever may do one of them may send it. They follow from `right`
+    unless they are given.
     """
 
     __slots__ = (

@@ -574,8 +574,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def fail(self) -> None:
-        """Log the error that is being handled and close at once: it is a fault of ours that this
-        connection met, and no other connection may suffer from it.
+        """Log the error that is being handled and close at once: this connection met a fault of
+        ours, and no other connection may suffer from it.
         """
         log.exception("connection closed: it cannot be served", peer=self.peer)
         self.abort()
@@ -583,9 +583,9 @@ class Connection(asyncio.Protocol):
     def check_room(self, request: AnyRequest, more: int = 0) -> None:
         """Raise LimitError if the connection may not hold another request of this size for long.
 
-        For pulls, which may wait for a message for as long as they like. Others have their answers
-        soon; `keep` holds back what comes behind them. `more` is what is held beside the request's
-        bytes.
+        For pulls, which may wait for a message for as long as they like. Other requests are
+        answered soon; `keep` holds back those that follow. `more` counts bytes held besides those
+        of the request.
         """
         size = len(request.frame.header) + len(request.frame.body) + more
         if size >= WORTH_COUNTING_BYTES and self.holding.kept + size > self._limits.max_kept_bytes:
@@ -620,12 +620,12 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def keep(self, request: AnyRequest, more: int = 0) -> None:
-        """Count a request as held until `let_go`, for handlers that answer it later; `more` is what
-        they hold beside its bytes.
+        """Count a request as held until `let_go`, for handlers that answer it later; `more` counts
+        bytes that they hold besides those of the request.
 
         When too many bytes are held, serve and read nothing until some are answered. A client that
-        sends much at once, as a Java producer does with `send` and a callback, is slowed down so, and
-        loses nothing.
+        sends much at once, as a Java producer does with `send` and a callback, is slowed down that
+        way, and loses nothing.
         """
         size = len(request.frame.header) + len(request.frame.body) + more
         if size < WORTH_COUNTING_BYTES:
@@ -905,8 +905,8 @@ class Connection(asyncio.Protocol):
         self._take_turns()
 
     def _defer(self, frames: list[Frame]) -> None:
-        """Have requests wait. A frame whose header has no code ends the connection once those before
-        it are served; none behind it is looked at.
+        """Have requests wait. A frame without a code in its header ends the connection once the
+        requests before it are served; later ones are not examined.
         """
         if self._fault is not None:
             return
@@ -920,7 +920,9 @@ class Connection(asyncio.Protocol):
             self._deferred_bytes += len(frame.header) + len(frame.body)
 
     def _check_bytes(self) -> None:
-        """Raise the ProtocolError of bytes that are no requests, once all before them are served."""
+        """Raise the ProtocolError for bytes that are not a request, once all requests before them
+        are served.
+        """
         if self._deferred:
             return
         if self._fault is not None:

@@ -1,10 +1,10 @@
 """Serve a few read-only pages over HTTP/1.1, on the server's own loop: metrics, health, lag.
 
-h11 reads the protocol. A connection is for one request, GET or HEAD without a body, whose head has at
-most MAX_HEAD_BYTES and arrives within REQUEST_TIMEOUT_S; its answer must be read within
-ANSWER_TIMEOUT_S. Of more than MAX_HTTP_CONNECTIONS, the oldest one that waits for no answer is closed,
-so that peers that never ask do not keep out those that do; if all wait, the new one is refused. Each
-refusal is a status and one sentence.
+h11 reads the protocol. A connection is for one request, GET or HEAD without a body, whose head has
+at most MAX_HEAD_BYTES and arrives within REQUEST_TIMEOUT_S; its answer must be read within
+ANSWER_TIMEOUT_S. When there are more than MAX_HTTP_CONNECTIONS, the oldest connection that waits
+for no answer is closed, so that peers that never ask do not keep others out; if all wait, the new
+one is refused. Each refusal is a status and one sentence.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class HttpServer:
             await self._listener.wait_closed()
 
     async def answer(self, request: h11.Request, peer_ip: str, local_ip: str) -> HttpAnswer:
-        """Return what the page of a request answers, or why there is no answer."""
+        """Return the answer of the requested page, or the reason why there is none."""
         try:
             path, _, query = request.target.decode("ascii").partition("?")
             path = unquote(path, errors="strict")
@@ -194,8 +194,8 @@ class HttpServer:
         return None, ""
 
     def admit(self, connection: _HttpConnection) -> str:
-        """Take a new connection in, if need be in the place of another; return why it may not ask, or
-        "". One that is not taken in, which `is_open` says, has no time to read why.
+        """Admit a new connection, if necessary in the place of another; return why it may not ask,
+        or "". One that is not admitted, as `is_open` shows, has no time to read the reason.
         """
         asking = [other for other in self._connections if not other.is_answered]
         refusal = ""

@@ -293,7 +293,7 @@ class ServingTurns:
             now_s = self.monotonic()
 
     def _serve_one(self, connection: Waiting) -> int:
-        """Serve a slice; return its cost. A connection that fails is closed, and harms no other."""
+        """Serve a slice; return its cost. A connection that fails is closed and harms no other."""
         try:
             cost = connection.serve_slice()
             if connection.has_work:

@@ -116,10 +116,10 @@ class Arrival:
             self._socket = None
 
     async def connect(self, protocol: asyncio.Protocol) -> None:
-        """Serve the connection without TLS. Raises OSError, and has closed it then.
+        """Serve the connection without TLS. Closes it before raising OSError.
 
-        If this is cancelled, the connection is closed, and `protocol` learns that it is lost if it
-        learned that it was made: of a connection that is just being made, uvloop would say only that.
+        A cancellation closes the connection, and `protocol` hears of its loss if it heard of its
+        start: for a connection that is just starting, uvloop would report only the start.
         """
         first = self._first = _First(protocol)
         connecting = self._loop.create_task(

@@ -1,14 +1,14 @@
-"""Name the file when the kernel ends the process because a mapped page cannot be had (SIGBUS).
+"""Name the file when the kernel ends the process because it cannot provide a mapped page (SIGBUS).
 
-A page of a mapping has no bytes any more if somebody cut the file, or if the device failed. The process
-then ends, because the instruction that wants the page can neither go on nor raise anything. Python's
-`faulthandler` shows where it was, but not which file it touched. So a handler of our own looks up the
-address that the kernel names in the table of mappings, writes one line, and lets the former handler do
-what it did, which ends the process.
+A page of a mapping has no bytes any more if somebody cut the file, or if the device failed. The
+process then ends, because the instruction that reads the page can neither continue nor raise an
+exception. Python's `faulthandler` shows where it was, but not which file it touched. So a handler
+of our own looks up the address that the kernel names in the table of mappings, writes one line, and
+lets the former handler do what it did, which ends the process.
 
-The handler runs Python code inside of a signal handler. That is in order here: the kernel sends this
-signal to the very thread that touched the page, which is copying bytes and holds no lock of the C
-library, and if anything fails the process ends as it would have without.
+The handler runs Python code inside a signal handler. This is safe here: the kernel sends the signal
+to the thread that touched the page, which is copying bytes and holds no lock of the C library, and
+if the handler fails, the process ends as it would without it.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _installed: list[Any] = []
 
 
 def explain_bus_errors(log_file: Path | None = None) -> None:
-    """Have a line written to `log_file`, and to standard error, when the process ends by a SIGBUS.
+    """Have a line written to `log_file` and to standard error when the process ends by a SIGBUS.
 
-    Does nothing where there is no /proc, as outside of Linux. Call it once, in a program of its own.
+    Does nothing without /proc, as outside Linux. Call it once, and only in a server's own process.
     """
     if _installed or not Path("/proc/self/maps").exists():
         return
@@ -86,7 +86,7 @@ def _line(address: int) -> str:
 
 
 def mapped_file(address: int) -> tuple[str, int] | None:
-    """Return the file that is mapped at an address, and the offset in it; None for no file."""
+    """Return the file that is mapped at an address, and the offset in it; None if there is no file."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         span, _rights, offset, _device, _inode, *path = line.split(maxsplit=5)
         start, end = (int(part, 16) for part in span.split("-"))

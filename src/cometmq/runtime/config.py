@@ -217,7 +217,7 @@ HIDDEN: Final = "******"
 
 
 def hide_secrets(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties with the values replaced of those whose keys resemble a secret's."""
+    """Return properties with the values hidden of all keys that resemble the name of a secret."""
     return {key: HIDDEN if text and names_secret(key) else text for key, text in properties.items()}
 
 

@@ -39,9 +39,7 @@ class Files(Protocol):
         """Return how many bytes a file has, or None if there is no such file."""
 
     def modified_ns(self, path: Path) -> int | None:
-        """Return when a file was last written, or None if there is none that is a file itself and no
-        link to one.
-        """
+        """Return when a file was last written, or None if there is no file or it is a link."""
 
     def names(self, path: Path) -> list[tuple[str, bool]]:
         """Return the names in a directory, sorted, and which of them are directories.

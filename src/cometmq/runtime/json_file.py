@@ -2,11 +2,11 @@
 
 A new text is written to `<name>.tmp`, synced and renamed to `<name>`. The previous file stays as
 `<name>.bak`, which is read when the main file is missing or damaged. A main file that is damaged
-when the next text is written becomes `<name>.damaged`, and never the backup. All these files are for
-their owner alone (Java leaves that to the umask).
+when the next text is written becomes `<name>.damaged`, never the backup. Only their owner may read
+these files (Java leaves that to the umask).
 
-A JSON object ends with the key "checksum" (see `seals`), which Java's brokers ignore and leave out of
-what they write. So a text without it is not judged by it.
+A JSON object ends with the key "checksum" (see `seals`), which Java's brokers ignore and do not
+write. So a text without it is accepted unchecked.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ T = TypeVar("T")
 
 
 class _Found(NamedTuple, Generic[T]):
-    """Holds what a file was found to be: a value, or damaged for a reason, or missing (neither)."""
+    """Holds the state of a file: a value, or damaged for a reason, or missing (neither)."""
 
     value: T | None = None
     damage: Exception | None = None
 
 
 class _Judged(NamedTuple):
-    """Says of a text, by its length and checksum, whether it was found to be whole."""
+    """Holds the length and checksum of a text and whether it was found whole."""
 
     length: int
     crc: int
@@ -97,11 +97,11 @@ class JsonFile:
     def read(self, decode: Callable[[str], T]) -> T | None:
         """Return the decoded main file, else the decoded backup, else None.
 
-        None says that both are missing. A text that a crash kept from taking the main file's name is
-        taken if it is whole and not older. `decode` raises ValueError or one of our own errors to say
-        that a text is damaged. `read` raises ConfigError when a file cannot be read, or when one is
-        damaged, an empty one included, and no other is whole: starting empty would overwrite what an
-        operator can still repair.
+        None says that both are missing. A newer text that a crash left as `.tmp` is used if it is
+        whole. `decode` raises ValueError or one of our own errors to say that a text is damaged.
+        `read` raises ConfigError when a file cannot be read, or when one is damaged, an empty one
+        included, and no other is whole: starting empty would overwrite what an operator can still
+        repair.
         """
         with self._writing:
             return self._read(decode)
@@ -162,7 +162,9 @@ class JsonFile:
         return text.decode()
 
     def _has_unfinished(self) -> bool:
-        """Say whether a write wrote its text and did not end, and nobody wrote the file since."""
+        """Say whether a write left a complete text without ending, and the file was not written
+        since.
+        """
         unfinished_ns = self._files.modified_ns(self._temporary)
         main_ns = self._files.modified_ns(self.path)
         return unfinished_ns is not None and (main_ns is None or unfinished_ns >= main_ns)
@@ -207,7 +209,7 @@ class JsonFile:
                 raise
 
     def _put_in_place(self, *, is_sound: bool) -> None:
-        """Give the temporary file the main file's name, and that one the name of the backup."""
+        """Rename the temporary file to the main file, and the main file to the backup."""
         if self._files.exists(self.path):
             if not is_sound:
                 log.error(
@@ -237,7 +239,8 @@ class JsonFile:
         """Give the present file another name, too.
 
         It keeps its own name until the new file takes that. A configuration file is read without
-        its backup: by those who look at it meanwhile, and by the next start if this process dies.
+        its backup: by anybody who looks at it meanwhile, and by the next start if this process
+        dies.
         """
         second = name.with_name(name.name + ".tmp")
         self._files.remove(second)

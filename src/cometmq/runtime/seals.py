@@ -1,14 +1,15 @@
-"""Put a checksum into a JSON object as its last key, and look whether a text has the one that it names.
+"""Put a checksum into a JSON object as its last key, and check whether a text matches its own.
 
     ,
     \t"checksum":"crc32 CRC LENGTH"
     }
 
-CRC    eight hexadecimal digits, of all bytes in front of these lines
-LENGTH how many bytes these are, in decimal digits
+CRC eight hexadecimal digits, of all bytes before these lines LENGTH how many bytes these are, in
+decimal digits
 
-A reader that does not know the key ignores it. A text whose length is another one was changed by
-somebody, since damage leaves no JSON then; a text of that length with another checksum is damaged.
+A reader that does not know the key ignores it. A text of another length was changed by somebody,
+since damage would not leave valid JSON; a text of the right length with another checksum is
+damaged.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Seal(Enum):
 
 
 def seal(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield a text with its checksum; leave a text as it is that is no JSON object."""
+    """Yield a text with its checksum; leave a text that is not a JSON object as it is."""
     tail, crc, length = b"", 0, 0
     for piece in pieces:
         tail += piece

@@ -1,7 +1,7 @@
-"""Find out by its name whether a setting or a field of a log line holds a secret.
+"""Judge by its name whether a setting or a field of a log line holds a secret.
 
-A name counts that has one of the words below in it, or a long one of them with one letter missing,
-wrong, doubled or swapped: what a misspelt key was given is a secret all the same.
+A name counts if it contains one of the words below, or a long word with one letter missing, wrong,
+doubled or swapped: the value of a misspelt key is a secret all the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST: Final = 200
 
 
 def _near(word: str) -> Iterator[str]:
-    """Yield patterns for a word and for what one slip of a finger makes of it."""
+    """Yield patterns for a word and for the word with one typing error."""
     yield word
     if len(word) < _LEAST_FUZZY or not word.isalpha():
         return
@@ -50,5 +50,5 @@ _PARTING: Final = re.compile("(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 
 @functools.lru_cache(maxsize=4096)
 def names_secret(name: str) -> bool:
-    """Say whether what has this name is to be hidden."""
+    """Say whether a value with this name must be hidden."""
     return _SECRET.search(_PARTING.sub("-", name[:_LONGEST]).lower()) is not None

@@ -85,11 +85,13 @@ class StateWriter:
         self._closed = False
 
     def keep(self, file: JsonFile, capture: Capture) -> None:
-        """Have `look` and `close` write a file if it is missing, as they do for what was written."""
+        """Have `look` and `close` write a file if it is missing, as they do for files that were
+        written.
+        """
         self._kept[file] = capture
 
     async def look(self) -> None:
-        """Have files written that are missing, after a look in the thread."""
+        """Have missing files written, after a look in the thread."""
         if self._closed:
             return
         future = self._executor.submit(self._missing, list(self._kept))

@@ -1,11 +1,11 @@
-"""Recognise a topic that was deleted and made again behind the offsets of a stream.
+"""Recognise a topic that was deleted and created again behind the offsets of a stream.
 
-Neither Java's brokers nor ours give a topic an identity or the time at which it was made, and the
-queues of the new one count from 0 again. So a checkpoint holds a mark for each queue: the offset of a
-message that the query has left behind it, and when its broker stored that message. Another time at
-this offset means another topic. A mark that retention has deleted says nothing.
+Neither Java's brokers nor ours give a topic an identity or a creation time, and the queues of the
+new one count from 0 again. So a checkpoint holds a mark for each queue: the offset of a message
+that the query has left behind it, and when its broker stored that message. Another time at this
+offset means another topic. A mark that retention has deleted says nothing.
 
-In the JSON of an offset the marks lie beside the topics, under a name that no topic can have:
+In the JSON of an offset the marks are next to the topics, under a name that no topic can have:
 {"orders": {"broker-a": {"0": 17}}, "@stored": {"orders": {"broker-a": {"0": [16, 1764345600000]}}}}
 """
 
@@ -47,8 +47,8 @@ def with_marks(table: OffsetTable, marks: Mapping[MessageQueue, Mark]) -> LiveTa
 
 @dataclass(frozen=True, slots=True)
 class MadeAgain:
-    """Says by which message a queue was found to be another one: its offset, and when it and the
-    message of the mark were stored, in ms.
+    """Names the message by which a queue was found to be another one: its offset, and when it and
+    the marked message were stored, in ms.
     """
 
     queue: MessageQueue
@@ -65,8 +65,8 @@ class MadeAgain:
 
 
 class LiveIdentity:
-    """Sets and compares marks for the planner of a query, at most every few seconds, and at once for a
-    queue that has become shorter.
+    """Sets and compares marks for the planner of a query: every few seconds at most, but at once
+    for a queue that has become shorter.
     """
 
     def __init__(self, every_s: float, clock: BlockingClock = SYSTEM_CLOCK) -> None:
@@ -82,8 +82,8 @@ class LiveIdentity:
         bounds: Mapping[MessageQueue, Range],
         starts: Mapping[MessageQueue, int],
     ) -> None:
-        """Look for queues of which the brokers have another message than the marks say, and keep them
-        in `made_again`. Brokers that do not answer are asked the next time.
+        """Look for queues with another message at the mark than before, and keep them in
+        `made_again`. Brokers that do not answer are asked again the next time.
         """
         now_s = self._clock.monotonic()
         due = now_s >= self._compare_after_s
@@ -106,8 +106,8 @@ class LiveIdentity:
                 self.made_again[queue] = MadeAgain(queue, places[queue], stored_ms, mark)
 
     def set(self, reader: BlockingRangeReader, ends: Mapping[MessageQueue, int]) -> Marks:
-        """Return the marks for an offset with these `ends`: new ones right before them, or those that
-        are a few seconds old.
+        """Return the marks for an offset with these `ends`: new ones right before the ends, or
+        existing ones that are at most a few seconds old.
         """
         kept = {
             queue: mark
@@ -130,7 +130,7 @@ class LiveIdentity:
 
 
 def begin_again(options: LiveOptions, queue: MessageQueue, start: int, found: MadeAgain) -> None:
-    """Note that a query goes on at the first message of a topic that was made again. Raise
+    """Note that a query continues at the first message of a topic that was created again. Raise
     DataLossError if gaps are not allowed.
     """
     if options.gaps.allowed:

@@ -64,9 +64,9 @@ class LiveQueues:
         """Return the first offset and the end of each queue.
 
         Unless `all_of_them` are needed, leave out queues whose broker does not answer. Also leave
-        out queues that are shorter than `known` says while that may pass, and those that are so at
-        a slave, which lags behind its master. Queues whose topic was made again are shorter for
-        good: `identity` has them.
+        out queues that are shorter than `known` says while that may be temporary, or if only a
+        slave says so, which lags behind its master. Queues of a topic that was created again stay
+        shorter: `identity` has them.
 
         Raise IllegalArgumentError, RouteNotFoundError or RemotingError if queues cannot be looked
         up and none are `known`; raise a broker's failure when patience is over.
@@ -126,7 +126,7 @@ class LiveQueues:
         self._look_after_s = self._clock.monotonic() + LOOK_EVERY_S
 
     def _report_gone(self, topics: AbstractSet[str]) -> None:
-        """Log which topics of the query are not there any more, as a pattern finds them, once."""
+        """Log once which topics of the query, found by a pattern, no longer exist."""
         if new := topics - self._gone:
             log.warning(
                 "topics of the query are gone: they were deleted, or their brokers have been away "

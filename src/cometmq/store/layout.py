@@ -106,7 +106,8 @@ def check_content(config: StoreConfig, disk: Disk) -> None:
 
 
 def missing_in_front(begins: int, files: Sequence[MappedFile]) -> str | None:
-    """Return what is missing of a log that is known to begin at `begins`, None if nothing is.
+    """Describe the missing part of a log that is known to begin at `begins`; None if nothing is
+    missing.
 
     Only retention moves the beginning, and notes that first.
     """
@@ -123,8 +124,8 @@ def missing_in_front(begins: int, files: Sequence[MappedFile]) -> str | None:
 
 
 def check_places(config: StoreConfig, disk: Disk) -> None:
-    """Raise StoreCorruptError if a file of the log belongs to another place in a log. A start would
-    cut it off as the tail of a crash, or serve nothing of it.
+    """Raise StoreCorruptError if a file of the log belongs to another place in a log. Otherwise a
+    start would cut it off as the tail of a crash, or serve nothing of it.
     """
     directory = config.commit_log_path
     for name in disk.names(directory):
@@ -136,9 +137,9 @@ def check_places(config: StoreConfig, disk: Disk) -> None:
 
 
 def foreign(disk: Disk, path: Path) -> str | None:
-    """Return why a file belongs to another place in a log, None if nothing says that it does.
+    """Return why a file belongs to another place in a log, None if nothing indicates it.
 
-    One damaged record may name any offset, so its second record has to bear out the first one.
+    One damaged record may name any offset, so the second record has to confirm the first one.
     """
     head = bytearray(PHYSICAL_OFFSET_AT + 8)
     size = disk.size(path)

@@ -300,7 +300,7 @@ class MessageStore:
         return recovery
 
     def _look_at_ends(self, recovery: Recovery) -> None:
-        """Say that files of the log are missing at its beginning, or messages at its end."""
+        """Log that files are missing at the beginning of the log, or messages at its end."""
         checkpoint, files = self.checkpoint, self.commit_log.files
         begins = checkpoint.log_begins
         if begins is not None and (text := missing_in_front(begins, files.files)) is not None:
@@ -482,18 +482,19 @@ class MessageStore:
             self._deleting.difference_update(wanted)
 
     def deleted_at(self, topic: str) -> int:
-        """Return where the log ended when a topic was last deleted; 0 if that is not known of it."""
+        """Return where the log ended when a topic was last deleted; 0 if that is unknown."""
         return self._ledger.deleted.get(topic, 0)
 
     def deleted_topics(self) -> dict[str, int]:
-        """Return where the log ended when topics were deleted, of those whose records it still has."""
+        """Return where the log ended when topics were deleted, for topics with records still in it."""
         return dict(self._ledger.deleted)
 
     def note_deletions(self, deleted: Mapping[str, int]) -> None:
-        """Note which topics a slave's master has deleted, and where. Blocks; for any thread.
+        """Note which topics the master of a slave has deleted, and where in the log. Blocks; for
+        any thread.
 
-        The queues stay until the next start, or until they begin anew in the log: what is read from them
-        is the master's business as long as there is one. Raises StoreError; then nothing is noted.
+        The queues stay until the next start, or until they begin again in the log: while there is a
+        master, it decides what is read from them. Raises StoreError; then nothing is noted.
         """
         self._ledger.note_deletions(deleted)
 
@@ -986,11 +987,11 @@ class MessageStore:
         return self.refusals.error(RefusalCause.DISK_FAILED)
 
     def look_at_files(self) -> None:
-        """See whether somebody removed, replaced or cut files of the log, or took away the lock or the
-        mark of a start; once a second. Blocks for microseconds; for any thread.
+        """Check whether somebody removed, replaced or cut files of the log, or removed the lock or
+        the start mark; once a second. Blocks for microseconds; for any thread.
 
-        What is written through a mapping of a removed file is gone with the process, so the store then
-        takes no more messages, as after a write that failed. The lock is taken, and the mark made,
+        Messages written through a mapping of a removed file are lost with the process, so the store
+        then takes no more messages, as after a failed write. It takes the lock and writes the mark
         again.
         """
         with self._looking:

@@ -61,7 +61,7 @@ def refuse(text: str, code: int = ResponseCode.NO_PERMISSION) -> NoReturn:
 
 
 class State(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The contents of the file. `migrated_from_v1` says that plain_acl.yml was taken over once,
+    """Holds the contents of the file. `migrated_from_v1` says that plain_acl.yml was imported once,
     `version` counts the changes.
     """
 

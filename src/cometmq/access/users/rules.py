@@ -146,7 +146,7 @@ class UserRules:
             )
 
     def start(self, tasks: TaskOwner) -> None:
-        """See that the file stays: only requests change users."""
+        """Keep the file from being lost: only requests change users."""
         tasks.every(LOOK_PERIOD_S, self.store.look, "look-at-users", quiet_s=lambda: math.inf)
 
     async def close(self) -> None:

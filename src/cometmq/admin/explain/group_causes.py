@@ -179,7 +179,7 @@ def _no_member(facts: GroupFacts) -> Iterator[Reason]:
 
 
 def _not_subscribed(facts: GroupFacts) -> Iterator[Reason]:
-    """Judge topics of which the group has an offset, though its members do not consume them now."""
+    """Judge topics in which the group has an offset although its members do not consume them now."""
     waiting: dict[str, set[MessageQueue]] = {}
     for progress, _ in facts.behind():
         if facts.subscribes(topic := progress.queue.topic) is False:
@@ -207,7 +207,7 @@ def _no_subscription(facts: GroupFacts, topic: str) -> Reason:
 
 
 def subscriptions_told(facts: GroupFacts) -> list[Evidence]:
-    """Return what brokers say that the group subscribes to, which is less than is asked about."""
+    """Return the subscriptions that brokers report for the group; the topic is not among them."""
     return [
         told.shows(
             "subscribed topics",

@@ -152,7 +152,9 @@ class GroupFacts:
         return None
 
     def subscribes(self, topic: str) -> bool | None:
-        """Say whether the group subscribes to a topic, as brokers and members tell; None if unknown."""
+        """Say whether the group subscribes to a topic, as brokers and members report; None if
+        unknown.
+        """
         if any(
             data.topic == topic for at in self.members.values() for data in at.value.subscriptions
         ):
@@ -279,8 +281,8 @@ async def _progress(
 
 
 def unknown_group(facts: GroupFacts, unasked: Iterable[Unasked]) -> CometMQError:
-    """Return what an explanation of a group raises that no broker knows which answered: that there is
-    no such group, or, since others of `unasked` did not answer, that this is not known.
+    """Return the error to raise when no broker that answered knows the group: that there is no such
+    group, or, if brokers in `unasked` did not answer, that this is not known.
     """
     listing = request_text(requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     silent = {each.address: each.error for each in unasked if each.request == listing}

@@ -52,7 +52,7 @@ class Explanations(Room):
         """Say why a group is behind, in all its topics or in one.
 
         Raises RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker knows the group, and
-        RemotingError if none that answered does and others did not answer.
+        RemotingError if some brokers did not answer and the others do not know it.
         """
         check_group(group)
         inquiry = self._inquiry(deadline_s, on_step)

@@ -112,7 +112,7 @@ class DelayedMessages:
         return self.timers.pending + sum(self.levels.pending().values())
 
     def waiting_from(self) -> dict[tuple[str, int], int]:
-        """Return the queue offset, by internal topic and queue, in front of which no message waits."""
+        """Return the queue offset, by internal topic and queue, before which no message waits."""
         offsets = self.levels.offsets()
         found = {
             (names.SCHEDULE_TOPIC, level - 1): offsets.get(level, 0) for level in self.levels.ends()

@@ -50,6 +50,6 @@ class DelayStateHandlers:
     def timer_metrics(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Return an empty table, for slaves of RocketMQ 5.5: timed messages are not counted by topic.
 
-        A refusal had such a slave leave out what it copies behind this table.
+        After a refusal such a slave would skip everything that it copies after this table.
         """
         return response(ResponseCode.SUCCESS, body=encode_body(TimerMetricsSerializeWrapper()))

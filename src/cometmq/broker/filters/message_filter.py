@@ -37,7 +37,7 @@ class MessageFilter:
     `matches` tests the tags code, `matches_properties` the properties. Before those, `matches_ext`
     rules out messages that cannot match, by the bit map in the queue's extension. `matches_whole`
     gives the test of the whole record for a budget; every message wakes a waiting pull that has
-    this test. `weight` is how many bytes of memory it takes, by estimate, if it is of one pull alone.
+    this test. `weight` is an estimate of the bytes of memory that it takes if only one pull has it.
     """
 
     matches: TagMatcher | None = None

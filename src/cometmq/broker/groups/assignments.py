@@ -1,7 +1,8 @@
-"""Share the queues of a topic among the members of a group for clients that ask for it: code 400.
+"""Divide the queues of a topic among the members of a group for clients that ask for it: code 400.
 
-Java: QueryAssignmentProcessor. A consumer with setClientRebalance(false) asks each time that it would
-share the queues itself. Java's mode POP is not served here, so the answer always says PULL.
+Java: QueryAssignmentProcessor. A consumer with setClientRebalance(false) asks each time when it
+would otherwise divide the queues itself. Java's mode POP is not served here, so the answer always
+says PULL.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _STRATEGIES: Final[Mapping[str, _Allocate]] = {
 
 
 class Assignments:
-    """Serves questions for a member's share. `route_of` asks the name servers for a topic's route.
+    """Answers which queues a member gets. `route_of` asks the name servers for a topic's route.
 
     For the loop's thread only.
     """
@@ -58,8 +59,8 @@ class Assignments:
     async def assignment(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Return the queues of the topic that one member is to consume.
 
-        Without a route, without a member and for a strategy of another name the answer has no list:
-        the client then keeps what it has, as with Java's broker.
+        Without a route, without a member or with an unknown strategy the answer has no list: the
+        client then keeps what it has, as with Java's broker.
         """
         body = requests.QUERY_ASSIGNMENT.body.decode(call.body)
         route = await self._route_of(body.topic)

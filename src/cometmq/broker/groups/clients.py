@@ -322,7 +322,7 @@ class ClientManager:
         memberships[group] = member
 
     def unregister_consumer(self, group: str, client_id: str, by: Connection | None = None) -> None:
-        """Remove a member of a group; of one that is connected in another way than `by`, nothing.
+        """Remove a member of a group, but not one that is connected in another way than `by`.
 
         Without a client id it is the member that is connected by `by` (Java: unregisterChannel).
         """
@@ -473,10 +473,10 @@ class ClientManager:
             self._members_changed(group)
 
     def _leaves(self, members: dict[str, Member], member: Member, group: str) -> bool:
-        """Take a member out of its group; return whether nobody with its id stays in it.
+        """Take a member out of its group; return whether no other client with its id stays in it.
 
-        Two clients have one id where it names a process and a host that look the same, as in two
-        containers. When one of them goes, the other one goes on.
+        Two clients have the same id if their process and host look the same, as in two containers.
+        When one of them leaves, the other one continues.
         """
         self._left(member, group)
         twins = [each for each in member.twins if not each.connection.closed]
@@ -661,7 +661,7 @@ def _forget_silent_twins(member: Member, limit_s: float) -> None:
 
 
 def _id_of(members: Mapping[str, Member], connection: Connection | None) -> str:
-    """Return the id of the member that is connected so; "" if there is none."""
+    """Return the id of the member on this connection; "" if there is none."""
     return next((name for name, member in members.items() if member.connection is connection), "")
 
 

@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 
 
 class GroupHandlers:
-    """Answers when the disk has the change, and `confirmed` has returned: slaves have it then. For the
-    loop's thread.
+    """Answers when the change is on disk and `confirmed` has returned, which means that slaves have
+    it. For the loop's thread.
     """
 
     def __init__(
@@ -165,7 +165,9 @@ class GroupHandlers:
     def group(
         self, _connection: Connection, call: Request[GetSubscriptionGroupConfigRequestHeader]
     ) -> RemotingCommand:
-        """Return a group as it is set up here; make it first where use makes groups, as Java does."""
+        """Return a group as it is set up here; create it first if the use of a group creates it, as
+        Java does.
+        """
         group = self._groups.find(call.header.group)
         if group is None:
             raise Refused(

@@ -131,7 +131,7 @@ class GroupManager:
         return True
 
     def skip_versions(self, count: int) -> None:
-        """Let the version go ahead of all that anybody can have seen of it before a crash."""
+        """Move the version beyond any that others can have seen before a crash."""
         self.table.data_version.counter += count
         self._next_version()
         self._on_change()

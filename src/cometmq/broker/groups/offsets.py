@@ -60,10 +60,10 @@ class ConsumerOffsetManager:
     An offset is that of the next message to consume. As in Java, an offset smaller than the stored
     one is accepted: a client may have been reset.
 
-    A reset is stored at once, and also kept in `resets` until a member pulls from the new offset. Until
-    then each pull from elsewhere is answered with that offset, and offsets that the queue's consumer
-    commits are ignored: an answer may be lost with its connection, and the member then goes on, and
-    commits, where it was.
+    A reset is stored at once, and also kept in `resets` until a member pulls from the new offset.
+    Until then each pull from another offset is answered with the new one, and commits for the queue
+    are ignored: an answer may be lost with its connection, and then the member continues and
+    commits where it was.
 
     Before committing for a client, the caller must check that the queue exists and reaches that
     far. `max_count` bounds the number of offsets kept; `ignored_count` counts offsets that came
@@ -193,11 +193,11 @@ class ConsumerOffsetManager:
         of later commits. What the master does not have stays, too. Beyond `max_count` no new offset
         is taken.
 
-        `asked_at` is what `commits_here` was when the master was asked. What it said may be older than
-        a later commit here, which stays unless the master's consumers were reset.
+        `asked_at` is what `commits_here` was when the master was asked. Its answer may be older
+        than a later commit here, which stays unless the master's consumers were reset.
 
-        Resets that the master's members have not followed yet are kept for the time when this broker
-        is the master itself; before that nobody is reset here.
+        Resets that the master's members have not followed yet are kept for the time when this
+        broker becomes the master; before that no consumer is reset here.
         """
         resets = master.reset_offset_table or {}
         if resets != self.resets:
@@ -264,7 +264,9 @@ class ConsumerOffsetManager:
         return offset
 
     def query_of(self, group: str, topic: str, queue_id: int, connection: object) -> int:
-        """Return what `query` does, and note that a member on this connection learns of a reset so."""
+        """Return what `query` does, and note that a member on this connection learns of a reset
+        from it.
+        """
         if self.awaits_pull(group, topic, queue_id):
             self._informed[_key(topic, group), queue_id] = (connection, 1)
         return self.query(group, topic, queue_id)

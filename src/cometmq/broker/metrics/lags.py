@@ -48,8 +48,8 @@ class Lag:
     """Sums up how far a group is behind, over queues. Times are store timestamps, -1 without one:
     of the oldest message that is not committed, and of the oldest that was not handed out.
 
-    In `unknown_count` of the queues the group has committed no offset, and nobody here knows where it
-    begins, so the sums say nothing.
+    In `unknown_count` queues the group has committed no offset and this broker cannot know where it
+    begins, so the sums are meaningless.
     """
 
     __slots__ = (

@@ -166,10 +166,11 @@ class _OfGroup(NamedTuple):
 class GroupLags:
     """Collects how far groups are behind. For the loop's thread only.
 
-    Where a group has committed nothing, no sample is given: how far it is behind is unknown, not 0.
+    A group that has committed nothing gets no sample: its lag is unknown, not 0.
 
     A scrape looks at MAX_QUEUES queues of groups, and at a group as a whole. Where there are more,
-    it tells of the other groups what an earlier scrape has found, and the next one begins with them.
+    it reports what an earlier scrape found for the other groups, and the next scrape begins with
+    them.
     """
 
     def __init__(self, parts: Parts, traffic: Traffic, pairs: PairSlots) -> None:

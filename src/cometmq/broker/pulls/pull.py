@@ -625,8 +625,8 @@ class PullHandler:
 
 
 def _bytes_beside(header: PullMessageRequestHeader, scan: _Scan | None = None) -> int:
-    """Return how many bytes a pull that waits holds beside its frame, by estimate: the text of its
-    expression and the codes of its tags, and the compiled expression of a scan.
+    """Estimate the bytes that a waiting pull holds besides its frame: the text of its expression,
+    the codes of its tags, and the compiled expression of a scan.
     """
     expression = header.subscription
     size = 0 if scan is None else scan.wanted.weight
@@ -640,10 +640,10 @@ def _let_go(connection: Connection, request: PullRequest, scan: _Scan | None = N
 
 
 def _remembered(expression: str) -> Callable[[Mapping[str, str]], bool]:
-    """Return the test of an expression as long as that is remembered; then all messages pass.
+    """Return the test of an expression while that is cached; later, one that all messages pass.
 
-    Compiled, an expression takes up to a hundred times the memory of its text, and pulls with the same
-    one share it. A pull that wakes for a message that it does not want finds nothing.
+    Compiled, an expression takes up to a hundred times the memory of its text, and pulls with the
+    same one share it. A pull that wakes for an unwanted message finds nothing.
     """
 
     def matches(properties: Mapping[str, str]) -> bool:

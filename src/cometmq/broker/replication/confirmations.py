@@ -1,9 +1,9 @@
-"""Let a change of a SYNC_MASTER's tables wait until its slaves have it, as its messages do: code 30004,
+"""Hold a change of a SYNC_MASTER's tables until its slaves have it, as with messages: code 30004,
 which only CometMQ knows.
 
 A slave asks for the state of the tables, and says which state it has on its own disk. The master
-answers when its own is another one and somebody waits for a slave to have it, or after the time that
-the slave gives. So each question confirms what the last round of copies brought.
+answers when its own state differs and a change waits for a slave, or after the time that the slave
+gives. So each question confirms the tables that the slave copied after the last one.
 
 A state is written as `id:topics:groups:users`: the counters of the tables, see `table_marks.py`.
 """
@@ -48,8 +48,8 @@ class _State(NamedTuple):
 class TableConfirmations:
     """Knows which slaves have which state of the tables. For the loop's thread only.
 
-    Only slaves count that have confirmed some state before: those of Java do not, and changes do not
-    wait for them.
+    It counts only slaves that have confirmed some state before: Java's slaves do not, and changes
+    do not wait for them.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class TableConfirmations:
         )
 
     async def confirmed(self) -> None:
-        """Return when as many slaves have the tables as they are now as a message waits for.
+        """Return when the present tables are on as many slaves as a message waits for.
 
-        Raises Refused after slaveTimeout. Slaves that are not in step are not waited for, as messages
-        do not wait for them.
+        Raises Refused after slaveTimeout. Like messages, changes do not wait for slaves that are
+        not in step.
         """
         if self._parts.replication.broker_role != "SYNC_MASTER" or not self._needed():
             return
@@ -137,7 +137,7 @@ class TableConfirmations:
                 self._wanted.clear()
 
     def _needed(self) -> int:
-        """Return how many of the slaves in step have to confirm a change."""
+        """Return how many slaves in step have to confirm a change."""
         in_step = sum(_host(each.peer) in self._hosts for each in self._master.slaves_in_step())
         return min(in_step, max(self._parts.replication.in_sync_replicas, 2) - 1)
 

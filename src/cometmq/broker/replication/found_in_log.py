@@ -1,12 +1,12 @@
 """Find the topics, queues and groups that have messages in the log, where a table lacks them.
 
 A slave that is promoted has the log of its master, and may have tables that are older: the master's
-last topics were never copied. A master may have lost its tables. Then the log says what exists: the
-consume queues, which were made from it, and the messages that wait in internal topics for a topic of
-their own (delayed, timed, halves of transactions).
+last topics were never copied. A master may have lost its tables. Then the log says what exists, by
+its consume queues, and by the messages that wait in internal topics for their own topic (delayed,
+timed and half messages).
 
-The tables say it for what the log held below the offset `covered`. A queue whose messages all lie
-below, and that no table has, belongs to a topic that was deleted or has fewer queues now.
+For the log below the offset `covered` the tables are complete. If all messages of a queue lie below
+it and no table has the queue, its topic was deleted or has fewer queues now.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _GROUP_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 async def find_in_log(
     parts: Parts, tables: BrokerTables, waiting_from: Mapping[tuple[str, int], int]
 ) -> None:
-    """Make the topics, queues and groups that the log has messages of and that a table lacks; return
-    when the disk has them. Raises Refused if it does not take them.
+    """Create the topics, queues and groups that have messages in the log but are missing in a
+    table; return when they are on disk. Raises Refused if they cannot be written.
 
     Call it at a start, when the messages that wait are known; `waiting_from` is as in `missing_targets`.
     """
@@ -85,7 +85,7 @@ async def find_in_log(
 
 
 async def _begin(parts: Parts, tables: BrokerTables, end: int) -> None:
-    """Note what the tables are from now on: those of a master, or copies of its tables."""
+    """Note whether the tables are a master's own or copies from now on."""
     marks = tables.marks
     if not parts.replication.is_slave:
         own = marks.id or parts.randomness.randbytes(16).hex()
@@ -103,7 +103,9 @@ async def _begin(parts: Parts, tables: BrokerTables, end: int) -> None:
 
 
 def missing_queues(store: MessageStore, topics: TopicManager, covered: int) -> dict[str, int]:
-    """Return how many queues topics have at least of which the table has fewer, or which it lacks."""
+    """Return the least number of queues of each topic that is missing in the table, or has fewer
+    there.
+    """
     found: dict[str, int] = {}
     for queue in store.queues:
         if not topics.is_readable(queue.topic, queue.queue_id) and _reaches(queue, covered):
@@ -123,10 +125,11 @@ def missing_targets(
     covered: int,
     waiting_from: Mapping[tuple[str, int], int],
 ) -> dict[str, int]:
-    """Do the same with the topics and queues that waiting messages are meant for.
+    """Do the same for the topics and queues that waiting messages name.
 
     `waiting_from` has, by internal topic and queue, the queue offset of the first message that may
-    still wait. Messages below `covered` are not read, so a start costs no more than what came since.
+    still wait. Messages below `covered` are not read, so the time of a start depends only on newer
+    messages.
     """
     found: dict[str, int] = {}
     delivery = Delivery(store)
@@ -171,7 +174,7 @@ def _first_at(store: MessageStore, queue: ConsumeQueue, covered: int) -> int:
 def make_topics(
     topics: TopicManager, groups: GroupManager, found: Mapping[str, int], reason: str
 ) -> None:
-    """Make topics with so many queues to read, and the groups that retry topics belong to.
+    """Create topics with the given numbers of queues to read, and the groups of retry topics.
 
     A topic that is there keeps its permission and its queues to write to.
     """
@@ -194,7 +197,7 @@ def make_topics(
 
 
 def make_groups(groups: GroupManager, topics: Iterable[str]) -> None:
-    """Make the groups that lack and that retry topics or topics of dead letters belong to."""
+    """Create the missing groups of retry topics and dead-letter topics."""
     for name in topics:
         if not name.startswith(_GROUP_PREFIXES):
             continue

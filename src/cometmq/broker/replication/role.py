@@ -18,8 +18,8 @@ from cometmq.remoting.dispatch import Handler, Handlers
 def bar_writes(
     handlers: Handlers, config: BrokerConfig, master_address: Callable[[], str | None]
 ) -> None:
-    """Have a slave refuse each request whose row says so, with the address of the master, and answer
-    those with a success that its master alone carries out.
+    """Have a slave refuse each request marked so in its row, naming the master's address, and
+    answer requests that only the master carries out with success.
 
     Call this before services register their handlers. The services that write to the log are not
     opened on a slave (`Service.runs_on_slave`), so only this answers what they would serve.
@@ -58,7 +58,9 @@ def serve_reads_while(handlers: Handlers, reason_not_to: Callable[[], str | None
 
 
 def _left_to_master(_connection: Connection, _request: AnyRequest) -> RemotingCommand:
-    """Answer Java's tools, which send it to master and slaves: the slave copies what the master does."""
+    """Answer Java's tools with success: they send the request to master and slaves, and the slave
+    copies the master.
+    """
     return response(ResponseCode.SUCCESS)
 
 

@@ -1,4 +1,6 @@
-"""Tell operators who copies a broker, or whom it copies: codes 907 and 908 (Java: DefaultHAService)."""
+"""Show operators which slaves copy a broker, or which master it copies: codes 907 and 908 (Java:
+DefaultHAService).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class StatusHandlers:
     def reset_master_flush(
         self, connection: Connection, call: Request[ResetMasterFlushOffsetHeader]
     ) -> RemotingCommand:
-        """Answer with success and change nothing, as Java's masters do; a slave knows it by its log."""
+        """Answer with success and change nothing, as Java's masters do; a slave knows the offset
+        from its log.
+        """
         log.info(
             "the master's flush offset is known from the log, so a reset changes nothing",
             peer=connection.peer,

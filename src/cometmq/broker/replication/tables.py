@@ -16,7 +16,8 @@ log lacks some of them became the master with such offsets, it would never deliv
 So these copies wait until the slave's disk has the log up to the end that the master's log had
 behind them. Java's slaves take them over at once.
 
-Longer than 500 lines: what is asked for, judged and taken over in which order is read in one go.
+Longer than 500 lines: the order in which tables are requested, judged and taken over is read in one
+go.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ _NO_CHECK_POINT: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_N
 
 
 class TablesRefusedError(RemoteError):
-    """Says that a master's tables do not continue those that this slave has. `parts` says that only
+    """Says that a master's tables do not continue the tables of this slave. `parts` is True if only
     counters have shown it.
     """
 
@@ -224,7 +225,9 @@ class MasterTables:
             self._following = tasks.spawn(self._follow_changes(), "follow-tables")
 
     async def _follow_changes(self) -> None:
-        """Tell the master what is on this disk, and copy its tables when a change waits for that."""
+        """Report to the master what is on this disk, and copy its tables when a change waits for
+        that.
+        """
         while (known := self._confirmed) is not None and not self._is_diverged():
             address = self._checked
             if address is None:
@@ -363,7 +366,9 @@ class MasterTables:
         return False
 
     async def _part(self, error: TablesRefusedError) -> None:
-        """Give the tables here an id of their own: the master's counters will exceed those here."""
+        """Give this slave's tables an id of their own, because the master's counters will exceed
+        theirs.
+        """
         if error.parts:
             own = self._parts.randomness.randbytes(16).hex()
             try:

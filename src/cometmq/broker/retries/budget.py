@@ -1,14 +1,14 @@
-"""Bound what a group may have stored by naming messages that it sent back before.
+"""Limit the bytes that a group can have stored by naming messages that it sent back before.
 
-A request that sends a message back has 300 bytes, and the broker stores the message once more: up to
-maxMessageSize, from a client that perhaps never pulled it. Of each message the first request costs
-nothing here. Every further one, and every one for a retry of it, is paid by what members of the group
-have pulled from this broker since its start, beyond an allowance. A consumer sends back only what it
-was given, so it pays less than it has pulled, also if many members have the same message after
-rebalances.
+A request of 300 bytes that sends a message back makes the broker store up to maxMessageSize once
+more, perhaps for a client that never pulled the message. The first request for each message costs
+nothing. Every further request for it or for a retry of it is paid from an allowance and the bytes
+that members of the group have pulled from this broker since its start. A consumer sends back only
+messages that it was given, so it pays less than it has pulled, even if many members have the same
+message after rebalances.
 
-A client that is refused here sends the message itself to the group's retry topic, as Java's does
-after any refusal. So it loses nothing, and the log grows by no more than the client sends.
+A client that is refused sends the message itself to the group's retry topic, as Java's client does
+after any refusal. So it loses nothing, and the log grows only by the bytes that the client sends.
 """
 
 from __future__ import annotations

@@ -35,9 +35,10 @@ class RetryLimits:
         wanted: int | None,
         of_group: int = DEFAULT_MAX_TIMES,
     ) -> int:
-        """Note which number a consumer of `group` sent, if any; return the number that counts.
+        """Note the number that a consumer of `group` sent, if any; return the number that counts.
 
-        That is `of_group` if no consumer has named one. Without a connection, or over one of no member, the number is not kept for other consumers.
+        That is `of_group` if no consumer has named one. Without a connection, or over a connection
+        of a non-member, the number is not kept for other consumers.
         """
         max_times = DEFAULT_MAX_TIMES if wanted is None else wanted
         own = of_group if wanted is None else wanted

@@ -60,9 +60,9 @@ class RetryHandler:
     """Serves messages that consumers send back, or send to a retry topic.
 
     `holds_queue_locks(group)` tells whether members of a group consume in order, with live locks of
-    queues; `limits` says how often a group wants a message, `budget` how much it may have stored by
-    code 36. `on_sent_back` is called with the group
-    and the topic of each message that was sent back. For the loop's thread only.
+    queues; `limits` says how often a group wants a message, `budget` how many bytes it may have
+    stored by code 36. `on_sent_back` is called with the group and the topic of each message that
+    was sent back. For the loop's thread only.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class RetryHandler:
 
 
 def _may_wait(message: IncomingMessage) -> bool:
-    """Make room for what the wait for its retry adds to a message; say whether there is enough."""
+    """Make room for the properties that the wait for a retry adds; say whether there is enough."""
     room = MAX_PROPERTIES_LENGTH - _PLACE_LENGTH - len(message.topic.encode())
     return fitting.drop_spare(message.properties, room)
 

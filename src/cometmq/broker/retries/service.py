@@ -15,8 +15,8 @@ from cometmq.broker.retries.retry import RetryHandler
 
 class Retries(Service):
     """Serves retries and redrives. `holds_queue_locks` says whether group members lock queues;
-    `on_sent_back` is called with group and topic of what was sent back; `pulled_bytes` returns how much
-    a group has pulled.
+    `on_sent_back` is called with group and topic of a message that was sent back; `pulled_bytes`
+    returns how many bytes a group has pulled.
     """
 
     runs_on_slave = False

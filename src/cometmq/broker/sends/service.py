@@ -19,7 +19,7 @@ class Sends(Service):
     """Serves sends and replies.
 
     `put_half` stores half messages; `announced` returns when name servers know all topics. With
-    `copies` sends wait for slaves, and with `group_commit` they wait in it.
+    `copies` sends wait for slaves, with `group_commit` for the disk.
     """
 
     runs_on_slave = False
@@ -68,7 +68,7 @@ class Sends(Service):
 
 
 def group_commit(parts: Parts, copies: NeededCopies | None) -> GroupCommit | None:
-    """Make what answers wait in until messages are safe; None where they wait for nothing."""
+    """Create the lines in which answers wait until messages are safe; None if they do not wait."""
     config = parts.store.config
     disk = slaves = None
     if config.flush_disk_type == "SYNC_FLUSH":

@@ -64,7 +64,7 @@ class QueryHandlers:
         """Return records of messages with a key, oldest first; the remark says if a limit ended the
         search.
 
-        Java also returns messages of other keys and topics that have the same hash, and counts them.
+        Java also returns and counts messages of other keys and topics with the same hash.
         """
         header = request.header
         config = self._store.config
@@ -114,7 +114,7 @@ class QueryHandlers:
     async def _visible(
         self, offsets: list[int], limit: int, connection: Connection, request: Request[Any]
     ) -> list[int]:
-        """Return the newest of these messages that the sender may see, `limit` at most."""
+        """Return the newest of these messages that the sender may see, at most `limit`."""
         visible: list[int] = []
         for number, offset in enumerate(reversed(offsets), 1):
             if len(visible) >= limit:

@@ -1,4 +1,6 @@
-"""Look after the store: flush, index, clean, watch its files; serve requests that query it or have it cleaned."""
+"""Look after the store: flush, index, clean it, watch its files; serve requests that query or clean
+it.
+"""
 
 from __future__ import annotations
 

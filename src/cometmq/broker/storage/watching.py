@@ -10,8 +10,8 @@ from cometmq.runtime.state_writer import LOOK_PERIOD_S
 
 
 class FileWatch:
-    """Has the store look at its files, and state files written again that are missing. For the loop's
-    thread only.
+    """Has the store check its files, and missing state files written again. For the loop's thread
+    only.
     """
 
     def __init__(self, parts: Parts) -> None:

@@ -108,7 +108,7 @@ class TopicManager:
         )
 
     def is_readable(self, topic: str, queue_id: int) -> bool:
-        """Say whether consumers who follow the route of a topic read this queue of it."""
+        """Say whether consumers that follow a topic's route read this queue."""
         config = self.get(topic)
         return config is not None and queue_id < config.read_queue_nums
 
@@ -275,7 +275,7 @@ class TopicManager:
         self._tell_changed([])
 
     def skip_versions(self, count: int) -> None:
-        """Let the version go ahead of all that anybody can have seen of it before a crash."""
+        """Move the version beyond any that others can have seen before a crash."""
         self.data_version.counter += count
         self.permission_changed()
 

@@ -123,7 +123,7 @@ class HalfRecovery:
                 self._found(half_message(record))
 
     def _found_plain(self, offset: int, born_ms: int, stored_ms: int) -> None:
-        """Take in the first copy of a half message that asks for nothing; as `_found` does, but in
+        """Add the first copy of a half message without special properties, as `_found` does but in
         half the time: there may be millions.
         """
         if offset in self._named:
@@ -218,8 +218,8 @@ def _units(
 def _times_of_plain_half(
     view: memoryview, start: int, size: int, place: int
 ) -> tuple[int, int] | None:
-    """Return when a half message was born and stored, if it is the first copy of one that was never
-    checked and asks for no immunity; else None.
+    """Return when a half message was born and stored, if it is a first copy that was never checked
+    and asks for no immunity; else None.
     """
     if size <= _HEAD.size:
         return None

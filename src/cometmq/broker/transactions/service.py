@@ -36,8 +36,8 @@ _PUBLISH_PERIOD_S: Final = 1.0
 
 
 class TransactionService(Service):
-    """Has transactions checked, and progress written, at intervals. `put` stores what is committed; with
-    `group_commit` the answer to a verdict waits as one to a send does.
+    """Has transactions checked, and progress written, at intervals. `put` stores what is committed;
+    with `group_commit` the answer to a verdict waits like the answer to a send.
 
     For the loop's thread only.
     """
@@ -81,7 +81,7 @@ class TransactionService(Service):
         return self._checker.asked_count
 
     def waiting_from(self) -> dict[tuple[str, int], int]:
-        """Return the queue offset, by topic and queue, in front of which no half message waits."""
+        """Return the queue offset, by topic and queue, before which no half message waits."""
         end = self._parts.store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         low = self._transactions.table.low_offset(end)
         return {(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID): low}

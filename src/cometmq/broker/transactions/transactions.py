@@ -183,7 +183,7 @@ class Transactions:
         return place
 
     def _check_room(self, message: IncomingMessage) -> None:
-        """Raise Refused for properties to which no check could add its own."""
+        """Raise Refused if a check could not add its own properties to these."""
         length = encoded_length(message.properties)
         room = MAX_PROPERTIES_LENGTH - _CHECKED_LENGTH
         if length > room and not drop_spare(dict(message.properties), room):
@@ -580,10 +580,10 @@ class Transactions:
         return None
 
     def _answer(self) -> None:
-        """Answer the verdicts of a turn of the loop when the log says what became of their transactions.
+        """Answer the verdicts of one loop turn when the log has the ends of their transactions.
 
-        A commit is in the log as its message. A roll-back is there only as an op record, and one that
-        was answered must not be asked for again after a kill.
+        A commit is in the log as its message. A roll-back is there only as an op record, and the
+        broker must not ask for an answered one again after a kill.
         """
         verdicts, self._unanswered = self._unanswered, []
         if self.ops.waiting_count:

@@ -2,11 +2,12 @@
 
 A command is an asynchronous function of a `Run` and of mqadmin's options. The decorator `command`
 adds the options that all commands have. `-o` is the form of the output everywhere; an option of
-mqadmin's with that letter has its long name only, and gets the values of `-o` that are no form. Any
-other common option whose letter the command uses for something else keeps its long name only.
+mqadmin's with that letter has its long name only, and gets the values of `-o` that are not output
+forms. Any other common option whose letter the command uses for something else keeps its long name
+only.
 
-The exit status is 0 if everything was done, 1 if anything failed, also at one of many servers, and 2
-if something given does not fit.
+The exit status is 0 if everything was done, 1 if anything failed, even if only at one of many
+servers, and 2 if an argument does not fit.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Members(NamedTuple):
 
 
 async def online(run: Run, group: str, broker: str | None = None) -> GroupConnections:
-    """Return the members of a group at the brokers that answer, and tell of the others.
+    """Return the members of a group at the brokers that answer, and name the others.
 
     Raises RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST for a group that no broker has,
     CONSUMER_NOT_ONLINE for one without a member.
@@ -72,8 +72,8 @@ async def _online(run: Run, group: str, broker: str | None = None) -> GroupConne
 async def progress_of(
     run: Run, group: str, topic: str | None = None, cluster: str | None = None
 ) -> GroupProgress:
-    """Return how far a group is at the brokers that answer, and tell of the others; it is not
-    `complete` then.
+    """Return a group's progress at the brokers that answer, and name the others; then it is not
+    `complete`.
     """
     return await run.reached(
         run.admin.groups.progress(group, topic, cluster=cluster),

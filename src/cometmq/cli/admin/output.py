@@ -66,7 +66,7 @@ class Column:
     form: Callable[[object], str] = as_text
 
     def value(self, value: object) -> object:
-        """Return a value for programs: None for a time that is none, where servers say 0 or less."""
+        """Return a value for programs: None for a time that a server gives as 0 or less."""
         is_no_time = self.form is as_time and isinstance(value, int) and value <= 0
         return None if is_no_time else value
 

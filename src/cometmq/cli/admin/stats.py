@@ -111,7 +111,7 @@ async def _rate(run: Run, masters: list[str], counter: str, key: str) -> Rate:
 
 
 async def _lag(run: Run, group: str, topic: str) -> int | None:
-    """Return how far a group is behind in a topic, None if that is unknown."""
+    """Return a group's lag in a topic, None if it is unknown."""
     try:
         return (await run.admin.groups.progress(group, topic)).lag
     except RemoteError as error:

@@ -126,7 +126,8 @@ class BrokerApi:
         """Return the group's stored offset of a queue, or None if there is none.
 
         Where there is none, a broker answers 0 if the queue still begins in memory, because a new
-        group begins there. With `stored_only` it does not; brokers before 5.0 do all the same.
+        group begins there. With `stored_only` it answers that there is none; brokers before 5.0
+        answer 0 anyway.
         """
         answer = await self._remoting.ask(
             address,

@@ -100,8 +100,9 @@ class Returns:
         await self._sender.send(outgoing, SEND_TIMEOUT_S)
 
     async def send_to_retry_topic(self, message: MessageExt) -> None:
-        """Send a message to the retry topic. The broker makes a dead letter of it if it had all its
-        chances, or if its properties leave no room for those of a retry."""
+        """Send a message to the retry topic. The broker makes it a dead letter if it has used up
+        its retries, or if its properties leave no room for those of a retry.
+        """
         times = message.reconsume_times
         retried = Message(
             retry_topic(self._group), message.body, flag=message.flag, properties=message.properties
@@ -130,6 +131,6 @@ class Returns:
         await self._sender.send(outgoing, SEND_TIMEOUT_S)
 
     def _no_more(self, times: int) -> dict[str, str]:
-        """Return the counts by which a broker makes a dead letter of a message."""
+        """Return the counts with which a broker makes a message a dead letter."""
         times = min(max(times, self._max_reconsume_times or _JAVAS_TIMES), _INT32_MAX - 1)
         return {"j": str(times + 1), "l": str(times)}

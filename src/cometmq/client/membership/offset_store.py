@@ -103,8 +103,8 @@ class RemoteOffsetStore:
     async def fetch(self, queue: MessageQueue) -> int | None:
         """Return the broker's offset, None if it has none. Raises RemotingError, RemoteError.
 
-        A slave copies offsets every few seconds, so one that has none does not prove that there is
-        none: then NoOffsetAtSlaveError is raised.
+        A slave copies offsets every few seconds, so a slave without an offset does not prove that
+        there is none: then NoOffsetAtSlaveError is raised.
         """
         address = self._instance.need_reader(queue.broker_name, queue.topic)
         offset = await self._instance.brokers.query_consumer_offset(address, self._group, queue)

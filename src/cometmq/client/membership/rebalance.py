@@ -213,10 +213,10 @@ async def first_offset(
 ) -> int:
     """Return the offset at which a member begins a queue: the stored one, else the one by `where`.
 
-    Raises CometMQError when a broker could not be asked. At a slave whose master is away a member that
-    begins at the first message does so: messages that its group has consumed may come again. One that
-    begins at the last message, or at a time, could leave out what its group has not consumed, and so
-    waits for the master.
+    Raises CometMQError when a broker could not be asked. If only a slave answers, a member that
+    begins at the first message does so: it may get messages again that its group has consumed. A
+    member that begins at the last message, or at a time, could skip messages that its group has not
+    consumed, so it waits for the master.
     """
     retry = is_retry_topic(queue.topic)
     begins_first = where is ConsumeFromWhere.FIRST_OFFSET or (

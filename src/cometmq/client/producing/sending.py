@@ -143,7 +143,8 @@ class Sender:
     async def _is_gone(
         self, error: CometMQError, topic: str, queue: MessageQueue, deadline: float
     ) -> bool:
-        """Say whether an attempt failed because the topic has lost the queue; have its route anew then.
+        """Say whether an attempt failed because the topic has lost the queue, and refresh the route
+        then.
 
         Such an attempt does not count: the next one goes to a queue that the route still has.
         """

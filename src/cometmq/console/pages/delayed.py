@@ -85,7 +85,7 @@ def _missing(
     levels: Mapping[str, Known[list[DelayLevel]]],
     lost: Mapping[str, CometMQError],
 ) -> list[tuple[CometMQError, str]]:
-    """Return what is not known of the brokers, and why."""
+    """Return what is not known about the brokers, and why."""
     timed = {each.broker_name: each.found.error for each in timers} | dict(lost)
     waiting = {name: each.error for name, each in levels.items()} | dict(lost)
     found = [

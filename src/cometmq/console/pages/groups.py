@@ -127,8 +127,8 @@ async def one(request: Request) -> Response:
 
 
 async def is_unknown_group(console: Console, name: str, configs: Known[views.GroupConfigs]) -> bool:
-    """Return whether nothing says that there is such a group: no broker that answers has it, and
-    none that does not answer had it, or has its retry topic.
+    """Return whether nothing suggests that there is such a group: no broker that answers has it,
+    and no silent broker had it or has its retry topic.
     """
     if not _is_nowhere(configs) or configs.error is None:
         return _is_nowhere(configs)

@@ -345,7 +345,9 @@ def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:
 
 
 def _by_origin(given: Mapping[str, str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Part the properties that the sender's program set from those of clients and brokers."""
+    """Separate the properties that the sender's program set from those that clients and brokers
+    set.
+    """
     own = [(name, value) for name, value in sorted(given.items()) if name not in _SYSTEM]
     others = [(name, value) for name, value in sorted(given.items()) if name in _SYSTEM]
     return [

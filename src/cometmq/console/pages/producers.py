@@ -123,7 +123,7 @@ async def _named(
 
 
 def _not_there(console: Console, name: str, error: CometMQError) -> dict[str, CometMQError]:
-    """Return why producers are not known: of what brokers had that are gone, no name server tells."""
+    """Return why producers are not known: name servers say nothing about brokers that are gone."""
     gone = gone_masters(console) if isinstance(error, RouteNotFoundError) else {}
     return {**gone, name: error}
 

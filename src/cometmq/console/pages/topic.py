@@ -187,8 +187,8 @@ def differences(configs: Iterable[TopicConfig]) -> list[str]:
 async def _by_route(
     request: Request, tab: str, name: str
 ) -> tuple[Known[TopicRouteData], Counts | None, str | None, dict[str, Any]]:
-    """Return a topic's route, and what brokers of it tell: its counts, for how long they keep
-    messages, and what the tab shows.
+    """Return a topic's route and what its brokers report: counts, how long they keep messages, and
+    the contents of the tab.
     """
     console = console_of(request)
     route = await route_now(console, name)
@@ -249,7 +249,7 @@ async def _counts(console: Console, name: str, route: TopicRouteData) -> Counts 
 async def _statistics(
     console: Console, kind: str, name: str, route: TopicRouteData
 ) -> dict[str, Known[Statistics | None]]:
-    """Ask each master of a topic for what it counts of it."""
+    """Ask each master of a topic for its counts of the topic."""
 
     async def ask(address: str) -> Statistics | None:
         told = await console.recent.get(
@@ -264,7 +264,7 @@ async def _statistics(
 
 
 async def _kept(console: Console, route: TopicRouteData) -> str | None:
-    """Return for how many hours the topic's brokers keep messages; None if one does not tell.
+    """Return for how many hours the topic's brokers keep messages; None if one does not answer.
 
     They delete files of a log that all topics share, so the time is a broker's.
     """
@@ -289,7 +289,7 @@ async def _kept(console: Console, route: TopicRouteData) -> str | None:
 async def _waiting(console: Console, name: str) -> int | None:
     """Return how many messages of the topic wait for its groups together; None if that is not known.
 
-    Of more groups than a page of them has it is not known: each costs a question.
+    With more groups than fit on a page it is not known, because each one costs a question.
     """
     groups = await groups_of_topic(console, name, _GROUPS_AGE_S)
     if groups.value is None or groups.error is not None or len(groups.value) > GROUP_ROWS:

@@ -55,7 +55,7 @@ class Copy(NamedTuple):
 
 
 class Receivers(NamedTuple):
-    """Are the groups that have to do with a topic, by whether they get its messages now."""
+    """Holds the groups connected with a topic, by whether they get its messages now."""
 
     subscribed: list[str]
     # Without a member now: the next one decides.

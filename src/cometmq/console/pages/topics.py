@@ -259,7 +259,7 @@ async def route_now(console: Console, name: str, age_s: float = 1.0) -> Known[To
 
 
 def unknown_topic(request: Request, name: str) -> Response:
-    """Say that the name servers know no topic of a name, which brokers may have had that are gone."""
+    """Say that the name servers know no topic of this name; brokers that are gone may have had it."""
     values = {"name": name, "gone": gone_masters(console_of(request))}
     return render(request, "topic_unknown.html", values, status=404)
 
@@ -286,7 +286,7 @@ async def system_names(console: Console) -> frozenset[str]:
 async def _of_kind(
     console: Console, names: list[str], kind: str
 ) -> tuple[list[str], list[CometMQError]]:
-    """Return those names that are of a kind, and why it is not known of others."""
+    """Return the names of one kind, and why the kind of others is unknown."""
     if kind == "all":
         return names, []
     if kind == "delayed":
@@ -298,7 +298,7 @@ async def _of_kind(
 
 
 async def _delay_topics(console: Console) -> tuple[set[str], list[CometMQError]]:
-    """Return the topics that are made for delayed messages, and why some brokers do not tell theirs.
+    """Return the topics for delayed messages, and why some brokers do not report theirs.
 
     Brokers before 5.0 have none.
     """

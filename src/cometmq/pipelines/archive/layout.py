@@ -116,8 +116,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 class QueueState(msgspec.Struct, frozen=True):
     """Says that the archive holds the offsets from `first` to below `to`, and that those below
-    `proved_to` are proved. `mark` is an archived message, by which a topic that was made again is
-    known (`cometmq.spark.live_identity`); archives of earlier versions have none.
+    `proved_to` are proved. `mark` is an archived message, to recognise a topic that was created
+    again (`cometmq.spark.live_identity`); archives of earlier versions have none.
     """
 
     topic: str

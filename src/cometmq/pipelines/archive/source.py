@@ -47,7 +47,7 @@ class Source(Protocol):
     identity: LiveIdentity
 
     def marks(self, ends: Mapping[MessageQueue, int]) -> Marks:
-        """Return a message of each queue below `ends`, by which the queue is known again."""
+        """Return a message of each queue below `ends`, to recognise the queue by."""
 
     def bounds(
         self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
@@ -225,7 +225,7 @@ class StoreSource:
         self.identity = LiveIdentity(0.0)
 
     def marks(self, _ends: Mapping[MessageQueue, int]) -> Marks:
-        """Return none: to find one message takes a reading of the whole log after a crash."""
+        """Return none: after a crash, finding one message takes a read of the whole log."""
         return {}
 
     def bounds(

@@ -58,7 +58,9 @@ class DiskUsage(NamedTuple):
 
 
 class FileState(NamedTuple):
-    """Says which file has a name, to distinguish it from another one of that name, and its size."""
+    """Identifies the file that has a name, to distinguish it from another file of that name, with
+    its size.
+    """
 
     identity: tuple[int, int]
     size: int
@@ -156,8 +158,8 @@ class Disk:
             return FileState(identity_of(found), found.st_size)
 
     def where_open(self, identity: tuple[int, int]) -> Path | None:
-        """Return the name by which others can copy a file that this process has open or mapped, also
-        after it was removed; None if it has not.
+        """Return a path by which other processes can copy a file that this process has open or
+        mapped, even after its removal; None if it is not open.
         """
         for entry in Path("/proc/self/fd").glob("*"):
             with suppress(OSError):

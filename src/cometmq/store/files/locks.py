@@ -33,8 +33,9 @@ os.register_at_fork(after_in_child=_let_go_of_directories)
 
 
 class DirectoryLock:
-    """Holds a lock on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, shared) takes it, and one
-    on the file's directory: that keeps our own processes out when somebody removes the file.
+    """Holds a lock on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, shared) takes it, and
+    one on the file's directory: the second lock keeps our own processes out when somebody removes
+    the file.
     """
 
     def __init__(self, path: Path, fd: int, directory_fd: int = -1) -> None:
@@ -48,7 +49,8 @@ class DirectoryLock:
     def renew(self) -> bool:
         """Take the lock of a new file if somebody removed the file or put another one in its place.
 
-        Returns whether that was so. Raises StoreLockedError if another process has it by now.
+        Returns whether the file was removed or replaced. Raises StoreLockedError if another process
+        has the lock by now.
         """
         with named_errors(self._path):
             with suppress(FileNotFoundError):
@@ -100,7 +102,8 @@ def take(path: Path) -> DirectoryLock:
 
 
 def take_for_reading(path: Path) -> DirectoryLock | None:
-    """Take a lock that keeps brokers out, without writing; without a file only our own brokers.
+    """Take a lock that keeps brokers out, without writing; if there is no file, it keeps out only
+    our own brokers.
 
     Raises StoreLockedError when a broker holds the lock. Returns None without file and directory.
     """
@@ -122,7 +125,7 @@ def take_for_reading(path: Path) -> DirectoryLock | None:
 
 
 def _take_or_close(fd: int, kind: int) -> bool:
-    """Take a lock as `take_lock` does; without the lock close the descriptor."""
+    """Take a lock as `take_lock` does; if that fails, close the descriptor."""
     is_held = False
     try:
         is_held = take_lock(fd, kind)
@@ -133,9 +136,9 @@ def _take_or_close(fd: int, kind: int) -> bool:
 
 
 def _lock_directory(path: Path, kind: int) -> int:
-    """Lock the directory of the file `path`; return its descriptor, -1 where that cannot be done.
+    """Lock the directory of the file `path`; return its descriptor, -1 where that is impossible.
 
-    Network file systems lock files for writing only, which a directory is never open for.
+    Network file systems lock only files that are open for writing, and a directory never is.
     """
     fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

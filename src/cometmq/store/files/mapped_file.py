@@ -121,15 +121,15 @@ class MappedFile:
         self._disk.sync(self.path)
 
     def _look(self) -> FileState | None:
-        """Look which file has this name, and take the one that has it at the first look for ours."""
+        """Check which file has this name; at the first look that file counts as ours."""
         state = self._disk.state(self.path)
         if self._identity is None and state is not None:
             self._identity = state.identity
         return state
 
     def loss(self) -> StoreFileLostError | None:
-        """Return what to raise if somebody removed, replaced or cut the file since it was first mapped
-        or looked at. For any thread; a look takes microseconds.
+        """Return the error to raise if somebody removed, replaced or cut the file since it was
+        first mapped or checked. For any thread; a check takes microseconds.
         """
         state = self._look()
         if state is None:

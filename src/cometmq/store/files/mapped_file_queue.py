@@ -30,8 +30,8 @@ class MappedFileQueue:
 
     `flushed` is the offset up to which everything is on disk. With `sparse` a new file takes only
     the room of its first page, and its writer reserves more room step by step. `on_map` is called
-    each time one of the files was mapped. With `watched` a flush raises StoreFileLostError if what it
-    wrote has no name any more.
+    each time one of the files is mapped. With `watched` a flush raises StoreFileLostError if the
+    file that it wrote has no name any more.
     """
 
     def __init__(
@@ -214,10 +214,10 @@ class MappedFileQueue:
         return True
 
     def loss(self) -> StoreFileLostError | None:
-        """Return what to raise if somebody removed, replaced or cut one of the files. For any thread.
+        """Return the error to raise if somebody removed, replaced or cut one of the files. For any
+        thread.
 
-        Looks at all names, at the last file, and at some of the others, in turn: a log may have
-        thousands.
+        Checks all names, the last file, and some of the others in turn: a log may have thousands.
         """
         files = tuple(self.files)
         names = set(self._disk.names(self.directory))

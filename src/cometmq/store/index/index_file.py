@@ -234,8 +234,8 @@ class IndexFile:
         range, newest first.
 
         Each entry looked at in the slot's chain costs a unit of `work`; the search ends when none
-        is left. Entries keep their time in whole seconds, so an entry may belong to a message that was
-        stored up to a second outside the range, and none of the range is missed.
+        is left. Entries keep their time in whole seconds, so a message may have been stored up to a
+        second outside the range, but no message in the range is missed.
         """
         mapping = self._file.map
         (number,) = struct.unpack_from(

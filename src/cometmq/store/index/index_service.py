@@ -53,7 +53,7 @@ MAX_RECORDS_LOOKED_AT: Final = 1_000
 class IndexAnswer(NamedTuple):
     """Holds offsets in the log, ascending, and how far the index has come (0 if none is found).
 
-    `ended_by` is empty, or says which limit ended the search before it was through.
+    `ended_by` is empty, or names the limit that ended the search early.
     """
 
     offsets: list[int]
@@ -359,9 +359,9 @@ class IndexService:
     def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> IndexAnswer:
         """Find the newest messages of a topic that have a key and a store time in the range.
 
-        Returns `limit` at most, each once. Messages that `build` has not reached are not found, nor
-        those that lie behind MAX_ENTRIES_LOOKED_AT entries, or MAX_RECORDS_LOOKED_AT messages of other
-        keys with the same hash: the answer then says so in `ended_by`, and if nothing was found,
+        Returns at most `limit` messages, each once. It does not find messages that `build` has not
+        reached, nor messages behind MAX_ENTRIES_LOOKED_AT entries or MAX_RECORDS_LOOKED_AT messages
+        of other keys with the same hash: then `ended_by` says so, and if nothing was found,
         StoreError is raised.
         """
         wanted = Wanted(topic, key, begin_ms, end_ms)
@@ -396,7 +396,7 @@ class IndexService:
             )
 
     def _candidates(self, wanted: Wanted, work: WorkBudget) -> Iterator[int]:
-        """Yield the offsets of messages that may be wanted, newest first."""
+        """Yield the offsets of candidates, newest first."""
         key_hash = hash_of(wanted.topic, wanted.key)
         for file in reversed(self._files):
             if work.left <= 0:

@@ -1,7 +1,7 @@
 """Say whether a record that the index names has the wanted key: the index keeps hashes of keys only.
 
-Records are read through the file system, as the builder reads them, because a page fault of a mapping
-holds up all threads; and without their bodies, of which one may have 4 MiB.
+Records are read through the file system, as the builder reads them, because a page fault in a
+mapping blocks all threads, and without their bodies, which may have 4 MiB each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_TEXTS_LENGTH: Final = 2 * (_PROPERTIES_LENGTH_SIZE + 0xFFFF)
 
 
 class Wanted(NamedTuple):
-    """Is what a query by key asks for. Times are store times in ms, both included."""
+    """Holds the conditions of a query by key. Times are store times in ms, both included."""
 
     topic: str
     key: str
@@ -47,7 +47,7 @@ class _Texts(NamedTuple):
 def fits(disk: Disk, log: CommitLog, offset: int, wanted: Wanted) -> bool:
     """Say whether the record at `offset` of the log has the wanted topic, key and store time. Blocks.
 
-    A record that has left the log fits nothing.
+    A record that has left the log never fits.
     """
     record = _read_texts(disk, log, offset)
     return (
@@ -72,7 +72,7 @@ def _has_key(properties: bytes, key: bytes) -> bool:
 
 
 def _read_texts(disk: Disk, log: CommitLog, offset: int) -> _Texts | None:
-    """Return topic and properties of the record that begins at `offset`, None if none does."""
+    """Return topic and properties of the record at `offset`, None if there is none."""
     file = log.files.find(offset)
     if file is None:
         return None

@@ -121,7 +121,7 @@ class OfflineStore:
         file_size: int,
         fault_of: Callable[[Disk, Path], str | None] = lambda _disk, _path: None,
     ) -> list[MappedFile]:
-        """Return the files of a directory that have the right size and no fault; others become
+        """Return the files of a directory that have the right size and no fault; the others go to
         `bad_files`.
         """
         files: list[MappedFile] = []

@@ -126,7 +126,9 @@ class QueueLedger:
         self._delete(dict.fromkeys(topics, log_end))
 
     def note_deletions(self, deleted: Mapping[str, int]) -> None:
-        """Note what a master has noted of the log of which this store has a copy, as `delete` does."""
+        """Note deletions that the master noted for the log that this store copies, as `delete`
+        does.
+        """
         known = self.deleted
         news = {topic: at for topic, at in deleted.items() if at > known.get(topic, 0)}
         if news:
