@@ -382,7 +382,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             if at.queue.queue_id == message.queue_id and at.queue.broker_name == message.broker_name
         )
         if not beyond:
-            # Java has no kind for it; the reason says that "not yet" may be never.
+            # Java has no kind for it; the reason says that "not yet" may mean never.
             why = "" if is_subscribed is not False else _not_subscribed(group, message.topic)
             return MessageTrack(group, TrackKind.NOT_CONSUMED_YET, why)
         for data in members.subscriptions:

@@ -31,7 +31,7 @@ async def stored_offset(
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            # Otherwise every broker does so: a new member begins there.
+            # Otherwise every broker answers 0: a new member begins there.
             set_zero_if_not_found=False,
         ),
         what=f"the offset of group {group} at {queue}",

@@ -89,7 +89,7 @@ class BrokerTables:
             self._save_groups,
             self._load(self._groups_file, SubscriptionGroupWrapper, "settings of groups"),
         )
-        # The files of tables that are missing, or older than they were.
+        # The files of tables that are missing or older than they were.
         self.lost: list[str] = []
         self._written_marks = read_marks(self._marks_file)
         self.marks = self._judge(self._written_marks, is_missing)
@@ -110,7 +110,7 @@ class BrokerTables:
     def _judge(self, marks: TableMarks | None, is_missing: bool) -> TableMarks:
         """Find the tables that are not the ones that this broker wrote last."""
         if marks is None:
-            # A store of Java's, of a former release, a new one, or one whose files somebody removed.
+            # A store of Java's, of a former release, a new one, or one with removed files.
             self.lost = [self._topics_file.path.name] if is_missing else []
             return TableMarks()
         counters = self.topics.data_version.counter, self.groups.table.data_version.counter
@@ -226,7 +226,7 @@ class BrokerTables:
             try:
                 self._marks_file.write(self._marks_text())
             except OSError as error:
-                # The marks that were written before still hold; they only cover less.
+                # The marks that were written before remain true; they only cover less.
                 log.warning("the marks of the tables could not be written", reason=str(error))
 
     def _load(self, file: JsonFile, type_: type[T], what: str) -> T | None:

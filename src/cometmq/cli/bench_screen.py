@@ -32,7 +32,7 @@ class BenchScreen:
 
     def __init__(self, *, as_json: bool = False, save: Path | None = None) -> None:
         if save is not None and not save.parent.is_dir():
-            # Refused before the run, not after it.
+            # Checked before the run, not after it.
             raise ConfigError(f"the result cannot be written to {save}: no such directory")
         self._as_json = as_json
         self._save = save

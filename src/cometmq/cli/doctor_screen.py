@@ -22,7 +22,7 @@ _STYLES: Final = {
 }
 _NARROWEST: Final = 40
 _MOST_FOR_NAMES: Final = 34
-# Of the things about which the same is found; JSON has each.
+# How many subjects of the same finding are named; JSON has each.
 _MOST_SUBJECTS: Final = 3
 
 Areas = Mapping[str, Sequence[Finding]]

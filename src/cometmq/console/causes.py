@@ -12,7 +12,7 @@ from typing import Final
 
 from cometmq.errors import CometMQError, RemotingError, ServersFailedError
 
-# Of a cluster of which most is away.
+# The limit matters when most of a cluster is away.
 MOST_CAUSES: Final = 5
 
 

@@ -23,7 +23,7 @@ GROWTH_SPAN_MS: Final = 10 * 60 * 1000
 # Within a shorter time any group may stand still between two pulls.
 _SHORTEST_SPAN_MS: Final = 60 * 1000
 _MOST_GROUPS: Final = 5
-# Of the servers about which a check-up found the same.
+# How many servers with the same finding of a check-up are named.
 _MOST_ALSO: Final = 2
 _LATE_S: Final = 10
 _BEHIND_BYTES: Final = 64 * 1024 * 1024
@@ -52,7 +52,7 @@ class Concern:
     url: str
     values: Mapping[str, object]
     loss: Loss = Loss.NOTHING_YET
-    # Where the same was found: the next ones by name, and how many there are beyond.
+    # Where the same was found: the next servers by name, and the number of the others.
     also: tuple[str, ...] = ()
     more: int = 0
 

@@ -209,7 +209,7 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> An
             return Answers((), {}, [(None, found.error)] if found.error is not None else [])
         states = tuple(BrokerState(at, {}) for at in found.value)
     readers: dict[tuple[str, str], BrokerState] = {}
-    # One that is gone is known no more, but a slave of it may be.
+    # A broker that is gone is not known any more, but its slave may be.
     for state in sorted(states, key=lambda state: (bool(state.gone_ms), state.at.broker_id)):
         readers.setdefault((state.at.cluster, state.at.broker_name), state)
 

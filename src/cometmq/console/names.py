@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # A name that is made elsewhere is found after so long; an action of this console is seen at once.
 AGE_S: Final = 5.0
-# Of more names a form proposes none.
+# With more names than this a form proposes none.
 _MAX_PROPOSED: Final = 500
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Final
 
-# Of one topic: an hour at the pace at which a page refreshes.
+# For one topic: an hour at the rate at which a page refreshes.
 _SAMPLES: Final = 720
 _MOST_TOPICS: Final = 64
 _SHORTEST_MS: Final = 4_000
-# After a longer pause the line has a gap: nobody looked.
+# After a longer pause the line has a gap, because nobody looked.
 _GAP_MS: Final = 15_000
 
 

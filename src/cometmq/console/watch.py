@@ -219,7 +219,7 @@ class Watch:
     troubles: Troubles = field(init=False)
     topic_trends: TopicTrends = field(default_factory=TopicTrends)
     _lag_took_s: float = 0.0
-    # The groups that were at each broker when it told of them last.
+    # The groups that each broker last reported.
     _groups_at: dict[BrokerAddress, set[str]] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MAX_EXPRESSION_LENGTH: Final = 16_384
 MAX_PARTS: Final = 4 * MAX_TERMS
 _CACHED_EXPRESSIONS: Final = 512
-# Properties and literals of all expressions that are remembered; 30 MB.
+# Properties and literals of all cached expressions; 30 MB.
 _CACHED_TERMS: Final = 50_000
 # About how many bytes of memory one of them takes.
 TERM_BYTES: Final = 600

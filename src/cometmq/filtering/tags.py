@@ -16,7 +16,8 @@ from cometmq.model.hashing import java_hash
 from cometmq.model.subscription import EXPRESSION_TAG, MAX_TAGS, SUB_ALL, SubscriptionData
 
 TagMatcher = Callable[[int], bool]
-# A set of more codes takes 80 bytes for each, which is much for what pulls that wait may name.
+# A larger set takes 80 bytes for each code, which is too much for the codes that waiting pulls may
+# name.
 _FEW_CODES: Final = 8
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     EnumName = str
 else:
-    EnumName = str | int  # a record turns numbers into names as soon as it is decoded
+    EnumName = str | int  # a record replaces numbers by names as soon as it is decoded
 
 # The constants in Java's order.
 CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")

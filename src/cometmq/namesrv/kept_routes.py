@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# What encoded routes may take in memory; of 10 brokers a route has some 2 KB.
+# How much memory encoded routes may take; a route with 10 brokers has about 2 KB.
 MAX_KEPT_ROUTE_BYTES: Final = 32 << 20
 
 

@@ -53,7 +53,7 @@ _LARGE_BYTES: Final = 256 * 1024
 _LARGE_COMPRESSED_BYTES: Final = 1024
 # How often a large registration is compared with the table, which may change meanwhile.
 _ATTEMPTS: Final = 3
-# A broker whose place another one wants has so long to show that it is alive.
+# How long a broker has to show that it is alive when another one wants its place.
 _ANSWERS_WITHIN_S: Final = 2.0
 
 

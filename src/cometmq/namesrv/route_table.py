@@ -50,8 +50,8 @@ _BYTES_OF_ROUTE: Final = 200
 _MANY_TOPICS: Final = 2_048
 _TOPICS_AT_ONCE: Final = 256
 _encoder: Final = msgspec.json.Encoder()
-# So many brokers that were lost are remembered, with so many topics together: those that were lost last,
-# and for so long.
+# How many lost brokers are remembered, the latest ones, with how many topics together, and for how
+# long.
 MAX_LOST_BROKERS: Final = 100
 MAX_LOST_ROUTES: Final = 200_000
 LOST_KEPT_MS: Final = 24 * 60 * 60 * 1000
@@ -239,11 +239,11 @@ class RouteTable:
         self._names: list[str] | None = None
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
-        # Brokers that went without a farewell, by name, with the queues of their topics.
+        # Brokers that were lost without unregistering, by name, with the queues of their topics.
         self._lost: dict[str, tuple[LostBroker, dict[str, QueueData]]] = {}
         # How often queues of topics have changed.
         self.edits = 0
-        # How often anything has changed that a route says.
+        # Counts the changes of facts that a route contains.
         self.changes = 0
         # What brokers that are gone have served, and who is told that `release` has something to do.
         self._gone: list[dict[str, Any]] = []

@@ -260,7 +260,7 @@ def _encode_binary(command: RemotingCommand) -> bytes:
 # Decoding
 
 _ext_decoder = msgspec.json.Decoder(ExtOnly)
-# Java reads numbers that are quoted, too.
+# Java also reads quoted numbers.
 _any_decoder = msgspec.json.Decoder(AnyHeader, strict=False)
 # msgspec raises these for bytes that are no JSON or no UTF-8, or are nested a thousand levels deep.
 _JSON_FAULTS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -12,9 +12,9 @@ from typing import Final
 from cometmq.model import properties as p
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 
-# Names the properties that a dead letter lacks, since there was no room for them.
+# Names the properties that a dead letter lacks because there was no room for them.
 LEFT_OUT: Final = "LEFT_OUT_PROPERTIES"
-# Bytes of the names in LEFT_OUT; more of them are counted.
+# Bytes of the names in LEFT_OUT; further names are only counted.
 _NAMES_LENGTH: Final = 300
 _SPARE: Final = (
     p.WAIT_STORE_MSG_OK,

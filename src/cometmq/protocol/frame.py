@@ -283,7 +283,7 @@ class FrameDecoder:
                 "the bytes are an HTTP request; this port speaks RocketMQ's remoting protocol, and "
                 "the console and the metrics have their own ports"
             )
-        if serialize_type > SerializeType.ROCKETMQ:  # of some other protocol: it meets no limit
+        if serialize_type > SerializeType.ROCKETMQ:  # of another protocol: no limit is involved
             return ProtocolError(f"a frame declares a header of type {serialize_type}")
         if total > self._max:
             return FrameTooLargeError(

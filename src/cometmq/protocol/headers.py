@@ -19,7 +19,8 @@ from cometmq.protocol.header import Header, Int32, Int64
 # Sending
 
 
-# The queues of a topic that a send makes without naming a number: what Java's producers ask for.
+# The number of queues of a topic that a send creates without naming one: the number that Java's
+# producers ask for.
 PRODUCERS_QUEUE_NUMS: Final = 4
 
 

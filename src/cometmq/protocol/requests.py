@@ -160,7 +160,7 @@ GET_CONSUMER_LIST_BY_GROUP: Final = RequestType(
     Code.GET_CONSUMER_LIST_BY_GROUP, h.GetConsumerListByGroupRequestHeader, NO_BODY,
     NoHeader, JsonBody(GetConsumerListByGroupResponseBody), Right.SUB, group(),
     actions=(Action.SUB, Action.GET))
-# A member whose broker shares the queues of a topic.
+# A member asks for the queues that its broker assigns to it.
 QUERY_ASSIGNMENT: Final = RequestType(
     Code.QUERY_ASSIGNMENT, NoHeader,
     JsonBody(QueryAssignmentRequestBody, limits.MAX_ASSIGNMENT_LENGTH),
@@ -303,8 +303,8 @@ UPDATE_AND_CREATE_TOPIC_LIST: Final = RequestType(
     NoHeader, NO_BODY,
     Right.ADMIN, topics_of_body("topic_config_list.topic_name"), on_slave=ResponseCode.SYSTEM_ERROR,
     actions=(Action.CREATE,))
-# Java's tools delete topics at slaves, too, and give up at a refusal. A slave of ours leaves it to its
-# master, which it copies.
+# Java's tools also delete topics at slaves, and give up at a refusal. Our slave leaves the deletion
+# to its master and copies the result.
 DELETE_TOPIC_IN_BROKER: Final = RequestType(
     Code.DELETE_TOPIC_IN_BROKER, h.DeleteTopicRequestHeader, NO_BODY, NoHeader, NO_BODY,
     Right.ADMIN, topic(), on_slave=ResponseCode.SUCCESS, actions=(Action.DELETE,))
@@ -341,8 +341,8 @@ GET_BROKER_RUNTIME_INFO: Final = RequestType(
 GET_BROKER_HA_STATUS: Final = RequestType(
     Code.GET_BROKER_HA_STATUS, NoHeader, NO_BODY, NoHeader, JsonBody(HARuntimeInfo),
     Right.INSPECT, CLUSTER)
-# Java's masters take it and do nothing, and so do slaves here: how far a master has flushed, they learn of
-# it by the copy of its log.
+# Java's masters accept it and do nothing, and so do our slaves: they know how far a master has
+# flushed from their copy of its log.
 RESET_MASTER_FLUSH_OFFSET: Final = RequestType(
     Code.RESET_MASTER_FLUSH_OFFSET, h.ResetMasterFlushOffsetHeader, NO_BODY, NoHeader, NO_BODY,
     Right.ADMIN, CLUSTER)
@@ -367,8 +367,8 @@ GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
 ADMIT_SLAVE: Final = RequestType(
     OwnRequestCode.ADMIT_SLAVE, h.AdmitSlaveRequestHeader, NO_BODY, h.AdmitSlaveResponseHeader, NO_BODY,
     Right.BROKER, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)
-# A slave confirms what it has of its master's tables, and waits for a change. Java's slaves look at
-# times, and changes do not wait for them.
+# A slave confirms its copy of the master's tables, and waits for a change. Java's slaves only look
+# now and then, and changes do not wait for them.
 AWAIT_TABLES: Final = RequestType(
     OwnRequestCode.AWAIT_TABLES, h.AwaitTablesRequestHeader, NO_BODY, NoHeader, JsonBody(TablesState),
     Right.BROKER, CLUSTER, on_slave=ResponseCode.SYSTEM_ERROR)

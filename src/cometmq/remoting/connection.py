@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         on_connect: Callable[[Connection], None] | None = None,
     ) -> None:
         self.on_close: list[Callable[[Connection], None]] = []
-        # Why the peer's bytes behind those that wait are no requests, if they are none.
+        # Why the peer's bytes after the waiting requests are not requests, if that is so.
         self._fault: ProtocolError | None = None
         # Why the server closes the connection, if it has said so.
         self._last_words = ""
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
         # Bytes in `_out`, bytes written that `holding` has not been told of yet, and what is left of
         # SLICE_COST in the slice that is served.
         self._out_bytes = self._written = self._slice_left = 0
-        # Requests of one read and their codes, which wait: for their turn, or until the peer reads
+        # Requests of one read, with their codes, that wait for their turn, or until the peer reads
         # its answers.
         self._deferred: deque[tuple[Frame, int]] = deque()
         # What was read behind them and is not cut into frames yet; that begins at `_uncut_at`.
@@ -1060,8 +1060,8 @@ class Connection(asyncio.Protocol):
             self._count_refused(request.code, code)
             # Access control tells its refusals itself, once for many.
             if not isinstance(error, AccessRefusedError):
-                # Tools ask for what there may not be, such as members of a group or numbers of a topic
-                # without traffic, hundreds of times an hour.
+                # Tools ask for things that may not exist, such as members of a group or numbers of
+                # a topic without traffic, hundreds of times an hour.
                 quiet = request.code in self._questions and not (
                     error.limit or isinstance(error, StoreError)
                 )
@@ -1093,8 +1093,8 @@ class Connection(asyncio.Protocol):
             return
         now = self._loop.time()
         if now > sent_at + timeout_s + _LATE_S and not late:
-            # The loop of this process was held. What the peer has sent meanwhile is read before it
-            # counts as silent: uvloop serves timers before it reads.
+            # The loop of this process was blocked. Bytes that the peer sent meanwhile are read
+            # before it counts as silent: uvloop serves timers before it reads.
             timer = self._loop.call_later(0.001, self._expire, opaque, timeout_s, sent_at, True)
             future.add_done_callback(lambda _: timer.cancel())
             return

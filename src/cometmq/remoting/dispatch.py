@@ -29,7 +29,8 @@ UNSERVED: Final = -1
 BODY_LIMIT: Final = "MAX_BODY_LENGTH"
 # Whose requests run and inspect a cluster. They come behind those of its clients when the loop is late.
 _OF_ADMINISTRATION: Final = (Right.INSPECT, Right.BROKER, Right.ADMIN)
-# The actions of requests that only ask. Their refusals are answers, and no matter for an operator's log.
+# The actions of requests that only read. Their refusals are ordinary answers and do not belong in
+# an operator's log.
 _OF_QUESTIONS: Final = frozenset({Action.GET, Action.LIST})
 
 
@@ -54,7 +55,7 @@ class Handlers:
         self.request_types: dict[int, AnyRequestType] = {}
         # The codes of those that run and inspect the cluster; see `ServingTurns`.
         self.administration: set[int] = set()
-        # The codes of those that change nothing.
+        # The codes of requests that change nothing.
         self.questions: set[int] = set()
         self._handlers: dict[int, Handler[Any]] = {}
         self._barred: set[int] = set()

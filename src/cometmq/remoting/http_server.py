@@ -34,7 +34,7 @@ MAX_HTTP_CONNECTIONS: Final = 32
 REQUEST_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 30.0
 _BACKLOG: Final = 32
-# What still comes behind a request is read for so long: a close with bytes unread would be a reset,
+# How long bytes that follow a request are still read: closing with unread bytes would send a reset,
 # which may overtake the answer.
 _MOST_DROPPED_BYTES: Final = 1024 * 1024
 _DROP_FOR_S: Final = 2.0
@@ -253,7 +253,7 @@ class _HttpConnection(asyncio.Protocol):
             if self._dropped > _MOST_DROPPED_BYTES:
                 self.abort()
             return
-        # h11 bounds what is unfinished, but a head that comes in one piece may have any length.
+        # h11 bounds an unfinished head, but a head that arrives in one piece may have any length.
         self._received += len(data)
         if self._received > MAX_HEAD_BYTES:
             self._server.on_limit("MAX_HEAD_BYTES")
@@ -279,7 +279,7 @@ class _HttpConnection(asyncio.Protocol):
             self._refuse(refusal.status, str(refusal))
 
     def eof_received(self) -> bool:
-        # A peer that has closed its side still gets the answer to what it has asked.
+        # A peer that has closed its side still gets the answer to its request.
         return self.is_served
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature

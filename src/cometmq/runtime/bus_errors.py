@@ -58,7 +58,7 @@ def explain_bus_errors(log_file: Path | None = None) -> None:
     before = _SigAction()
 
     def handle(_number: int, info: int, _context: int) -> None:
-        # First: what happens from here on ends the process, also if the handler fails.
+        # First: from here on the process ends, even if the handler fails.
         libc.sigaction(signal.SIGBUS, ctypes.byref(before), None)
         address = ctypes.c_size_t.from_address(info + _ADDRESS_AT).value
         _say(_line(address), log_file)

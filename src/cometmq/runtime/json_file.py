@@ -78,7 +78,7 @@ class JsonFile:
         self._writing = threading.Lock()
         self._turn = asyncio.Lock()
         self._newest: str | None = None
-        # What `read` found the main file to be.
+        # The state in which `read` found the main file.
         self._judged: _Judged | None = None
 
     @property
@@ -186,7 +186,7 @@ class JsonFile:
         try:
             self._put_in_place(is_sound=is_sound)
         except OSError as error:
-            # The next write does without the text that is lost then.
+            # The text is lost then, and the next write replaces it.
             log.warning("state file not put in place", path=str(self.path), reason=str(error))
 
     def write(self, text: str | Iterable[str]) -> None:
@@ -203,7 +203,8 @@ class JsonFile:
             try:
                 self._put_in_place(is_sound=self._is_sound())
             except OSError:
-                # A start would take it for what a crash left, although the change was refused.
+                # A start would take it for a text that a crash left, although the change was
+                # refused.
                 with suppress(OSError):
                     self._files.remove(self._temporary)
                 raise

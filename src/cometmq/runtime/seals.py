@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Final
 
 _SEAL: Final = re.compile(rb',?\n\t"checksum":"crc32 ([0-9a-f]{8}) ([0-9]{1,18})"\n\}\s*\Z')
-# More than a seal takes, and than the white space that a text may end with.
+# Longer than a seal, and than any white space at the end of a text.
 _TAIL_BYTES: Final = 128
 
 

@@ -23,7 +23,7 @@ _WORDS: Final = (
     "signature$",
     "private-?key",
     "api-?key",
-    # Java's key whose value is a JSON object with a password in it.
+    # Java's key with a JSON object as its value that contains a password.
     "init-authentication-user",
 )
 # A shorter word resembles too many others: token and broken.
@@ -44,7 +44,7 @@ def _near(word: str) -> Iterator[str]:
 
 
 _SECRET: Final = re.compile("|".join(dict.fromkeys(p for word in _WORDS for p in _near(word))))
-# What parts the words of a name, in keyPassword, key.password, KEY_PASSWORD and key2password.
+# Separates the words of a name, as in keyPassword, key.password, KEY_PASSWORD and key2password.
 _PARTING: Final = re.compile("(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 
 

@@ -78,9 +78,10 @@ class StateWriter:
         self._executor = workers.worker("state-writer")
         self._clock = clock
         self._states: dict[JsonFile, _State] = {}
-        # Files that are to be there, and how to get what is to be in them.
+        # Files that must exist, and the functions that return their contents.
         self._kept: dict[JsonFile, Capture] = {}
-        # Those of them that a look has found: a new store has not written them yet. The thread's own.
+        # Those files that a look has found: a new store has not written them yet. Only the thread
+        # uses this.
         self._found: set[JsonFile] = set()
         self._closed = False
 
@@ -96,7 +97,7 @@ class StateWriter:
             return
         future = self._executor.submit(self._missing, list(self._kept))
         for file in await asyncio.wrap_future(future):
-            # A failed write is tried again anyway, in its own time.
+            # A failed write is tried again anyway, on its own schedule.
             if not self._closed and not self._states.setdefault(file, _State()).failures:
                 self.soon(file, self._kept[file])
 

@@ -20,8 +20,8 @@ import msgspec
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 
-# In order: the queue is shorter than its offsets said, its topic was deleted and made again,
-# retention was faster, the broker passed over records, bytes are no record.
+# In order: the queue is shorter than its offsets said, its topic was deleted and created again,
+# retention was faster, the broker skipped records, bytes are not a record.
 BEYOND_THE_END = "beyond the end"
 MADE_AGAIN = "topic made again"
 RETENTION = "retention"

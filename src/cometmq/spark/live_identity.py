@@ -93,7 +93,7 @@ class LiveIdentity:
         for queue, (offset, _) in self.marks.items():
             low, high = bounds.get(queue, (0, 0))
             if low < high and (due or starts.get(queue, 0) > high):
-                # A shorter queue that begins later than the mark was stored is another one, too.
+                # A shorter queue with a first message stored later than the mark is also a new one.
                 place = offset if offset < high else low
                 if low <= place:
                     places[queue] = place

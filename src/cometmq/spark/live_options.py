@@ -241,7 +241,7 @@ class LiveOptions:
 
 
 OffsetTable = dict[str, dict[str, dict[str, int]]]
-# An offset with the marks of `cometmq.spark.live_identity`, which lie under a name of their own.
+# An offset with the marks of `cometmq.spark.live_identity`, which have a name of their own.
 LiveTable = dict[str, dict[str, dict[str, Any]]]
 MARKS: Final = "@stored"
 

@@ -58,7 +58,7 @@ class RocketMQSource(DataSource):
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         if "provider" in options:
-            # Spark adds this to the options of a table of its catalog.
+            # Spark adds this option for a table of its catalog.
             raise IllegalArgumentError(
                 f"the source or sink {NAME} has no tables in Spark's catalog: write CREATE TEMPORARY "
                 f'VIEW … USING {NAME} OPTIONS (…) to read in SQL, and df.write.format("{NAME}")'

@@ -137,7 +137,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ends == starts:
             # Spark commits a batch when it plans the next one, which an idle query never does.
             self._commit_for_group(starts)
-            # Another mark alone would be a batch without messages.
+            # A new mark alone would cause a batch without messages.
             return start
         return with_marks(table_of(ends), identity.set(self._reader(), ends))
 
@@ -173,7 +173,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if group is None or not offsets:
             return
-        # A failure is not repeated by an idle query, which plans a hundred batches a second.
+        # An idle query plans a hundred batches a second, so it does not repeat a failed commit.
         self._committed |= offsets
         try:
             self._reader().commit(group, offsets)

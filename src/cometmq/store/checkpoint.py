@@ -37,10 +37,10 @@ class Checkpoint:
         self._disk = disk
         self._path = path
         self._written = b""
-        # What others may keep between the fields and our note.
+        # Bytes that other brokers may keep between the fields and our note.
         self._between = bytes(_NOTE_AT - _FIELDS.size)
         self._writing = threading.Lock()
-        # Where the log begins, None if that is not known.
+        # Where the log begins, None if it is not known.
         self.log_begins: int | None = None
         self.physic_msg_timestamp = 0
         self.logics_msg_timestamp = 0

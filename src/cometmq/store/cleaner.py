@@ -140,7 +140,8 @@ class Cleaner:
         self._retry_at_s = 0.0
         self.on_trimmed: list[Callable[[int], Iterator[Work]]] = []
         self.on_expiring: list[Callable[[int], int]] = []
-        # Called in any thread with where the log will begin, before its first file is deleted.
+        # Called in any thread with the offset at which the log will begin, before its first file is
+        # deleted.
         self.before_delete: Callable[[int], None] = lambda _: None
         self.marks_of: MarksOf = lambda _group: {}
         self.unmarked_counts = {"disk": 0, "age": 0}

@@ -54,7 +54,7 @@ class Flusher:
             self._checkpoint.flush()
 
     def _note_begin(self) -> None:
-        # Not before the disk has the first file: a loss of power would take it, and nothing with it.
+        # Only when the first file is on disk: a loss of power could take it without any message.
         files = self._log.files
         if self._checkpoint.log_begins is None and files.flushed > files.min_offset:
             self._checkpoint.log_begins = files.min_offset

@@ -306,7 +306,7 @@ class MessageStore:
         if begins is not None and (text := missing_in_front(begins, files.files)) is not None:
             log.error("files of the commit log are missing", what=text)
         elif begins is not None:
-            # A crash came between the note and the removal of a file.
+            # A crash happened between the note and the removal of a file.
             checkpoint.log_begins = files.min_offset
         flushed_until = checkpoint.physic_msg_timestamp
         if recovery.last_store_timestamp < flushed_until and recovery.end > files.min_offset:

@@ -58,7 +58,7 @@ class UserStore:
         self.on_change: list[Callable[[Book, Book], None]] = []
         # On a slave: has the master make the change that a request asks for, and returns its answer.
         self.pass_on: PassOn | None = None
-        # Whether the file was read or written, so that it is to be there.
+        # Whether the file was read or written, so it must exist.
         self._is_kept = False
         # On a master: returns when its slaves have the users as they are now.
         self.confirmed: Callable[[], Awaitable[None]] = _at_once
@@ -138,7 +138,7 @@ class UserStore:
         following = change(self._next)
         if following is self._next:
             return 0
-        if following.version <= self._next.version:  # not a copy of a master's later one
+        if following.version <= self._next.version:  # not a copy of a later one of a master
             following = replace(following, version=self._next.version + 1)
         self._next = following
         self._made += 1
@@ -179,7 +179,7 @@ class UserStore:
     async def look(self) -> None:
         """Write the file again if somebody removed it."""
         if not self._closed:
-            # Behind what is being written: the book in force is then what the file had.
+            # After a pending write: until then the book in force is the one that the file had.
             async with self._turn:
                 future = self._worker.submit(self._write_missing, self.book)
                 await asyncio.wrap_future(future)

@@ -31,7 +31,7 @@ def judge(facts: GroupFacts) -> list[Reason]:
     if not facts.progress:
         return [_nothing_told(facts)]
     if not facts.behind() and facts.topic and facts.subscribes(facts.topic) is False:
-        # Brokers leave such a topic out of the progress, so it looks as if nothing waited.
+        # Brokers leave such a topic out of the progress, so it looks as if no message waited.
         return [_no_subscription(facts, facts.topic)]
     if not facts.behind():
         found = [reason for judge in _ALWAYS for reason in judge(facts)]

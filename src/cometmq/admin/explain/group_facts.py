@@ -60,7 +60,7 @@ class GroupFacts:
     group: str
     at_ms: int
     places: Mapping[str, Place]
-    # The one topic that is asked about, None for all of the group's.
+    # The topic in question, None for all topics of the group.
     topic: str | None = None
     progress: dict[str, Told[dict[MessageQueue, OffsetWrapper]]] = field(default_factory=dict)
     consume_per_s: float = 0.0
@@ -115,7 +115,7 @@ class GroupFacts:
                 waiting = waiting_offset(at)
                 if waiting is not None:
                     waiting = max(waiting, consumed)
-                elif self.online:  # `_not_begun` has counted by where its members begin
+                elif self.online:  # `_not_begun` has counted from where its members begin
                     waiting = consumed
                 progress = QueueProgress(
                     queue,

@@ -330,7 +330,7 @@ def _consumed_or_not(
             "subscribe to what the message has, or send it with the tag or properties that the group "
             "selects",
         )
-    # A retry comes to the group by its retry topic, whatever its members subscribe to.
+    # A retry reaches the group through its retry topic, whatever its members subscribe to.
     unsubscribed = message.topic == facts.topic and group.subscribes(facts.topic) is False
     if group.broadcasting is not None and not unsubscribed:
         return outcome(

@@ -105,7 +105,7 @@ class ClientRelay:
             answer = LongAnswer(self._clock, self._config.max_frame_length, _RESET_REMEDY)
             if self._config.use_server_side_reset_offset:
                 count = await self._reset_here(header, topic, answer)
-                await self._tables.offsets_written()  # what is answered outlives a kill
+                await self._tables.offsets_written()  # the answered reset survives a kill
                 body = await _offset_table(answer)
             else:
                 count, body = await self._push_reset(

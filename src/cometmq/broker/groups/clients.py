@@ -39,7 +39,7 @@ MAX_SUBSCRIPTION_BYTES: Final = 512 * 1024 * 1024
 # So often a heartbeat is compared anew with a group whose subscriptions others change, before that is
 # done at once.
 _TRIES: Final = 3
-# The number of clients with one id that are remembered beside the one that was heard of last.
+# How many clients with the same id are remembered besides the last one that sent a heartbeat.
 _MAX_TWINS: Final = 8
 # A connection that was in more groups leaves them in slices: each has a line in the log.
 _LEFT_AT_ONCE: Final = 32
@@ -81,7 +81,7 @@ class ConsumerGroup:
     fingerprint: int | None = None
     subscription_bytes: int = 0
     brought_by: Connection | None = None
-    # By topic: the subscription that it was made of, and the test on tag codes that all pulls share.
+    # By topic: a subscription, and the test on tag codes made of it, which all pulls share.
     matchers: dict[str, tuple[SubscriptionData, TagMatcher | None]] = field(default_factory=dict)
 
     def tag_matcher(self, subscription: SubscriptionData) -> TagMatcher | None:

@@ -16,8 +16,9 @@ log = get_logger(__name__)
 _SEPARATOR = "@"
 # How many corrections a log line names.
 _EXAMPLES: Final = 5
-# How many answers on one connection name a reset's offset before a member that pulls from elsewhere is
-# taken to choose its offsets itself, as programs do that keep them elsewhere.
+# After this many answers with a reset's offset on one connection, a member that still pulls from
+# another offset counts as one that chooses its offsets itself, like programs that store them
+# elsewhere.
 _ANSWERS_TO_A_RESET: Final = 3
 # (topic, queue id) -> the offset that the queue's next message gets; None if there is no such queue
 EndOf = Callable[[str, int], int | None]

@@ -114,7 +114,7 @@ class RuntimeInfo:
         now = self._clock.now_ms()
         return {
             "brokerVersion": str(CURRENT_VERSION),
-            # Both are RocketMQ's, whose protocol is spoken.
+            # Both are RocketMQ's, because its protocol is spoken.
             "brokerVersionDesc": MQVersion(CURRENT_VERSION).name,
             "cometmqVersion": __version__,
             "brokerActive": "false" if self._is_slave else "true",

@@ -59,10 +59,11 @@ class TableConfirmations:
         self._tables = tables
         self._master = master
         self._users = users
-        # The tables that each slave has, by its connection, and the hosts that slaves have confirmed from.
+        # The state of each slave's tables, by its connection, and the hosts that have confirmed a
+        # state.
         self._confirmed: dict[Connection, _State] = {}
         self._hosts: set[str] = set()
-        # Set while a change waits for slaves, and when one of them has confirmed something.
+        # Set while a change waits for slaves, and when a slave has confirmed something.
         self._wanted = asyncio.Event()
         self._waiting_count = 0
         self._news = asyncio.Event()

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 _find_real_topic: Final = property_finder(p.REAL_TOPIC)
 _find_real_queue_id: Final = property_finder(p.REAL_QUEUE_ID)
 _MAX_QUEUE_DIGITS: Final = 9
-# More changes than a table can have that are not on the disk.
+# More than the changes of a table that can be missing on disk.
 _SKIPPED: Final = 100_000
 _GROUP_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 
@@ -92,13 +92,13 @@ async def _begin(parts: Parts, tables: BrokerTables, end: int) -> None:
         if marks.covered is not None or own != marks.id:
             await tables.keep_marks(covered=None, id=own)
         if parts.store.is_after_crash:
-            # A slave may have copied what was not on the disk yet, and takes no lower version.
+            # A slave may have copied a change that was not on disk yet, and takes no lower version.
             parts.topics.skip_versions(_SKIPPED)
             parts.groups.skip_versions(_SKIPPED)
             await parts.topics.written()
             await tables.groups_written()
     elif marks.covered is None:
-        # A master until now. The operator has decided that another broker's tables count.
+        # It was a master until now. The operator has decided that another broker's tables count.
         await tables.keep_marks(covered=end, id="")
 
 
@@ -144,7 +144,7 @@ def missing_targets(
             try:
                 text = delivery.read(unit.physical_offset, unit.size).text
             except UndeliverableError:
-                continue  # whoever delivers it says so
+                continue  # its delivery reports that
             topic, queue_id = _find_real_topic(text), _find_real_queue_id(text) or ""
             if (
                 topic is None

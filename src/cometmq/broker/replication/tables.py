@@ -88,9 +88,9 @@ _ENTRIES_OF: Final[Mapping[int, tuple[Any, str, str]]] = {
 }
 # Stands for a digest: a broker of Java's does not serve the request.
 _NOT_SERVED: Final = b""
-# A master is asked again so long after the last time for a change that waits for its slaves.
+# How long after the last answer a master is asked again for a change that waits for its slaves.
 _CHANGES_WAIT_S: Final = 15.0
-# Stands for the id of the tables of a master that gives them none, as Java's.
+# Stands for the id of the tables of a master that has none, such as Java's.
 _JAVAS: Final = "-"
 _CREDENTIALS_REMEDY: Final = (
     "set innerClientAuthenticationCredentials of this slave to an administrator (ACL 1.0) or a Super "
@@ -170,7 +170,7 @@ class MasterTables:
         self._era = 0
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}
-        # The state of the master's tables that is on this disk, None while that is not known.
+        # The state of the master's tables that is on this disk, None while it is unknown.
         self._confirmed: str | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -378,7 +378,8 @@ class MasterTables:
 
     async def _copy_from(self, address: str) -> None:
         parts = self._parts
-        # The master had made the topics of what we have by now before it stored that.
+        # The master created a topic before it stored its messages, so it had the topics of our log
+        # by now.
         covered = parts.store.commit_log.end
         state = await self._state(address, self._confirmed or "")
         self._refuse_others(address, state)

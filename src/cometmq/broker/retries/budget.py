@@ -20,10 +20,10 @@ from cometmq.broker.refusal import Refused
 from cometmq.protocol.codes import ResponseCode
 
 MAX_RETRY_BYTES_BEYOND_PULLS: Final = 64 * 1024 * 1024
-# Messages sent back last that are remembered, by a hash; 100 bytes each. To be forgotten a message
-# needs as many others.
+# How many messages that were sent back last are remembered, by a hash; 100 bytes each. A message is
+# forgotten after this many others.
 _REMEMBERED: Final = 65_536
-# Groups that have sent a message back again and are remembered.
+# How many groups that have sent a message back again are remembered.
 _ACCOUNTS: Final = 65_536
 
 
@@ -37,7 +37,7 @@ class RetryBudget:
     def __init__(self, pulled_bytes: Callable[[str], int]) -> None:
         self._pulled_bytes = pulled_bytes
         self._sent_back: dict[int, None] = {}
-        # By group: what is left, and what was pulled when that was found.
+        # By group: the bytes left, and the bytes pulled when they were counted.
         self._accounts: dict[str, tuple[int, int]] = {}
 
     def spend(self, group: str, message_id: str, size: int) -> None:

@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 _VERSION_WITH_MAX_TIMES: Final = 121
 _FIRST_RETRY_LEVEL: Final = 3
 _DLQ_QUEUES: Final = 1
-# Bytes that a delayed message's place adds to its properties, without the name of its topic:
+# Bytes that the real place of a delayed message adds to its properties, without the topic's name:
 # REAL_TOPIC, REAL_QID, DELAY, and TIMER_OUT_MS if it has to wait for longer than its file.
 _PLACE_LENGTH: Final = 96
 # A unique id or an offset id, with an IPv4 or IPv6 address.

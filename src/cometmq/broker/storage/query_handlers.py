@@ -26,7 +26,7 @@ from cometmq.store.store import MessageStore
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 # Room that a frame keeps for all but the records.
 _HEADER_ROOM: Final = 64 * 1024
-# Messages of which others are hidden are looked at so many in one piece.
+# How many messages are checked in one piece when some of them are hidden.
 _LOOKS_AT_ONCE: Final = 32
 
 
@@ -72,8 +72,8 @@ class QueryHandlers:
         if ext_of(request).get(_UNIQUE_KEY_QUERY) == "true":
             limit = config.default_query_max_num
         limit = min(limit, config.max_msgs_num_batch)
-        # What waits in one topic of the broker belongs to many, of which the sender may see some: those
-        # that are hidden do not count.
+        # The waiting messages in an internal topic belong to many topics, and the sender may see
+        # only some: hidden ones do not count.
         hides = self._handlers.checks_resources and header.topic in names.WAITING_TOPICS
         answer = await self._indexing.query(
             header.topic,

@@ -21,7 +21,8 @@ class FileWatch:
         self._executor = parts.workers.worker("look-at-files")
 
     def start(self) -> None:
-        # In virtual time nobody touches the files of a broker but who calls the store's method itself.
+        # In virtual time only a test touches the files of a broker, and it calls the store's method
+        # itself.
         self._tasks.every(LOOK_PERIOD_S, self._look, "look-at-files", quiet_s=lambda: math.inf)
 
     def close(self) -> None:

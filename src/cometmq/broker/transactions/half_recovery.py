@@ -48,7 +48,7 @@ _HEAD: Final = record_struct(
     "body_length",
 )
 _TOPIC: Final = names.TRANS_HALF_TOPIC.encode()
-# Properties of copies, of those that were checked, and of those that ask for an immunity time.
+# Properties of copies, of checked half messages, and of those that ask for an immunity time.
 _SPECIAL: Final = re.compile(
     "|".join(
         (
@@ -211,7 +211,7 @@ def _units(
             if unit.size != PLACEHOLDER_SIZE:
                 yield offset, unit
             offset += 1
-        if offset == before:  # a unit that is not there
+        if offset == before:  # a missing unit
             offset += 1
 
 

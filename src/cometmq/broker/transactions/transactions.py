@@ -111,7 +111,7 @@ class Transactions:
         group_commit: GroupCommit | None = None,
     ) -> None:
         self._group_commit = group_commit
-        # Verdicts of this turn of the loop that are to be answered.
+        # Verdicts of this loop turn that wait for an answer.
         self._unanswered: list[tuple[Connection, Request[EndTransactionRequestHeader]]] = []
         self._config = config
         self._store = store
@@ -124,8 +124,8 @@ class Transactions:
         self.table = HalfTable()
         self.ops = OpQueue(store, clock, host, config)
         self._given_up: dict[int, None] = {}
-        # By the place of a message that was given up: the first offset of the half message that it has
-        # become again.
+        # By the place of a message that was given up: the first offset of the half message that was
+        # made of it again.
         self._resumed: dict[int, int] = {}
         self._unpublished: _Progress | None = None
         self._published: _Progress | None = None
@@ -245,7 +245,8 @@ class Transactions:
                     f"the transaction of {offset_msg_id} has ended; one that was given up is "
                     f"resumed by the id of its copy in {names.TRANS_CHECK_MAX_TIME_TOPIC}",
                 )
-            # One that was not checked since needs no copy: else each request would store another.
+            # A half message that was not checked since needs no copy: otherwise each request would
+            # store another one.
             if current.check_times:
                 self.copy(current, check_times=0)
             return

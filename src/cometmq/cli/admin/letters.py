@@ -140,7 +140,8 @@ async def redrive(
                 at.broker_name, f"{at.skipped_count} letters stay: their topic exists no longer"
             )
     if sum(at.sent_count + at.skipped_count for at in found) < len(wanted_ids):
-        # Letters stay in their topic when they are sent again, so it shows which were not there.
+        # Letters stay in their topic when they are sent again, so the topic shows which ids it
+        # never had.
         async for _ in selected:
             pass
         _name_missing(run, group, missing)

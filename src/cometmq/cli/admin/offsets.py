@@ -291,7 +291,7 @@ async def _queue(run: Run, group: str, topic: str, broker: str, queue_id: int) -
         name = known[broker]
     try:
         queues = await run.admin.offsets.of_topic(topic, group)
-    except ServersFailedError as error:  # another broker's queues are not asked for
+    except ServersFailedError as error:  # queues of other brokers are not wanted
         queues = [at for some in error.results.values() for at in some]
         if not any(at.queue.broker_name == name for at in queues):
             raise

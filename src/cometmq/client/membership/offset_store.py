@@ -80,7 +80,7 @@ class RemoteOffsetStore:
         self._oneway_at: dict[MessageQueue, float] = {}
         # The failures of commits that were logged. Each is logged once, since commits are frequent.
         self._said: dict[MessageQueue, tuple[int, str]] = {}
-        # Brokers whose slave had no offset, and whose master could not be asked.
+        # Brokers without an offset at the slave and with a master that could not be asked.
         self._unknown_at: set[str] = set()
 
     def get(self, queue: MessageQueue) -> int | None:

@@ -156,7 +156,7 @@ class TraceDispatcher:
             MessageChecks().check(message)
             await self._sender.send(await self._encoder.encode(message), SEND_TIMEOUT_S)
         except CometMQError as error:
-            # A refusal holds for all that follows: one warning, and one line when it is over.
+            # A refusal applies to all further traces: one warning, and one line when it is over.
             (log.debug if self._lost else log.warning)(
                 "traces could not be sent; further losses are not logged until one is sent",
                 group=self._group,

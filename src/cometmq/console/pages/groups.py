@@ -42,7 +42,7 @@ async def listing(request: Request) -> Response:
     kind = kind if kind in KINDS else "normal"
     order = order_of(request, ("name", "lag", "rate"), "name")
     if order.by != "name" and "desc" not in request.query_params:
-        # Links to the longest lags name no order.
+        # Links to the longest lags do not name a direction.
         order = Order(order.by, is_down=True)
     by_lag = order.by == "lag"
     lags = console.watch.lags
@@ -119,7 +119,7 @@ async def one(request: Request) -> Response:
         "more_findings": max(0, len(findings) - _MOST_FINDINGS),
         "silent": {client: info.error for client, info in members.items() if info.error},
         "is_broadcasting": _is_broadcasting(state),
-        # What the tab asks itself and does not know.
+        # Facts that the tab itself asks for and could not get.
         "missing": [],
     }
     values.update(await _TABS[view](request, state, told))

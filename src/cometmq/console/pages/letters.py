@@ -114,7 +114,7 @@ async def letters(request: Request) -> Response:
 
 
 def _listed(request: Request, rows: Slice[Any], shown: Sequence[Buried]) -> Response:
-    # What brokers that are gone had, no name server tells.
+    # No name server knows what brokers that are gone had.
     gone = gone_masters(console_of(request))
     return render(request, "letters.html", {"rows": rows, "shown": shown, "gone": gone})
 
@@ -156,7 +156,7 @@ async def _of_group(request: Request) -> Response:
         if await is_unknown_group(console, choice.group, configs):
             return unknown_group(request, choice.group, configs)
     rows = _rows(page.value)
-    # What a broker that is gone had, no name server tells.
+    # No name server knows what a broker that is gone had.
     clusters = console.seen_groups.clusters_of(choice.group)
     errors = {**gone_masters(console, clusters), **errors}
     values = {

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 routes: Final = Routes()
 _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
-# Tag and keys are the program's, but stand at the top of the page already.
+# The program sets tag and keys, but they are at the top of the page already.
 _SYSTEM: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS}
 # Larger ones are asked for anew: hundreds of them would fill the memory within these seconds.
 _MOST_KEPT_BYTES: Final = 64 * 1024
@@ -61,7 +61,7 @@ async def one(request: Request) -> Response:
     found = await in_time(_find(console_of(request), place), _joined)
     if not found.value or len(found.value) > 1:
         rows = [Row(each, len(each.body)) for each in found.value or ()]
-        # What a broker that is gone had, no name server tells.
+        # No name server knows what a broker that is gone had.
         gone = {} if rows else gone_masters(console_of(request))
         is_missing = not rows and (found.error is None or is_not_there(found.error))
         return render(

@@ -101,7 +101,7 @@ async def listing(request: Request) -> Response:
     if asked is not None:
         if isinstance(asked.error, RouteNotFoundError):
             return unknown_topic(request, topic)
-        # What a broker that is gone had, no name server tells.
+        # No name server knows what a broker that is gone had.
         route = await route_now(console_of(request), topic)
         clusters = {data.cluster for data in route.value.broker_datas} if route.value else ()
         values["gone"] = gone_masters(console_of(request), clusters)

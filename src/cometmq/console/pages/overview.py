@@ -57,7 +57,7 @@ async def overview(request: Request) -> Response:
         "behind": [_group(watch, each.group) for each in behind[:_MOST_GROUPS]],
         "all_behind": len(behind),
         "gone": gone_masters(console_of(request)),
-        # Why rates and disks lack a part.
+        # Why rates and disks are incomplete.
         "silent": next((state.error for state in brokers if state.is_silent), None),
     }
     return render(request, "overview.html", values)
@@ -81,7 +81,7 @@ async def find(request: Request) -> Response:
         *_hits(wanted, brokers, "Broker"),
     ]
     if not hits and (topics.error or names.error or gone_masters(console)):
-        # An empty list would say that nothing has such a name.
+        # An empty list would say that no topic or group has such a name.
         return JSONResponse([], 503)
     _ = words(request)
     pages: dict[str, Callable[[str], str]] = {

@@ -73,7 +73,7 @@ class Counts:
     hour: int
     day: int
     per_s: float
-    # None where brokers did not tell them, or not all of them did.
+    # None if some broker did not report them.
     bytes_per_s: float | None
     mean_bytes: float | None
 
@@ -119,9 +119,9 @@ async def one(request: Request) -> Response:
     )
     if isinstance(route.error, RouteNotFoundError):
         return unknown_topic(request, name)
-    # What a broker that is gone had, no name server tells.
+    # No name server knows what a broker that is gone had.
     gone = gone_masters(console, _clusters(route.value))
-    # A part of the brokers would look like a fall.
+    # A sum over some of the brokers would look like a drop.
     rate = stats.value.put_per_s if stats.value is not None and stats.error is None else None
     values: dict[str, Any] = {
         "name": name,
@@ -131,7 +131,7 @@ async def one(request: Request) -> Response:
         "tabs": TABS,
         "route": route,
         "gone": gone,
-        # Why numbers are those of some brokers.
+        # Why numbers come from only some of the brokers.
         "lacks": stats.error or next(iter(gone.values()), None),
         "stats": stats,
         "counts": counts,
@@ -231,7 +231,7 @@ async def _counts(console: Console, name: str, route: TopicRouteData) -> Counts 
     known = [each.value for each in numbers.values() if each.value is not None]
     are_sized = all(each.is_known for each in (*numbers.values(), *sizes.values()))
     sized = [each.value for each in sizes.values() if each.value is not None]
-    # Over the longest time of which brokers have counted anything.
+    # Over the longest period for which brokers have counts.
     spans = ("day", "hour", "minute")
     totals = [
         (sum(getattr(at, span).total for at in sized), sum(getattr(at, span).total for at in known))

@@ -63,7 +63,7 @@ class Receivers(NamedTuple):
     # Online, with an offset in the topic from earlier.
     unsubscribed: list[str]
     unknown: list[str]
-    # So many were not asked about.
+    # How many groups were not asked about.
     more: int
 
 

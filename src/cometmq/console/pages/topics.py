@@ -104,7 +104,8 @@ async def listing(request: Request) -> Response:
     of_kind, missing = await _of_kind(console, names, kind)
     order = order_of(request, ("name", *_FIGURES), "name")
     rows = page_of(request, of_kind, text=str, key=str, most=LIST_ROWS)
-    # A figure is known only of topics that were asked, so longer lists are sorted by name alone.
+    # A figure is known only for topics that were asked for, so longer lists are sorted only by
+    # name.
     is_sortable = rows.total <= LIST_ROWS
     if order.by in _FIGURES and is_sortable:
         wanted = rows.query.lower()
@@ -120,7 +121,7 @@ async def listing(request: Request) -> Response:
         "found": {name: each.value for name, each in found.items()},
         "late": [each.error or (each.value and each.value.error) for each in found.values()],
         "missing": missing,
-        # Of those the name servers tell no topic any more.
+        # Name servers report no topics of these brokers any more.
         "gone": gone_masters(console),
         "kind": kind,
         "kinds": KINDS,

@@ -27,7 +27,7 @@ routes: Final = Routes()
 # Of a key that many messages share, the first ones.
 MAX_MESSAGES: Final = 20
 MAX_ID: Final = 255
-# What brokers may take to look traces up.
+# How long brokers may take to look up traces.
 _WAIT_S: Final = 6.0
 
 
@@ -65,7 +65,7 @@ async def trace(request: Request) -> Response:
         if isinstance(events.error, IllegalArgumentError):
             raise HTTPException(400, str(events.error))
         values["error"] = events.error
-        # What a broker that is gone had, no name server tells.
+        # No name server knows what a broker that is gone had.
         values["gone"] = gone_masters(console)
         found = _first_messages(events.value or [])
         values["lines"] = timelines(found, await _stored(console, found))

@@ -44,7 +44,7 @@ class Field:
     label: str
     is_needed: bool = False
     kind: str = "text"
-    # Of which names the input proposes some: topics, groups or brokers.
+    # The kind of names that the input proposes: topics, groups or brokers.
     names: str = ""
 
 

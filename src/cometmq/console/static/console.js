@@ -111,7 +111,7 @@ function cards(root) {
 }
 
 // On a narrow screen a long list of cards shows its first ones; a button shows the others. Rows that
-// can be chosen all stay: nobody acts on what is not seen.
+// can be chosen all stay, so that nobody acts on hidden rows.
 const CARDS = 12;
 function shorten(table) {
   const isLong = table.tBodies[0]?.rows.length > CARDS && !table.querySelector("tbody input");

@@ -159,7 +159,8 @@ class Batches:
         if start > high:
             raise DataLossError(
                 f"{lost(queue, high, start, BEYOND_THE_END)} are archived, and the queue ends before "
-                "them: its topic was deleted and made again, or its broker lost messages. Archive "
+                "them: its topic was deleted and created again, or its broker lost messages. "
+                "Archive "
                 "the new topic under another path"
             )
         if start < low and not self._note_loss:

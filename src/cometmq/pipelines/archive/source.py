@@ -43,7 +43,7 @@ _MOST_CONDITIONS: Final = 64
 
 
 class Source(Protocol):
-    # Has the marks of the archive, and which queues `bounds` found to be others.
+    # Has the marks of the archive, and the queues that `bounds` found to be new ones.
     identity: LiveIdentity
 
     def marks(self, ends: Mapping[MessageQueue, int]) -> Marks:

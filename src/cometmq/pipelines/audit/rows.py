@@ -345,8 +345,9 @@ def _copies(
         & f.col("prepared").isNull()
         & ~f.col("delayed")
     )
-    # Not the place of the half message: a broker of Java stores a half message anew before it asks
-    # for the verdict, so the commit that answers it and a late one of the client name two places.
+    # Not the place of the half message: a Java broker stores a half message again before it asks
+    # for the verdict, so the commit that answers it and a late commit of the client name two
+    # places.
     again = (
         f.col("prepared").isNotNull()
         & first("prepared").isNotNull()

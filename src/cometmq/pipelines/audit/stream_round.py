@@ -157,8 +157,9 @@ class Round(Comparison):
         for queue, (_, end) in whole.items():
             if starts[queue] > end:
                 raise ConfigError(
-                    f"{queue} was audited up to {starts[queue]:,} and ends at {end:,}: its topic was "
-                    "deleted and made again, or its broker lost messages. Audit it with another state"
+                    f"{queue} was audited up to {starts[queue]:,} and ends at {end:,}: its topic "
+                    f"was deleted and created again, or its broker lost messages. Audit it with "
+                    f"another state"
                 )
         lags = {queue: end - starts[queue] for queue, (_, end) in whole.items()}
         counts = shared(lags, self._config.max_messages)

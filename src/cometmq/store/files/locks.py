@@ -20,7 +20,8 @@ _MAKE: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 # POSIX locks do not stop the process that holds them, so the process keeps a list of its own
 # (device, inode).
 _held_locks: set[tuple[int, int]] = set()
-# The locks of directories belong to open files, which a forked child has, too: it would hold them on.
+# The locks of directories belong to open files, and a forked child inherits these: it would keep
+# the locks.
 _directory_fds: set[int] = set()
 
 

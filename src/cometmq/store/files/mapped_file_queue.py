@@ -46,7 +46,7 @@ class MappedFileQueue:
         watched: bool = False,
     ) -> None:
         self._watched = watched
-        # From which file on the next look goes on.
+        # The file at which the next look continues.
         self._looked = 0
         self.on_map: Callable[[], None] | None = None
         self._sparse = sparse

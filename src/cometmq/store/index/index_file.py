@@ -252,7 +252,7 @@ class IndexFile:
             )
             if seconds < 0:
                 break
-            # The message was stored within the second that begins then.
+            # The message was stored within the second that begins at this time.
             store_time = self.begin_timestamp
             if number != _FIRST_NUMBER:
                 store_time += seconds * 1000

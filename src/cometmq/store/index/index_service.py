@@ -45,8 +45,8 @@ _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
 # Limit of the entries that one query looks at, a second or so. Chains grow with the messages of a
 # key, or with keys that somebody chose for their hashes.
 MAX_ENTRIES_LOOKED_AT: Final = 1_000_000
-# Limit of the messages that one query reads to compare their keys with the wanted one: a second or so
-# where they are on disk only. A hash has 31 bits, so honest keys seldom share one.
+# How many messages one query may read to compare their keys with the wanted one: about a second if
+# they are only on disk. A hash has 31 bits, so honest keys seldom share one.
 MAX_RECORDS_LOOKED_AT: Final = 1_000
 
 

@@ -22,7 +22,7 @@ _STORE_TIMESTAMP: Final = record_struct("store_timestamp")
 _BODY_LENGTH: Final = record_struct("body_length")
 _UNIQUE_ID: Final = UNIQ_CLIENT_MESSAGE_ID.encode()
 _KEYS: Final = KEYS.encode()
-# Most records have no more bytes than this, which one read brings.
+# Most records are not longer than this, so one read is enough.
 _FIRST_READ_BYTES: Final = 4096
 _PROPERTIES_LENGTH_SIZE: Final = 2
 # A topic, properties, and the lengths before them.

@@ -110,7 +110,7 @@ class QueueLedger:
             contents["ownEnd"] = True
         text = json.dumps(contents)
         temporary = self.path.with_name(self.path.name + ".tmp")
-        # On a slave the loop's thread notes queues, and another one what its master has deleted.
+        # On a slave the loop's thread notes queues, and another thread the deletions of its master.
         with self._saving:
             self._disk.write(temporary, text.encode())
             self._disk.rename(temporary, self.path)
