@@ -45,7 +45,8 @@ _COPIED_AT_ONCE: Final = 256
 
 
 class BrokerTables:
-    """Reads the three tables from `directory`, and writes each after it changed; offsets when told.
+    """Reads the three tables from `directory`, and writes each after it changed; offsets on
+    request.
 
     For the loop's thread only. `has_messages` says that the store has messages already: then a table
     that is missing was lost.

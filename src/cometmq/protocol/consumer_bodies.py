@@ -1,4 +1,4 @@
-"""Define the bodies in which a consumer tells a broker about itself (Java: ConsumerRunningInfo and
+"""Define the bodies in which a consumer describes itself to a broker (Java: ConsumerRunningInfo and
 related classes).
 
 Maps by message queue have the JSON of queues as keys, see `queue_table`.

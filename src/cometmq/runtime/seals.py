@@ -4,8 +4,8 @@
     \t"checksum":"crc32 CRC LENGTH"
     }
 
-CRC eight hexadecimal digits, of all bytes before these lines LENGTH how many bytes these are, in
-decimal digits
+CRC    eight hexadecimal digits, of all bytes before these lines
+LENGTH how many bytes these are, in decimal digits
 
 A reader that does not know the key ignores it. A text of another length was changed by somebody,
 since damage would not leave valid JSON; a text of the right length with another checksum is

@@ -2,11 +2,15 @@
 
 The file has 4096 bytes, of which these are used:
 
-offset size field 0 8 store timestamp of the last flushed message of the commit log 8 8 … of the
-last message whose consume-queue unit is flushed 16 8 … of the last message in a full index file 24
-8 flushed offset of the master, 5.x 32 8 confirmed offset, 5.x 256 8 "CometMQ1", where a broker of
-ours has written what follows 264 8 offset at which the log begins 272 16 the first two fields
-again: if they differ, Java's broker has written since
+offset  size    field
+0       8       store timestamp of the last flushed message of the commit log
+8       8       … of the last message whose consume-queue unit is flushed
+16      8       … of the last message in a full index file
+24      8       flushed offset of the master, 5.x
+32      8       confirmed offset, 5.x
+256     8       "CometMQ1", where a broker of ours has written what follows
+264     8       offset at which the log begins
+272     16      the first two fields again: if they differ, Java's broker has written since
 
 The beginning of the log is updated when retention is about to delete the first file, so a log that
 begins later has lost a file in another way.

@@ -88,7 +88,7 @@ _ENTRIES_OF: Final[Mapping[int, tuple[Any, str, str]]] = {
 }
 # Stands for a digest: a broker of Java's does not serve the request.
 _NOT_SERVED: Final = b""
-# How long after the last answer a master is asked again for a change that waits for its slaves.
+# How long a question for changes that wait for slaves stays at the master; then it is repeated.
 _CHANGES_WAIT_S: Final = 15.0
 # Stands for the id of the tables of a master that has none, such as Java's.
 _JAVAS: Final = "-"

@@ -59,7 +59,7 @@ _find_origin: Final = property_finder(p.ORIGIN_MESSAGE_ID)
 class RetryHandler:
     """Serves messages that consumers send back, or send to a retry topic.
 
-    `holds_queue_locks(group)` tells whether members of a group consume in order, with live locks of
+    `holds_queue_locks(group)` says whether members of a group consume in order, with live locks of
     queues; `limits` says how often a group wants a message, `budget` how many bytes it may have
     stored by code 36. `on_sent_back` is called with the group and the topic of each message that
     was sent back. For the loop's thread only.

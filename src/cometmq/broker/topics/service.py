@@ -14,7 +14,8 @@ class Topics(Service):
     """Serves requests about topics.
 
     `tables` are where offsets are written; `announced` returns when name servers know all topics;
-    `work_off` does the store's work beside the loop; `confirmed` returns when slaves have the topics.
+    `work_off` does the store's work outside the loop; `confirmed` returns when slaves have the
+    topics.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ _PERM_ALL: Final = PERM_RW | PERM_INHERIT
 class TopicHandlers:
     """Answers when the change is on disk and name servers know it. For the loop's thread.
 
-    `announced` returns when name servers know all topics; `work_off` does the store's work beside
+    `announced` returns when name servers know all topics; `work_off` does the store's work outside
     the loop; `confirmed` returns when slaves have the topics.
     """
 

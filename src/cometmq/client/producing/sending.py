@@ -152,9 +152,8 @@ class Sender:
             return False
         routes = self._instance.routes
         route = routes.publish_route(topic)
-        if (
-            route is not None and queue in route.queues
-        ):  # otherwise another send has asked meanwhile
+        # Unless another send has asked meanwhile.
+        if route is not None and queue in route.queues:
             until = min(deadline, self._loop.time() + _ROUTE_WITHIN_S)
             try:
                 async with asyncio.timeout_at(until):
