@@ -81,7 +81,7 @@ _SAID: Final = tuple(
         (r"an address of brokers\.addresses\(\)", "an address that the page Brokers shows"),
         (
             r"offsets\.skip\(([^(),]*), [^()]*\) skips the messages that wait",
-            r"Skip what waits on the page of group \1 (Offsets) passes over it",
+            r"use Skip what waits on the page of group \1 (Offsets)",
         ),
         (r"or offsets\.END \(-1\)", "or -1"),
     )
