@@ -66,6 +66,8 @@ SINK_ONLY: Final = (
     "delivery",
     "outbox",
     "keepOrigin",
+    "badRows",
+    "deadLetterTopic",
     "compression",
     "compressOverBytes",
     "batchBytes",

@@ -18,6 +18,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
 from cometmq.spark.outbox_sending import KeptPart
 from cometmq.spark.patience import patiently
+from cometmq.spark.sink_bad_rows import BadRows
 from cometmq.spark.sink_columns import Outbound
 from cometmq.spark.sink_options import SinkOptions
 
@@ -30,7 +31,10 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
+    """The commit message of a task that has sent its rows, `dead_letters` of them as such."""
+
     rows: int
+    dead_letters: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,13 @@ def send_rows(options: SinkOptions, batches: Iterator[Any]) -> Sent:
     rows = 0
     with options.new_producer() as producer:
         packing = options.new_packing(_queues(options, producer))
+        making = _Making(options, producer)
         with producer.sending() as sending:
-            for messages in _messages(options, producer, batches):
+            for messages in making.messages(batches):
                 sending.put(packing.parcels(messages))
                 rows += len(messages)
             sending.flush()
-    return Sent(rows)
+    return Sent(rows, making.dead_letters)
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,8 @@ def keep_rows(
         return KeptPart(owner, skipped=True)
     rows, topics = 0, set[str]()
     with options.new_producer() as producer:
-        messages = _messages(options, producer, batches)
+        making = _Making(options, producer)
+        messages = making.messages(batches)
         first = next(messages, None)
         if first is None:
             return KeptPart(owner)
@@ -108,7 +114,7 @@ def keep_rows(
                 rows += len(first)
                 topics.update(pc.unique(first.column("topic")).to_pylist())
                 first = next(messages, None)
-    return KeptPart(owner, rows, part, tuple(sorted(topics)))
+    return KeptPart(owner, rows, part, tuple(sorted(topics)), dead_letters=making.dead_letters)
 
 
 def without_route(
@@ -162,15 +168,28 @@ def _queues(options: SinkOptions, producer: BlockingBulkProducer) -> Any:
     return of
 
 
-def _messages(
-    options: SinkOptions, producer: BlockingBulkProducer, batches: Iterator[Any]
-) -> Iterator[Any]:
-    outbound = Outbound(
-        options.topic, producer.common_properties(), keep_origin=options.keep_origin
-    )
-    for batch in batches:
-        for piece in _pieces(batch):
-            yield outbound.messages(piece, producer.new_ids(len(piece)))
+class _Making:
+    """Makes messages of a task's rows, with the bad ones as the options say."""
+
+    def __init__(self, options: SinkOptions, producer: BlockingBulkProducer) -> None:
+        self._producer = producer
+        common = producer.common_properties()
+        self._rows = Outbound(options.topic, common, keep_origin=options.keep_origin)
+        self._bad_rows: BadRows | None = None
+        if options.dead_letter_topic is not None:
+            letters = Outbound(options.dead_letter_topic, common, keep_origin=False)
+            self._bad_rows = BadRows(self._rows, letters)
+
+    @property
+    def dead_letters(self) -> int:
+        return 0 if self._bad_rows is None else self._bad_rows.count
+
+    def messages(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the rows as batches of OUTBOUND."""
+        maker = self._bad_rows or self._rows
+        for batch in batches:
+            for piece in _pieces(batch):
+                yield maker.messages(piece, self._producer.new_ids(len(piece)))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
