@@ -15,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from cometmq.bulk.producer import BlockingBulkProducer
 from cometmq.errors import ClientStateError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
+from cometmq.spark.live_options import TABLES_REMEDY
 from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
 from cometmq.spark.outbox_sending import KeptPart
 from cometmq.spark.patience import patiently
@@ -27,6 +28,9 @@ _PIECE_BYTES: Final = 32 * 1024 * 1024
 # The local properties that Spark's StreamExecution and MicroBatchExecution set.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
+# Likewise those of SQLExecution.
+_EXECUTION: Final = "spark.sql.execution.id"
+_STATEMENT: Final = "spark.sql.execution.root.id"
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,24 @@ class Kept(WriterCommitMessage):
     """The commit message of a task that has kept its rows in the outbox."""
 
     part: KeptPart
+
+
+def refuse_tables() -> None:
+    """Raise IllegalArgumentError in a task of a statement that makes a table of the rows.
+
+    Spark gives a writer the same calls, options and schema for `save` and for `saveAsTable`. But it
+    writes the rows of a new table as an execution of its own within the statement's, and no others
+    but those that a function of `foreachBatch` writes.
+    """
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(_BATCH_ID) is not None:
+        return
+    statement = context.getLocalProperty(_STATEMENT)
+    if statement is not None and statement != context.getLocalProperty(_EXECUTION):
+        raise IllegalArgumentError(
+            f"nothing is sent, because saveAsTable, writeTo(…).create() and CREATE TABLE … AS SELECT "
+            f"would leave a table that cannot be read: {TABLES_REMEDY}"
+        )
 
 
 def send_rows(options: SinkOptions, batches: Iterator[Any]) -> Sent:

@@ -26,6 +26,7 @@ from cometmq.spark.sink_tasks import (
     Sent,
     keep_rows,
     place_of_task,
+    refuse_tables,
     send_rows,
     without_route,
 )
@@ -65,6 +66,7 @@ class _Writer:
         self._decided: Decided | None = None
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        refuse_tables()
         if self._outbox is None:
             return send_rows(self._options, iterator)
         place = place_of_task(self._options)
