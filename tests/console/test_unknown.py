@@ -176,7 +176,7 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visited]:
         # At once, since name servers forget a silent broker after two minutes.
         of_stopped = all_views()
         at.stopped.process.kill()
-        see(visitor, "is gone")
+        see(visitor, "unregistered")
         yield Visited(visitor, at.held, of_stopped, all_views())
 
 
@@ -324,7 +324,7 @@ def two_clusters(tmp_path: Path) -> Iterator[Visitor]:
                     lambda: visitor.get("/groups").text,
                     lambda text: "west-readers" in text and "east-readers" in text,
                 )
-            see(visitor, "is gone")
+            see(visitor, "unregistered")
             yield visitor
 
 

@@ -147,6 +147,9 @@ class Smoke:
         once = once.option("outbox", str(self.directory / "outbox")).option("transactionId", "one")
         once.save()
         once.save()
+        said = refusal(lambda: writer.option("topic", "copied").saveAsTable("copied_table"))
+        assert "nothing is sent, because saveAsTable" in said, said
+        assert not self.spark.catalog.tableExists("copied_table")
         assert self.bodies("copied") == self.bodies("copied-once") == SENT
 
     def stream_sink(self) -> None:

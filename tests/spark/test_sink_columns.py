@@ -100,6 +100,13 @@ def test_rows_that_cannot_be_sent(columns: dict[str, Any], words: str) -> None:
         messages(columns)
 
 
+def test_a_row_is_not_refused_for_the_properties_of_one_in_another_piece() -> None:
+    columns = {"body": ["x", "y"], "properties": pa.array([[("a", "")], [("b", "c")]], MAP)}
+    outbound = Outbound("orders", {}, keep_origin=False)
+    (text,) = outbound.messages(pa.record_batch(columns).slice(1), ["ID"])["text"].to_pylist()
+    assert decode_properties(text.decode()) == {"UNIQ_KEY": "ID", "b": "c"}
+
+
 def test_a_topic_for_each_row_is_looked_at() -> None:
     outbound = Outbound(None, {}, keep_origin=False)
     for topic, words in ((None, "no topic"), ("a b", "a b"), ("SCHEDULE_TOPIC_XXXX", "own")):

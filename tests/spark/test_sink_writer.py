@@ -60,6 +60,14 @@ BODY = "body string"
             "body string, delay_level int",
             r"does not go with .* delay_level.*at-least-once",
         ),
+        ({"badRows": "skip"}, BODY, r"badRows .* must be fail or deadLetter"),
+        ({"badRows": "deadLetter"}, BODY, r"so give deadLetterTopic"),
+        ({"deadLetterTopic": "bad"}, BODY, r"deadLetterTopic .* is for badRows=deadLetter"),
+        (
+            {"badRows": "deadLetter", "deadLetterTopic": "orders"},
+            BODY,
+            r"deadLetterTopic .* is orders, where the good rows go",
+        ),
         ({"compression": "rar"}, BODY, r"must be one of none, lz4, zstd, zlib"),
         ({"batchBytes": "5000000"}, BODY, r"batchBytes .* 1\.\.4194304"),
         ({"secretKey": "s3cr3t"}, BODY, r"the option secretKey of the sink .* holds a secret"),
@@ -85,6 +93,9 @@ def test_servers_are_asked_before_a_job_starts(cluster: Cluster, tmp_path: Path)
         with pytest.raises(IllegalArgumentError, match="cannot overwrite what is there"):
             writer(given, schema_of(BODY), overwrite=True)
         writer({**given, "topic": "orders"}, schema_of(BODY), overwrite=False)
+        bad = {"topic": "orders", "badRows": "deadLetter", "deadLetterTopic": "no-letters"}
+        with pytest.raises(RouteNotFoundError, match=r"topic no-letters cannot be .* make it"):
+            writer({**given, **bad}, schema_of(BODY), overwrite=False)
         without = {name: value for name, value in given.items() if name != "topic"}
         writer(without, schema_of("body string, topic string, queue_id int"), overwrite=False)
         with pytest.raises(IllegalArgumentError, match="needs a topic"):

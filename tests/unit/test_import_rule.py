@@ -56,6 +56,7 @@ RULES: dict[str, frozenset[str]] = {
             "bulk",
             "client",
             "model",
+            "protocol.codes",
             "protocol.compression",
             *RECORDS,
             "store.reading",

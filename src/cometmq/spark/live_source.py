@@ -19,7 +19,7 @@ from cometmq.errors import (
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
 from cometmq.spark.gaps import RETENTION
-from cometmq.spark.live_options import KNOWN, NAME, SINK_ONLY, LiveOptions
+from cometmq.spark.live_options import KNOWN, NAME, SINK_ONLY, TABLES_REMEDY, LiveOptions
 from cometmq.spark.live_plan import (
     LiveRange,
     Range,
@@ -60,9 +60,14 @@ class RocketMQSource(DataSource):
         if "provider" in options:
             # Spark adds this option for a table of its catalog.
             raise IllegalArgumentError(
-                f"the source or sink {NAME} has no tables in Spark's catalog: write CREATE TEMPORARY "
-                f'VIEW … USING {NAME} OPTIONS (…) to read in SQL, and df.write.format("{NAME}")'
-                '.options(…).mode("append").save() to send'
+                f"the source or sink {NAME} has no tables in Spark's catalog: {TABLES_REMEDY}"
+            )
+        if not options:
+            # For statements with tables, Spark leaves out the options that the table was made with.
+            raise IllegalArgumentError(
+                f"the source or sink {NAME} is given no options; it needs namesrv and more. If this is "
+                "about a table of Spark's catalog (INSERT INTO, SELECT, CREATE TABLE … AS SELECT): it "
+                f"has none, {TABLES_REMEDY}"
             )
         # Checked here, when load is called, before the options appear in a plan that somebody sees.
         # Whether they are for the source or the sink is not known yet.

@@ -39,6 +39,7 @@ class KeptPart:
     name: str | None = None
     topics: tuple[str, ...] = ()
     skipped: bool = False
+    dead_letters: int = 0
 
 
 def commit_unit(

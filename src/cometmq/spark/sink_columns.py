@@ -214,9 +214,12 @@ class _Properties:
         self._column = column
         if column is None:
             return
-        self._names = column.keys.cast(pa.string())
-        self._values = column.items.cast(pa.string())
-        self._offsets = np.asarray(column.offsets).astype(np.int64)
+        offsets = np.asarray(column.offsets).astype(np.int64)
+        # Of a slice, Arrow gives the entries of all rows of the batch that it was cut from.
+        first, entries = int(offsets[0]), int(offsets[-1] - offsets[0])
+        self._names = column.keys.slice(first, entries).cast(pa.string())
+        self._values = column.items.slice(first, entries).cast(pa.string())
+        self._offsets = offsets - first
         named = pc.is_in(self._names, pa.array(sorted(left_out), pa.string()))
         self._mask = pc.and_(pc.invert(named), pc.is_valid(self._values))
 

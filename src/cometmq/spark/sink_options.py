@@ -20,6 +20,8 @@ from cometmq.spark.sink_packing import Packing, QueuesOf
 GROUP: Final = "cometmq-spark-sink"
 AT_LEAST_ONCE: Final = "at-least-once"
 EXACTLY_ONCE: Final = "exactly-once"
+FAIL: Final = "fail"
+DEAD_LETTER: Final = "deadLetter"
 BATCH_BYTES: Final = 256 * 1024
 # The outbox's directory below the checkpoint, beside Spark's own.
 OUTBOX: Final = "rocketmq-sink"
@@ -48,6 +50,8 @@ class SinkOptions:
         done.
     outboxKeepDays: for how many days an outbox remembers jobs that are done; 0 (default) is for ever.
     keepOrigin: whether topic, place, id and times of the source become properties.
+    badRows: fail (default), or deadLetter: rows that cannot be messages go to deadLetterTopic with
+        the reason, see `cometmq.spark.sink_bad_rows`, and the job goes on.
     compression: none (default), zlib, lz4 or zstd, for bodies of compressOverBytes (4096) and more;
         these are sent one by one.
     batchBytes: how much one request takes (262144). sendsInFlight: of each task (32).
@@ -67,6 +71,7 @@ class SinkOptions:
         if self.topic is not None:
             check_sink_topic(self.topic)
         self.keep_origin = options.flag("keepOrigin", False)
+        self.dead_letter_topic = self._dead_letter_topic()
         self.compression = self._compression()
         over = options.number("compressOverBytes", 1, MAX_MESSAGE_SIZE_BYTES)
         self.compress_over_bytes = over or COMPRESS_OVER_BYTES
@@ -104,6 +109,30 @@ class SinkOptions:
                 "delivery", f"is {delivery!r}, it must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}"
             )
         return delivery
+
+    def _dead_letter_topic(self) -> str | None:
+        """Return where bad rows go; None if they end the job."""
+        options = self._options
+        bad_rows = options.text("badRows") or FAIL
+        if bad_rows.lower() not in (FAIL, DEAD_LETTER.lower()):
+            raise options.error("badRows", f"is {bad_rows!r}, it must be {FAIL} or {DEAD_LETTER}")
+        topic = options.text("deadLetterTopic")
+        if bad_rows.lower() == FAIL:
+            if topic is not None:
+                raise options.error("deadLetterTopic", f"is for badRows={DEAD_LETTER}")
+            return None
+        if topic is None:
+            raise options.error(
+                "badRows",
+                f"is {DEAD_LETTER}, so give deadLetterTopic, a topic that exists, for such rows and "
+                "the reasons",
+            )
+        check_sink_topic(topic)
+        if topic == self.topic:
+            raise options.error(
+                "deadLetterTopic", f"is {topic}, where the good rows go: give another topic"
+            )
+        return topic
 
     def _compression(self) -> CompressionType | None:
         name = (self._options.text("compression") or "none").upper()

@@ -15,9 +15,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from cometmq.bulk.producer import BlockingBulkProducer
 from cometmq.errors import ClientStateError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
+from cometmq.spark.live_options import TABLES_REMEDY
 from cometmq.spark.outbox import Decided, Outbox, batch_unit, job_unit
 from cometmq.spark.outbox_sending import KeptPart
 from cometmq.spark.patience import patiently
+from cometmq.spark.sink_bad_rows import BadRows
 from cometmq.spark.sink_columns import Outbound
 from cometmq.spark.sink_options import SinkOptions
 
@@ -26,11 +28,17 @@ _PIECE_BYTES: Final = 32 * 1024 * 1024
 # The local properties that Spark's StreamExecution and MicroBatchExecution set.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
+# Likewise those of SQLExecution.
+_EXECUTION: Final = "spark.sql.execution.id"
+_STATEMENT: Final = "spark.sql.execution.root.id"
 
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
+    """The commit message of a task that has sent its rows, `dead_letters` of them as such."""
+
     rows: int
+    dead_letters: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,17 +48,36 @@ class Kept(WriterCommitMessage):
     part: KeptPart
 
 
+def refuse_tables() -> None:
+    """Raise IllegalArgumentError in a task of a statement that makes a table of the rows.
+
+    Spark gives a writer the same calls, options and schema for `save` and for `saveAsTable`. But it
+    writes the rows of a new table as an execution of its own within the statement's, and no others
+    but those that a function of `foreachBatch` writes.
+    """
+    context = TaskContext.get()
+    if context is None or context.getLocalProperty(_BATCH_ID) is not None:
+        return
+    statement = context.getLocalProperty(_STATEMENT)
+    if statement is not None and statement != context.getLocalProperty(_EXECUTION):
+        raise IllegalArgumentError(
+            f"nothing is sent, because saveAsTable, writeTo(…).create() and CREATE TABLE … AS SELECT "
+            f"would leave a table that cannot be read: {TABLES_REMEDY}"
+        )
+
+
 def send_rows(options: SinkOptions, batches: Iterator[Any]) -> Sent:
     """Send the rows, at least once. All are acknowledged when this returns."""
     rows = 0
     with options.new_producer() as producer:
         packing = options.new_packing(_queues(options, producer))
+        making = _Making(options, producer)
         with producer.sending() as sending:
-            for messages in _messages(options, producer, batches):
+            for messages in making.messages(batches):
                 sending.put(packing.parcels(messages))
                 rows += len(messages)
             sending.flush()
-    return Sent(rows)
+    return Sent(rows, making.dead_letters)
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,8 @@ def keep_rows(
         return KeptPart(owner, skipped=True)
     rows, topics = 0, set[str]()
     with options.new_producer() as producer:
-        messages = _messages(options, producer, batches)
+        making = _Making(options, producer)
+        messages = making.messages(batches)
         first = next(messages, None)
         if first is None:
             return KeptPart(owner)
@@ -108,7 +136,7 @@ def keep_rows(
                 rows += len(first)
                 topics.update(pc.unique(first.column("topic")).to_pylist())
                 first = next(messages, None)
-    return KeptPart(owner, rows, part, tuple(sorted(topics)))
+    return KeptPart(owner, rows, part, tuple(sorted(topics)), dead_letters=making.dead_letters)
 
 
 def without_route(
@@ -162,15 +190,28 @@ def _queues(options: SinkOptions, producer: BlockingBulkProducer) -> Any:
     return of
 
 
-def _messages(
-    options: SinkOptions, producer: BlockingBulkProducer, batches: Iterator[Any]
-) -> Iterator[Any]:
-    outbound = Outbound(
-        options.topic, producer.common_properties(), keep_origin=options.keep_origin
-    )
-    for batch in batches:
-        for piece in _pieces(batch):
-            yield outbound.messages(piece, producer.new_ids(len(piece)))
+class _Making:
+    """Makes messages of a task's rows, with the bad ones as the options say."""
+
+    def __init__(self, options: SinkOptions, producer: BlockingBulkProducer) -> None:
+        self._producer = producer
+        common = producer.common_properties()
+        self._rows = Outbound(options.topic, common, keep_origin=options.keep_origin)
+        self._bad_rows: BadRows | None = None
+        if options.dead_letter_topic is not None:
+            letters = Outbound(options.dead_letter_topic, common, keep_origin=False)
+            self._bad_rows = BadRows(self._rows, letters)
+
+    @property
+    def dead_letters(self) -> int:
+        return 0 if self._bad_rows is None else self._bad_rows.count
+
+    def messages(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the rows as batches of OUTBOUND."""
+        maker = self._bad_rows or self._rows
+        for batch in batches:
+            for piece in _pieces(batch):
+                yield maker.messages(piece, self._producer.new_ids(len(piece)))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
@@ -19,7 +21,15 @@ from cometmq.spark.outbox_sending import commit_unit
 from cometmq.spark.patience import patiently
 from cometmq.spark.sink_columns import check_columns
 from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import Kept, keep_rows, place_of_task, send_rows, without_route
+from cometmq.spark.sink_tasks import (
+    Kept,
+    Sent,
+    keep_rows,
+    place_of_task,
+    refuse_tables,
+    send_rows,
+    without_route,
+)
 
 if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -31,6 +41,8 @@ else:
 _COMMIT_MODULE: Final = "pyspark.sql.worker.python_streaming_sink_runner"
 
 _MS_PER_DAY: Final = 86_400_000
+
+log = structlog.get_logger(__name__)
 
 Messages = Sequence[WriterCommitMessage | None]
 
@@ -54,6 +66,7 @@ class _Writer:
         self._decided: Decided | None = None
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        refuse_tables()
         if self._outbox is None:
             return send_rows(self._options, iterator)
         place = place_of_task(self._options)
@@ -64,8 +77,9 @@ class _Writer:
 
     def _look_around(self, patience_s: float) -> None:
         """Check that a job may start: servers answer and let us in, and the topic exists."""
-        options, topic = self._options, self._options.topic
-        if topic is None:
+        options = self._options
+        topics = [topic for topic in (options.topic, options.dead_letter_topic) if topic]
+        if not topics:
             with options.new_reader() as reader:
                 try:
                     patiently(reader.topics, patience_s)
@@ -73,13 +87,26 @@ class _Writer:
                     raise options.connecting.unreachable(error) from error
             return
         with options.new_producer() as producer:
-            try:
-                patiently(lambda: producer.write_queues(topic), patience_s)
-            except RemotingError as error:
-                raise options.connecting.unreachable(error) from error
-            except RouteNotFoundError as error:
-                raise without_route(options, topic, error) from error
+            for topic in topics:
+                try:
+                    patiently(partial(producer.write_queues, topic), patience_s)
+                except RemotingError as error:
+                    raise options.connecting.unreachable(error) from error
+                except RouteNotFoundError as error:
+                    raise without_route(options, topic, error) from error
             producer.join()
+
+    def _report_dead_letters(self, messages: Messages) -> None:
+        """Log how many rows went to the dead-letter topic, which nothing else shows."""
+        count = 0
+        for message in messages:
+            if isinstance(message, Kept):
+                count += message.part.dead_letters
+            elif isinstance(message, Sent):
+                count += message.dead_letters
+        if count:
+            topic = self._options.dead_letter_topic
+            log.warning("rows are dead letters", rows=count, topic=topic)
 
     def _commit(self, name: str, messages: Messages) -> None:
         assert self._outbox is not None, "exactly once"
@@ -107,6 +134,7 @@ class SinkWriter(_Writer, DataSourceArrowWriter):
         return self._options.transaction_id
 
     def commit(self, messages: Messages) -> None:
+        self._report_dead_letters(messages)
         if self._outbox is None:
             return
         name = job_unit(self._id)
@@ -135,6 +163,7 @@ class SinkStreamWriter(_Writer, DataSourceStreamArrowWriter):
             self._decided = self._outbox.latest()
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        self._report_dead_letters(messages)
         if self._outbox is None:
             return
         self._commit(batch_unit(batchId), messages)
