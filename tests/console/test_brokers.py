@@ -143,7 +143,7 @@ def test_the_write_permission_is_taken_and_given_back(
     asked = operator.post("/broker/wipe", name=name, address=address)
     assert "producers send to broker" in asked.text
     taken = operator.act("/broker/wipe", name=name, address=address, confirm=name)
-    assert "its write permission was taken" in taken.text
+    assert "writes to it were stopped here" in taken.text
     given = operator.act("/broker/permit", name=name, address=address)
     assert "Producers choose it." in given.text
 

@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.console.actors import Actors
 from tests.console.running import Served, Visitor, logged_in
-from tests.waits import SEND_WAIT_MS
+from tests.waits import SEND_WAIT_MS, eventually
 
-from cometmq import Message, Producer
+from cometmq import AdminClient, Message, Producer
 from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.browser
@@ -138,8 +138,13 @@ _TYPED = {
     ],
 )
 def test_a_time_that_is_typed_is_that_of_the_browser(
-    browser: Browser, served: Served, path: str, field: str
+    browser: Browser, served: Served, cluster: Cluster, path: str, field: str
 ) -> None:
+    with AdminClient(cluster.namesrv) as admin:  # an unknown topic or group has no form
+        admin.topics.create("live-times")
+        admin.groups.create("nobody")
+    reader = Visitor(served, "reader")
+    eventually(lambda: reader.get("/topic", name="live-times").status, lambda status: status == 200)
     page = logged_in(browser, served, "reader", at="", timezone_id="America/St_Johns")
     for typed, sent in _TYPED.items():
         page.goto(path)
