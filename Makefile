@@ -17,7 +17,7 @@ BY_MODULE := --dist loadfile --no-loadscope-reorder
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -126,6 +126,9 @@ bench-spark-kafka: compiled $(SPARK_KAFKA_READY) ## Spark's sources and sink bes
 
 bench-delays: compiled ## 100,000 messages due in one second: how late they come
 	@$(BIN)/python -m benchmarks.delays $(ARGS)
+
+bench-routes: compiled ## Reads of routes at a name server beside Java's (about 2 minutes)
+	@$(BIN)/python -m benchmarks.routes $(ARGS)
 
 # COMETMQ_FUZZ_SECONDS=600, or ARGS="--inputs 10000000 --record"; ARGS="--help" lists what there is.
 fuzz: $(FUZZ_READY) ## Any bytes into all that reads bytes, guided by coverage, for COMETMQ_FUZZ_SECONDS (default 600)
