@@ -172,7 +172,7 @@ def test_what_cannot_be_chosen(actors: Actors, operator: Visitor, reader: Visito
     stranger = operator.post(
         "/letters/redrive", group="letters-wrong", which="chosen", id="C0A8010100002A9F" + "0" * 16
     )
-    assert (stranger.status, "there any more" in stranger.text) == (409, True)
+    assert (stranger.status, "no longer exist" in stranger.text) == (409, True)
     assert operator.get("/letters", group="no group!").status == 400
     assert operator.get("/letters", group="letters-wrong", begin="yesterday?").status == 400
     assert reader.post("/letters/redrive", group="letters-wrong", which="all").status == 403

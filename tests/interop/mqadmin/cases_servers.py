@@ -73,6 +73,7 @@ CLIENTS: Final = Scenario(
             only="mqadmin-billing-LINE",
         ),
         Case("brokerConsumeStats", "-b {broker} -o true", "#Topic", only="mqadmin-billing-LINE"),
+        Case("resetMasterFlushOffset", "-b {broker} -o 0", "success", (5,)),
         # Members are told to go on where they are.
         Case("resetOffsetByTime", "-g {group} -t {topic} -s -1", r"broker-a +3 +2"),
         Case("resetOffsetByTime", "-g {group} -t {topic} -s -1 -c", r"broker-a +3 +2", (4,)),
