@@ -225,7 +225,7 @@ class RangeReader(AsyncClient):
         name = self._namespace.wrap(group)
 
         async def stored(address: str, queue: MessageQueue) -> int | None:
-            return await brokers.query_consumer_offset(address, name, queue, stored_only=True)
+            return await brokers.query_consumer_offset(address, name, queue)
 
         return await self._of_each(queues, stored)
 
