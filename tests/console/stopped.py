@@ -1,7 +1,7 @@
 """Runs a cluster of processes of which one broker is stopped by SIGSTOP, as a machine that hangs is.
 
-What it held lies at that broker alone, but for topic `orders` and group `billing`, which the other
-broker has, too: whatever a page says to be none, empty or all is then a guess.
+Its topics and groups lie at that broker alone, but for topic `orders` and group `billing`, which the
+other broker has, too: a page that says "none", "empty" or "all" then guesses.
 """
 
 from __future__ import annotations

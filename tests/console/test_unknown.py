@@ -37,7 +37,7 @@ OF_NO_BROKER: Final = {
     "/topics/new", "/groups/new", "/schemas", "/reports", "/reports/page", "/audit",
     "/audit/export", "/why", "/find",
 }  # fmt: skip
-# What errors say of a broker that does not answer, and of one that is registered no more.
+# Phrases of errors about a broker that does not answer, or is no longer registered.
 CAUSES: Final = (
     "has answered nothing for",
     "did not answer within",

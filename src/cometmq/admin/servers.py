@@ -232,7 +232,7 @@ class Servers:
         """
         address, answer = await self.ask_name_server(
             requests.GET_ROUTEINFO_BY_TOPIC,
-            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True, tell_lost=True),
+            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True, with_lost=True),
             what=f"the route of topic {topic}",
             also=(ResponseCode.TOPIC_NOT_EXIST,),
         )

@@ -112,7 +112,7 @@ class RouteHandlers:
         order = None
         if self._config.order_message_enable:
             order = self._kv_config.get(ORDER_TOPIC_NAMESPACE, header.topic)
-        lost = tuple(self._table.lost(header.topic)) if header.tell_lost else ()
+        lost = tuple(self._table.lost(header.topic)) if header.with_lost else ()
         kept = self._kept.of(self._table.changes)
         key = (header.topic, strict, order, self._config.support_acting_master)
         body = None if lost else kept.get(key)

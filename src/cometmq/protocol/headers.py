@@ -363,13 +363,13 @@ class QueryDataVersionResponseHeader(Header):
 
 
 class GetRouteInfoRequestHeader(Header):
-    """Code 105. With `tell_lost`, which Java's class does not have, the answer names the topic's
+    """Code 105. With `with_lost`, which Java's class does not have, the answer names the topic's
     lost brokers.
     """
 
     topic: str
     accept_standard_json_only: bool | None = None
-    tell_lost: bool | None = None
+    with_lost: bool | None = None
 
 
 class PutKVConfigRequestHeader(Header):

@@ -80,8 +80,8 @@ class StateWriter:
         self._states: dict[JsonFile, _State] = {}
         # Files that must exist, and the functions that return their contents.
         self._kept: dict[JsonFile, Capture] = {}
-        # Those files that a look has found: a new store has not written them yet. Only the thread
-        # uses this.
+        # Files that exist, as a look has found: a new store has not written all of them yet. Only the
+        # thread uses this.
         self._found: set[JsonFile] = set()
         self._closed = False
 

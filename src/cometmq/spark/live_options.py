@@ -59,13 +59,13 @@ _STREAM: Final = (
     "commitGroup",
 )
 KNOWN: Final = _BOTH + _BATCH + _STREAM
-# Those of the sink that are not the source's, too; here because every read needs their names, and
-# no read needs the sink.
-# What to write in place of statements with tables.
+# The remedy in refusals of statements with tables.
 TABLES_REMEDY: Final = (
     f"write CREATE TEMPORARY VIEW … USING {NAME} OPTIONS (namesrv '…', subscribe '…') to read in SQL, and "
     f'df.write.format("{NAME}").option("namesrv", …).option("topic", …).mode("append").save() to send'
 )
+# Options of the sink that the source does not have; here because every read needs their names, and no
+# read needs the sink.
 SINK_ONLY: Final = (
     "topic",
     "delivery",

@@ -478,7 +478,7 @@ def test_a_group_that_subscribes_elsewhere_is_told_as_not_subscribed() -> None:
     subscribing(found, "CONSUME_PASSIVELY", "other", "%RETRY%g")
     assert fate(followed(found)) is Cause.NOT_SUBSCRIBED
     assert causes(found) == [Cause.NOT_SUBSCRIBED]
-    # What it consumed before it left the topic stays consumed, and a retry comes by another topic.
+    # Messages that it consumed before it left the topic stay consumed; a retry has another topic.
     consumed = facts(consumed=6)
     subscribing(consumed, "CONSUME_PASSIVELY", "other")
     assert fate(followed(consumed)) is Cause.CONSUMED

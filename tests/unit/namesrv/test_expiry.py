@@ -28,7 +28,7 @@ async def test_what_silent_brokers_served_is_forgotten_beside_the_scan(
         released.append(steps)
 
     monkeypatch.setattr(RouteTable, "release", counted)
-    # What lost brokers have served is remembered until there are too many of them.
+    # The table remembers the topics of lost brokers until there are too many of them.
     monkeypatch.setattr(route_table, "MAX_LOST_BROKERS", 0)
     async with Cluster() as cluster:
         server = cluster.name_servers[0]

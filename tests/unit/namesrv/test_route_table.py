@@ -300,8 +300,11 @@ def test_a_broker_that_went_without_a_farewell_is_remembered() -> None:
     assert (addresses(table), lost(table)) == ({1: SLAVE}, [])
 
 
-def test_lost_brokers_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route_table, "MAX_LOST_BROKERS", 2)
+@pytest.mark.parametrize(("limit", "value"), [("MAX_LOST_BROKERS", 2), ("MAX_LOST_ROUTES", 5)])
+def test_lost_brokers_are_forgotten_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(route_table, limit, value)
     clock = FakeClock()
     table = new_table(clock)
     for number in range(3):
@@ -319,7 +322,7 @@ def test_lost_brokers_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) 
 def test_what_a_broker_that_is_gone_has_served_is_forgotten_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # What lost brokers have served is remembered until there are too many of them.
+    # The table remembers the topics of lost brokers until there are too many of them.
     monkeypatch.setattr(route_table, "MAX_LOST_BROKERS", 0)
     table = new_table()
     told: list[str] = []

@@ -205,7 +205,7 @@ def test_routes_are_those_of_the_model_and_end_empty(
             list(table.expire())
             model.drop({live for live in model.live if live.deadline_s < model.now_s})
         assert routes(table) == model.routes()
-        # What is kept of the steps before is what would be encoded now.
+        # A route that was kept in an earlier step is the one that would be encoded now.
         for topic in table.topics():
             route = table.route(topic)
             assert route is not None

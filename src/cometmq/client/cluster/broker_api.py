@@ -121,22 +121,14 @@ class BrokerApi:
         return answer.body.consumer_id_list
 
     async def query_consumer_offset(
-        self, address: str, group: str, queue: MessageQueue, *, stored_only: bool = False
+        self, address: str, group: str, queue: MessageQueue
     ) -> int | None:
-        """Return the group's stored offset of a queue, or None if there is none.
-
-        Where there is none, a broker answers 0 if the queue still begins in memory, because a new
-        group begins there. With `stored_only` it answers that there is none; brokers before 5.0
-        answer 0 anyway.
-        """
+        """Return the group's stored offset of a queue, or None if there is none."""
         answer = await self._remoting.ask(
             address,
             requests.QUERY_CONSUMER_OFFSET,
             QueryConsumerOffsetRequestHeader(
-                consumer_group=group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                set_zero_if_not_found=False if stored_only else None,
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
             ),
             what=f"the offset of group {group} at {queue}",
             also=(ResponseCode.QUERY_NOT_FOUND,),

@@ -271,7 +271,7 @@ async def _kept(console: Console, route: TopicRouteData) -> str | None:
 
     async def ask(address: str) -> str:
         told = await console.recent.get(
-            ("settings of", address),
+            ("configuration", address),
             _SETTINGS_AGE_S,
             lambda: console.admin.brokers.config(broker=address),
         )
