@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -32,6 +32,9 @@ class Broker:
 
     def check_selection(self, *_: object, **__: object) -> None:
         """Select whatever it is asked to."""
+
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        return dict.fromkeys(places)
 
     def offsets_or_failures(
         self, queues: Iterable[MessageQueue], _known: object

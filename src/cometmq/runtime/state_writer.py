@@ -149,12 +149,17 @@ class StateWriter:
         job.waiter.result()
 
     def close(self) -> None:
-        """Try every write that is due once, and wait until all have ended. Idempotent."""
+        """Try every write that is due once, and wait until all have ended. Idempotent.
+
+        A write may have another file written as it ends; that file is tried, too.
+        """
         if self._closed:
             return
         self._closed = True
         self._have_missing_written()
-        for file, state in self._states.items():
+        files = list(self._states)
+        for file in files:
+            state = self._states[file]
             if state.timer is not None:
                 state.timer.cancel()
             if state.running is not None:
@@ -165,6 +170,7 @@ class StateWriter:
                 state.due = None
                 future = self._executor.submit(self._write, file, job_due.capture(), paced=False)
                 self._finish(file, job_due, future.exception(), 0.0)
+            files += [added for added in self._states if added not in files]
         self._executor.shutdown(wait=True)
 
     def _have_missing_written(self) -> None:

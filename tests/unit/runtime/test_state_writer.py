@@ -38,6 +38,17 @@ async def test_a_file_that_could_not_be_written_is_written_when_there_is_room(
     writer.close()
 
 
+async def test_a_write_that_has_another_file_written_as_it_ends_does_not_disturb_the_end(
+    tmp_path: Path,
+) -> None:
+    table, marks = JsonFile(tmp_path / "topics.json"), JsonFile(tmp_path / "marks.json")
+    writer = StateWriter()
+    writer.soon(table, lambda: "[1]", lambda: writer.soon(marks, lambda: "[2]"))
+    writer.close()
+    assert table.path.read_text() == "[1]"
+    assert marks.path.read_text() == "[2]"
+
+
 async def test_the_log_says_once_that_writing_fails(
     tmp_path: Path, log_lines: list[dict[str, Any]]
 ) -> None:
