@@ -34,7 +34,8 @@ from cometmq.protocol.command import (
 )
 from cometmq.protocol.frame import encode_frame
 from cometmq.protocol.request_type import NO_BODY, RequestType, Resource, ResourceKind, Right
-from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
+from cometmq.remoting.calls import UNASKED
+from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import UNSERVED, AsyncHandler, Handler, Handlers
 
 EchoRequest = Request[EchoHeader]

@@ -16,7 +16,8 @@ from tests.unit.remoting.line import (
 from tests.waits import until
 
 from cometmq.protocol.command import FLAG_ONEWAY, RemotingCommand, Request, response
-from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
+from cometmq.remoting.calls import UNASKED
+from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.turns import (
