@@ -15,7 +15,6 @@ from cometmq.remoting.connection import (
     DEFAULT_LIMITS,
     Connection,
     ConnectionLimits,
-    WriteTurn,
     close_all,
 )
 from cometmq.remoting.dispatch import Handlers
@@ -132,7 +131,6 @@ class RemotingServer:
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self._owner = TaskOwner("remoting-server")
-        self._turn = WriteTurn()
         self._turns = ServingTurns(monotonic)
         self._protection = protection
         self._strangers = None if protection is None else Strangers(protection)
@@ -225,8 +223,6 @@ class RemotingServer:
             self._owner,
             limits=self._limits,
             serialize_type=self._serialize_type,
-            server_side=True,
-            turn=self._turn,
             turns=self._turns,
             holdings=self.holdings,
             on_connect=self._connected,

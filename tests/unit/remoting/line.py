@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,6 +26,7 @@ from cometmq.protocol.request_type import (
 )
 from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.turns import ServingTurns
 from cometmq.runtime.tasks import TaskOwner
 
 ECHO, INSPECT = 901, 902
@@ -90,15 +90,11 @@ def answer_to(call: RemotingCommand, code: int = 0) -> bytes:
 
 class FakeTransport(asyncio.Transport):
     """Keeps what is written, one entry for each call. With `room`, the peer takes only so many
-    bytes, and a write that exceeds them pauses writing. `sock` has what the connection has not read.
+    bytes, and a write that exceeds them pauses writing.
     """
 
-    def __init__(
-        self,
-        peer: tuple[str, int] | None = ("10.0.0.9", 4711),
-        sock: socket.socket | None = None,
-    ) -> None:
-        super().__init__({"peername": peer, "sockname": ("10.0.0.1", 10911), "socket": sock})
+    def __init__(self, peer: tuple[str, int] | None = ("10.0.0.9", 4711)) -> None:
+        super().__init__({"peername": peer, "sockname": ("10.0.0.1", 10911)})
         self.writes: list[bytes] = []
         self.reading = True
         self.ended: str | None = None
@@ -151,12 +147,17 @@ class Line:
         *,
         limits: ConnectionLimits = DEFAULT_LIMITS,
         peer: tuple[str, int] | None = ("10.0.0.9", 4711),
-        sock: socket.socket | None = None,
+        server_side: bool = False,
+        turns: ServingTurns | None = None,
         **settings: Any,
     ) -> None:
         self.owner = TaskOwner("test")
-        self.transport = FakeTransport(peer, sock)
-        self.connection = Connection(handlers or Handlers(), self.owner, limits=limits, **settings)
+        self.transport = FakeTransport(peer)
+        if server_side and turns is None:
+            turns = ServingTurns(lambda: 0.0)  # slices do not end early on a busy machine
+        self.connection = Connection(
+            handlers or Handlers(), self.owner, limits=limits, turns=turns, **settings
+        )
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 

@@ -34,7 +34,8 @@ from cometmq.protocol.command import (
 )
 from cometmq.protocol.frame import encode_frame
 from cometmq.protocol.request_type import NO_BODY, RequestType, Resource, ResourceKind, Right
-from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
+from cometmq.remoting.calls import UNASKED
+from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import UNSERVED, AsyncHandler, Handler, Handlers
 
 EchoRequest = Request[EchoHeader]
@@ -68,27 +69,28 @@ def raising(error: Exception) -> Handle:
 async def test_the_answers_of_one_read_leave_in_one_write() -> None:
     line = serving()
     line.feed(echo(1, opaque=5) + echo(2, opaque=6) + echo(3, opaque=7))
+    answers = await line.flushed()
     assert len(line.transport.writes) == 1
-    assert [(a.opaque, a.ext["number"]) for a in line.received()] == [
+    assert [(answer.opaque, answer.ext["number"]) for answer in answers] == [
         (5, "1"),
         (6, "2"),
         (7, "3"),
     ]
-    assert all(answer.is_response for answer in line.received())
+    assert all(answer.is_response for answer in await line.flushed())
 
 
 async def test_frames_may_come_byte_by_byte() -> None:
     line = serving()
     data = echo(1, body=b"first") + echo(2, opaque=1, body=b"second")
     line.feed(*(data[at : at + 1] for at in range(len(data))))
-    assert [bytes(answer.body) for answer in line.received()] == [b"first", b"second"]
+    assert [bytes(answer.body) for answer in await line.flushed()] == [b"first", b"second"]
 
 
 async def test_a_frame_may_end_in_the_read_that_begins_the_next() -> None:
     line = serving()
     data = echo(1) + echo(2, opaque=1)
     line.feed(data[:-7], data[-7:])
-    assert [answer.ext["number"] for answer in line.received()] == ["1", "2"]
+    assert [answer.ext["number"] for answer in await line.flushed()] == ["1", "2"]
 
 
 async def test_a_handler_may_answer_with_an_encoded_frame() -> None:
@@ -98,7 +100,7 @@ async def test_a_handler_may_answer_with_an_encoded_frame() -> None:
 
     line = serving(handle)
     line.feed(echo(opaque=9))
-    (answer,) = line.received()
+    (answer,) = await line.flushed()
     assert (answer.opaque, answer.code, answer.ext) == (9, 0, {"a": "1"})
     assert answer.body == b"slices"
 
@@ -128,14 +130,14 @@ async def test_a_handler_may_answer_with_what_it_waits_for() -> None:
     assert await line.flushed() == []
     gate.set_result(response(0, "done"))
     await until(line.received)
-    assert [(answer.opaque, answer.remark) for answer in line.received()] == [(4, "done")]
+    assert [(answer.opaque, answer.remark) for answer in await line.flushed()] == [(4, "done")]
 
 
 async def test_a_handler_may_answer_later() -> None:
     asked: list[EchoRequest] = []
     line = serving(lambda _, call: asked.append(call))
     line.feed(echo(opaque=3))
-    assert line.received() == []
+    assert await line.flushed() == []
     line.connection.reply(asked[0], response(0, "at last"))
     (answer,) = await line.flushed()
     assert (answer.opaque, answer.remark) == (3, "at last")
@@ -153,7 +155,7 @@ async def test_an_asynchronous_handler_answers_when_it_is_done() -> None:
     assert await line.flushed() == []
     gate.set()
     await until(lambda: len(line.received()) == 2)
-    assert [(a.opaque, a.remark) for a in line.received()] == [(1, "done"), (2, "done")]
+    assert [(a.opaque, a.remark) for a in await line.flushed()] == [(1, "done"), (2, "done")]
     await line.owner.close()
 
 
@@ -164,14 +166,14 @@ async def test_an_asynchronous_handler_that_fails_is_answered() -> None:
     line = serving(handle)
     line.feed(echo())
     await until(line.received)
-    (answer,) = line.received()
+    (answer,) = await line.flushed()
     assert (answer.code, answer.remark) == (14, "not today")
 
 
 async def test_an_unknown_code_gets_javas_answer() -> None:
     line = serving()
     line.feed(encode_command(request(4242)) + echo())
-    unknown, known = line.received()
+    unknown, known = await line.flushed()
     assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert unknown.remark == " request type 4242 not supported"
     assert known.code == 0
@@ -194,7 +196,7 @@ async def test_a_header_that_does_not_fit_is_refused_by_name(
     wrong = RemotingCommand(ECHO, ext=ext, opaque=8)
     with structlog.testing.capture_logs() as lines:
         line.feed(encode_command(wrong) + echo(opaque=9))
-    refused, served = line.received()
+    refused, served = await line.flushed()
     assert (refused.opaque, refused.code) == (8, ResponseCode.SYSTEM_ERROR)
     assert named in str(refused.remark)
     assert len(lines) == 1
@@ -213,7 +215,7 @@ async def test_a_second_code_was_passed_on_though_the_first_was_judged() -> None
     line = serving(relay)
     header = b'{"code":%d,"opaque":8,"extFields":{"number":"1"},"code":%d}'
     line.feed(encode_frame(header % (ECHO, 220)) + encode_frame(header % (ECHO, ECHO)))
-    refused, served = line.received()
+    refused, served = await line.flushed()
     assert (refused.opaque, refused.code) == (8, ResponseCode.SYSTEM_ERROR)
     assert refused.remark == "a header names two codes, 901 and 220"
     assert (served.code, seen) == (0, [ECHO])
@@ -229,7 +231,7 @@ async def test_clients_cannot_choose_by_what_codes_refused_requests_are_counted(
             encode_frame(twice % (ECHO, code, b"1")), encode_frame(twice % (ECHO, code, b"x"))
         )
         line.feed(encode_command(request(code)))
-    assert len(line.received()) == 30
+    assert len(await line.flushed()) == 30
     assert sum(handlers.refused.values()) == 30
     assert {code for code, _ in handlers.refused} <= {ECHO, UNSERVED}
 
@@ -256,7 +258,7 @@ async def test_what_is_no_command_ends_the_connection(data: bytes) -> None:
     assert [entry["log_level"] for entry in lines] == ["warning"]
     assert lines[0]["peer"] == "10.0.0.9:4711"
     # What declares too large a frame is told so; no request is answered.
-    assert all(answer.opaque == UNASKED for answer in line.received())
+    assert all(answer.opaque == UNASKED for answer in await line.flushed())
 
 
 async def test_another_protocol_looks_like_too_long_a_frame_and_gets_none() -> None:
@@ -265,7 +267,7 @@ async def test_another_protocol_looks_like_too_long_a_frame_and_gets_none() -> N
         line.feed(b"GET / HTTP/1.1\r\n\r\n")
     assert line.transport.ended == "closed"
     assert [entry["log_level"] for entry in lines] == ["warning"]
-    assert line.received() == []
+    assert await line.flushed() == []
 
 
 @pytest.mark.parametrize(
@@ -289,8 +291,8 @@ async def test_a_refused_question_is_no_warning(
     line = Line(handlers, server_side=True)
     with structlog.testing.capture_logs() as lines:
         line.feed(echo(1))
+        assert len(await line.flushed()) == 1
     assert [entry["log_level"] for entry in lines] == [level]
-    assert len(line.received()) == 1
 
 
 async def test_a_grpc_client_is_named_and_sent_where_it_is_served() -> None:
@@ -308,7 +310,7 @@ async def test_a_grpc_client_is_named_and_sent_where_it_is_served() -> None:
 async def test_what_came_before_the_nonsense_is_still_answered() -> None:
     line = serving()
     line.feed(echo(opaque=1), encode_frame(b"{nonsense"))
-    assert [answer.opaque for answer in line.received()] == [1]
+    assert [answer.opaque for answer in await line.flushed()] == [1]
     assert line.transport.ended == "closed"
 
 
@@ -321,7 +323,7 @@ async def test_a_frame_above_the_limit_ends_its_connection_before_it_is_read() -
     assert "2001" in lines[0]["reason"]
     assert "2000" in lines[0]["reason"]
     innocent.feed(echo(body=b"x" * 1000))
-    assert len(innocent.received()) == 1
+    assert len(await innocent.flushed()) == 1
 
 
 @pytest.mark.parametrize(
@@ -358,7 +360,7 @@ async def test_an_asynchronous_oneway_request_is_not_answered() -> None:
     line.feed(echo(opaque=1, flag=FLAG_ONEWAY), echo(opaque=2))
     await until(line.received)
     assert served == [1, 2]
-    assert [answer.opaque for answer in line.received()] == [2]
+    assert [answer.opaque for answer in await line.flushed()] == [2]
 
 
 @pytest.mark.parametrize(
@@ -376,7 +378,7 @@ async def test_a_handler_that_raises_is_answered_and_logged_once(
     line = serving(raising(error))
     with structlog.testing.capture_logs() as lines:
         line.feed(echo(opaque=4) + echo(opaque=5))
-    assert [(a.opaque, a.code, a.remark) for a in line.received()] == [
+    assert [(a.opaque, a.code, a.remark) for a in await line.flushed()] == [
         (4, code, remark),
         (5, code, remark),
     ]
@@ -409,7 +411,7 @@ async def test_an_answer_may_have_the_code_of_a_request_that_is_served() -> None
     fitting.opaque = (await line.flushed())[1].opaque
     line.feed(encode_command(fitting))
     assert (await call).ext == {"number": "1"}
-    assert len(line.received()) == 2
+    assert len(await line.flushed()) == 2
 
 
 async def test_a_call_that_is_not_answered_times_out() -> None:
@@ -423,7 +425,7 @@ async def test_an_answer_that_comes_late_is_ignored() -> None:
     line = Line()
     with pytest.raises(RequestTimeoutError):
         await line.connection.call(request(1), 0.001)
-    (sent,) = line.received()
+    (sent,) = await line.flushed()
     line.feed(answer_to(sent), answer_to(sent))
     assert not line.connection.closed
 
@@ -488,7 +490,7 @@ async def test_a_oneway_request_says_so() -> None:
 async def test_requests_may_come_over_a_connection_that_we_made() -> None:
     line = Line(handlers_with())
     line.feed(echo(7))
-    (answer,) = line.received()
+    (answer,) = await line.flushed()
     assert answer.flag & FLAG_RESPONSE
     assert answer.ext == {"number": "7"}
 
@@ -518,12 +520,15 @@ async def test_the_requests_of_one_read_wait_while_their_answers_cannot_leave() 
     line = serving(write_much, limits=ConnectionLimits(write_buffer_high=1000))
     line.transport.room = 0
     line.feed(b"".join(echo(i) for i in range(7)), echo(7))
+    await line.flushed()
     assert (numbers(line), line.transport.reading) == ([0, 1], False)
     # The peer reads a little: a part of the rest is served, and the reading stays paused.
     line.connection.resume_writing()
+    await line.flushed()
     assert (numbers(line), line.transport.reading) == ([0, 1, 2, 3], False)
     line.transport.room = None
     line.connection.resume_writing()
+    await line.flushed()
     assert (numbers(line), line.transport.reading) == (list(range(8)), True)
 
 
@@ -537,8 +542,10 @@ async def test_requests_that_wait_go_with_their_connection() -> None:
     line = serving(count, limits=ConnectionLimits(write_buffer_high=100))
     line.transport.room = 0
     line.feed(echo(0) + echo(1))
+    line.connection.abort()
     line.connection.connection_lost(None)
     line.connection.resume_writing()
+    await line.flushed()
     assert len(served) == 1
 
 
@@ -575,7 +582,7 @@ async def test_a_call_gives_up_on_a_peer_that_does_not_read() -> None:
     line.connection.pause_writing()
     with pytest.raises(RequestTimeoutError, match="did not read"):
         await line.connection.call(request(1), 0.01)
-    assert line.received() == []
+    assert await line.flushed() == []
 
 
 async def test_a_call_that_waits_for_room_fails_when_the_connection_is_lost() -> None:
@@ -627,7 +634,7 @@ async def test_close_sends_what_waits_first() -> None:
     line.connection.send_oneway(request(1))
     line.connection.close()
     line.connection.close()
-    assert len(line.received()) == 1
+    assert len(await line.flushed()) == 1
     assert line.transport.ended == "closed"
     await line.connection.lost
 

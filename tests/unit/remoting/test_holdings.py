@@ -142,8 +142,8 @@ async def test_requests_that_wait_for_their_peer_are_counted() -> None:
     line.feed(echo(1, body=bytes(10_000)) * 3)
     assert 30_000 < holdings.received_bytes < 31_000
     line.connection.resume_writing()
-    assert holdings.received_bytes == 0
     assert len(await line.flushed()) == 3
+    assert holdings.received_bytes == 0
 
 
 async def test_a_header_that_comes_byte_by_byte_for_ever_ends_its_connection() -> None:

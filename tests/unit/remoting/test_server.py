@@ -18,7 +18,8 @@ from cometmq.errors import ConfigError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, decode_command, response
 from cometmq.protocol.frame import FrameDecoder
-from cometmq.remoting.connection import UNASKED, Connection, ConnectionLimits
+from cometmq.remoting.calls import UNASKED
+from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import Places, RemotingServer
 from cometmq.testing.ports import HeldPort

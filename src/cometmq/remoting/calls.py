@@ -1,0 +1,136 @@
+"""The requests of this side of a connection that wait for their answers.
+
+    a call is      until                                and then
+    on its way     its answer comes                     returns the answer
+    on its way     its timeout is over                  raises RequestTimeoutError
+    on its way     the connection is lost               raises ConnectionLostError
+    over           its answer comes after all           the answer is dropped
+
+For the loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, Final
+
+from cometmq.errors import ConnectionLostError, RequestTimeoutError, TooManyRequestsError
+from cometmq.protocol.command import RemotingCommand
+from cometmq.runtime.loggers import get_logger
+
+if TYPE_CHECKING:
+    from cometmq.remoting.connection import Connection
+
+log = get_logger(__name__)
+
+_MAX_OPAQUE: Final = 0x7FFF_FFFF
+# The number of an answer that no request asked for: why the server closes the connection. No client
+# counts its requests so.
+UNASKED: Final = -1
+# A timer that comes later than this was held up by the process itself.
+_LATE_S: Final = 0.05
+
+
+class Calls:
+    """The calls of one connection, by their opaques. Each method gets the connection: a reference to it
+    would be a cycle, whose memory the garbage collector has to find.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._next_opaque = 0
+        # Why the server closes the connection, if it has said so.
+        self._last_words = ""
+
+    def take_opaque(self) -> int:
+        """Return the opaque of the next request."""
+        opaque = self._next_opaque
+        self._next_opaque = opaque + 1 & _MAX_OPAQUE
+        return opaque
+
+    def begin(
+        self, connection: Connection, opaque: int, timeout_s: float
+    ) -> asyncio.Future[RemotingCommand]:
+        """Return the future of the answer to a request that is sent now."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[RemotingCommand] = loop.create_future()
+        self._waiting[opaque] = future
+        timer = loop.call_later(
+            timeout_s, self._expire, connection, opaque, timeout_s, loop.time(), False
+        )
+        future.add_done_callback(functools.partial(self._done, opaque, timer))
+        return future
+
+    def check_room(self, connection: Connection) -> None:
+        """Raise TooManyRequestsError if as many calls wait as may."""
+        if len(self._waiting) >= self._limit:
+            raise TooManyRequestsError(
+                f"{len(self._waiting)} calls to {connection.peer} wait for an answer, the limit "
+                f"max_outstanding_calls is {self._limit}; wait for some before sending more",
+                address=connection.peer,
+            )
+
+    def answered(self, connection: Connection, command: RemotingCommand) -> None:
+        """Hand an answer to the call that waits for it."""
+        future = self._waiting.pop(command.opaque, None)
+        if future is not None and not future.done():
+            future.set_result(command)
+            return
+        if command.opaque == UNASKED and not connection.is_of_server:
+            self._last_words = command.remark or ""
+        log.debug("answer came too late", peer=connection.peer, opaque=command.opaque)
+
+    def lost(self, connection: Connection, reason: Exception | None) -> None:
+        """Fail all calls: the connection is gone."""
+        calls, self._waiting = self._waiting, {}
+        for future in calls.values():
+            if not future.done():
+                error = self.lost_before(connection, "the answer came")
+                error.__cause__ = connection.fault or reason
+                future.set_exception(error)
+
+    def lost_before(self, connection: Connection, event: str) -> ConnectionLostError:
+        """Return the error of a call whose connection closed before `event`."""
+        hint = ""
+        if not connection.heard and not connection.is_of_server:
+            hint = "; it has never answered, as a server does that wants tls, or no tls"
+        if connection.fault is not None:
+            hint = f": it does not speak RocketMQ's protocol ({connection.fault})"
+        if self._last_words:
+            hint = f": {self._last_words}"
+        return ConnectionLostError(
+            f"the connection to {connection.peer} closed before {event}{hint}",
+            address=connection.peer,
+        )
+
+    def _expire(
+        self, connection: Connection, opaque: int, timeout_s: float, sent_at: float, late: bool
+    ) -> None:
+        future = self._waiting.get(opaque)
+        if future is None or future.done():
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now > sent_at + timeout_s + _LATE_S and not late:
+            # The loop of this process was blocked. Bytes that the peer sent meanwhile are read
+            # before it counts as silent: uvloop serves timers before it reads.
+            timer = loop.call_later(
+                0.001, self._expire, connection, opaque, timeout_s, sent_at, True
+            )
+            future.add_done_callback(lambda _: timer.cancel())
+            return
+        future.set_exception(
+            RequestTimeoutError(
+                f"{connection.peer} did not answer within {timeout_s * 1000:.0f} ms",
+                address=connection.peer,
+            )
+        )
+        connection.timed_out(sent_at, now)
+
+    def _done(
+        self, opaque: int, timer: asyncio.TimerHandle, _: asyncio.Future[RemotingCommand]
+    ) -> None:
+        timer.cancel()
+        self._waiting.pop(opaque, None)

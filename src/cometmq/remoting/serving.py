@@ -1,0 +1,173 @@
+"""The requests that a connection of a server has brought, and what becomes of them.
+
+    requests wait   blocked   the connection is
+    no              no        read
+    yes             no        in a line of `ServingTurns`, and not read
+    any             yes       neither: its peer does not read its answers, or it holds too many bytes
+
+What a read brings is served at once, for a slice, if nothing waits and the connection owes no time. When
+the peer is gone, the requests that wait are served before the connection counts as lost: a consumer
+commits offsets by one-way requests before it ends.
+
+For the loop's thread only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.errors import ProtocolError
+from cometmq.protocol.command import peek_code
+from cometmq.protocol.frame import Frame
+from cometmq.remoting.dispatch import Handlers
+from cometmq.remoting.turns import (
+    SLICE_BYTES,
+    SLICE_COST,
+    SLICE_S,
+    TASK_COST,
+    ServingTurns,
+    owed_s,
+)
+
+if TYPE_CHECKING:
+    from cometmq.remoting.connection import Connection
+
+# A request of fewer bytes takes no longer than a slice.
+_LARGE_BYTES: Final = 65536
+# Why a connection is blocked.
+CONGESTED: Final = 1
+FULL: Final = 2
+
+
+class Serving:
+    """The requests of one connection. Each method gets the connection: a reference to it would be a
+    cycle, whose memory the garbage collector has to find.
+    """
+
+    def __init__(self, turns: ServingTurns, handlers: Handlers) -> None:
+        self.turns = turns
+        self._administration = handlers.administration
+        # Requests of a read, of which those from `_next` on wait, and how many bytes they have.
+        self._frames: list[Frame] = []
+        self._next = 0
+        self.waiting_bytes = 0
+        self.blocked = 0
+        # What is left of SLICE_COST in the slice that is served.
+        self._slice_left = 0
+        self._in_line = self._administers = False
+        self.is_reading = True
+
+    @property
+    def waits(self) -> bool:
+        """Whether requests wait."""
+        return self._next < len(self._frames)
+
+    def read(self, connection: Connection, frames: list[Frame], now_s: float) -> None:
+        """Serve what a read has brought, for a slice; the rest waits.
+
+        Raises ProtocolError for the first request whose header is none.
+        """
+        if self._next < len(self._frames):  # TLS may bring more than was asked for
+            self._frames += frames
+            self.waiting_bytes += _bytes_of(frames, 0)
+            return
+        self._frames = frames
+        self._next = 0
+        self._administers = False
+        # One small request does not wait, whatever others bring: it takes less than a slice.
+        is_small = len(frames) == 1 and len(frames[0].body) < _LARGE_BYTES
+        if (
+            not self.blocked
+            and connection.debt_s <= SLICE_S
+            and (is_small or not self.turns.is_spent(now_s))
+        ):
+            self._serve(connection, now_s)
+            if not is_small:
+                used_s = self.turns.monotonic() - now_s
+                connection.debt_s = owed_s(connection.debt_s + used_s - SLICE_S)
+        if self._next < len(self._frames):
+            self.waiting_bytes = _bytes_of(self._frames, self._next)
+            self.settle(connection)
+
+    def serve_slice(self, connection: Connection) -> None:
+        """Serve the requests that wait for a slice. Raises ProtocolError as `read` does."""
+        self._in_line = False
+        if connection.closed:
+            return
+        begin = self._next
+        try:
+            self._serve(connection, self.turns.monotonic())
+        finally:
+            served = _bytes_of(self._frames[begin : self._next], 0)
+            self.waiting_bytes = self.waiting_bytes - served if self.waits else 0
+
+    def _serve(self, connection: Connection, now_s: float) -> None:
+        frames, end = self._frames, len(self._frames)
+        until_s = now_s + SLICE_S
+        self._slice_left = SLICE_COST
+        while self._next < end and not self.blocked:
+            frame = frames[self._next]
+            code = peek_code(frame)
+            if (code in self._administration) != self._administers:
+                break
+            self._next += 1
+            connection.serve(frame, code)
+            if connection.closed:
+                break
+            self._slice_left -= 1
+            if self._next < end and (
+                self._slice_left <= 0
+                or connection.out_bytes >= SLICE_BYTES
+                or self.turns.monotonic() >= until_s
+            ):
+                break
+        if self._next >= len(self._frames):
+            self._frames = []
+            self._next = 0
+
+    def begins_task(self) -> None:
+        """Note that a request has begun a task, whose work comes in a later turn."""
+        self._slice_left -= TASK_COST
+
+    def drop(self) -> None:
+        """Forget the requests that wait."""
+        self._frames = []
+        self._next = self.waiting_bytes = 0
+
+    def block(self, connection: Connection, reason: int) -> None:
+        """Neither read nor serve, because of CONGESTED or FULL."""
+        self.blocked |= reason
+        self.settle(connection)
+
+    def unblock(self, connection: Connection, reason: int) -> None:
+        """Go on, unless there is another reason not to."""
+        self.blocked &= ~reason
+        self.settle(connection)
+
+    def settle(self, connection: Connection) -> None:
+        """Have the connection read, or wait in a line, or neither, as the table of this module says."""
+        if connection.closed:
+            return
+        waits = self._next < len(self._frames)
+        if waits and not self.blocked and not self._in_line:
+            self._in_line = True
+            self._administers = self._first_administers()
+            self.turns.join(connection, administers=self._administers)
+        reads = not waits and not self.blocked
+        if reads != self.is_reading:
+            self.is_reading = reads
+            connection.set_reading(reads)
+
+    def _first_administers(self) -> bool:
+        """Return whether the first request that waits runs or inspects the cluster."""
+        try:
+            return peek_code(self._frames[self._next]) in self._administration
+        except ProtocolError:  # it is raised again when it is the request's turn
+            return False
+
+
+def _bytes_of(frames: list[Frame], begin: int) -> int:
+    size = 0
+    for frame in frames[begin:]:
+        size += len(frame.header) + len(frame.body)
+    return size
