@@ -21,7 +21,8 @@ from cometmq.store.store import MessageStore
 log = structlog.get_logger(__name__)
 
 _HOUR_MS: Final = 3_600_000
-# A start reads this many half messages of ended transactions in about 0.1 s.
+# At the 6 to 8 µs that benchmarks/README.md gives for a half message, a start reads these in half a
+# second.
 _MAX_ENDED_BETWEEN: Final = 65_536
 
 # Puts the question to a member of the message's group; returns the bytes sent, 0 if nobody is there.
