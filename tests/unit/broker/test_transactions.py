@@ -15,7 +15,7 @@ from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.broker.transactions import half_recovery, op_queue
+from cometmq.broker.transactions import check, half_recovery, op_queue
 from cometmq.broker.transactions import transactions as module
 from cometmq.broker.transactions.check import TransactionChecker
 from cometmq.broker.transactions.half_message import HalfMessage
@@ -77,9 +77,7 @@ class Bench:
     def round(self, after_ms: int = 60_000) -> None:
         self.box.clock.value += after_ms
         now_ms = self.box.clock.now_ms()
-        for first in self.transactions.table.take_due(now_ms):
-            self.checker.check(first, now_ms)
-        while self.checker.catch_up(8):
+        for _ in self.checker.round(self.transactions.table.take_due(now_ms), now_ms):
             pass
 
     def half(self, key: str, **properties: str) -> tuple[int, int]:
@@ -495,6 +493,79 @@ def test_due_times_are_kept_without_an_entry_for_each_turn() -> None:
     assert table.take_due(10_000) == [n for n in range(len(early), 1000) if n != 900]
     assert len(table) == 999
     assert table.low_offset(-1) == 0
+
+
+def test_the_lowest_offset_is_found_without_passing_all_that_ended_in_front_of_it() -> None:
+    """Each look passed them again: 4 µs with 10,000 half messages, 312 µs with a million, once for
+    each copy that a round of checks made.
+    """
+
+    class CountedDict(dict[int, int]):
+        looks = 0
+
+        def __contains__(self, key: object) -> bool:
+            self.looks += 1
+            return super().__contains__(key)
+
+        def __iter__(self) -> Iterator[int]:
+            # A dict passes the places of entries that were deleted.
+            raise AssertionError("the first entry is looked for from the beginning")
+
+    table = HalfTable()
+    table._unresolved = counted = CountedDict()
+    count = 2_000
+    for offset in range(5, 5 + count):
+        table.add(offset, due_ms=0)
+    for offset in range(6, 5 + count, 2):
+        table.resolve(offset)
+    for offset in range(5, 5 + count, 2):
+        assert table.low_offset(-1) == offset
+        table.move(offset, offset + count)
+    assert table.low_offset(-1) == 5 + count
+    assert counted.looks <= 4 * count
+    for first in range(5, 5 + count, 2):
+        table.resolve(first)
+    assert table.low_offset(-1) == -1
+    table.add(9_000_000_000, due_ms=0)
+    assert table.low_offset(-1) == 9_000_000_000
+
+
+def test_a_start_does_not_read_all_that_ended_behind_one_that_wants_to_be_left_alone(
+    bench: Bench, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For as long as its immunity time ran, each start read everything that ended behind it."""
+    monkeypatch.setattr(check, "_MAX_ENDED_BETWEEN", 20)
+    bench.start()
+    kept = bench.half("KEPT", CHECK_IMMUNITY_TIME_IN_SECONDS="36000")
+    read = []
+    for batch in range(6):
+        for number in range(30):
+            place = bench.half(f"{batch}-{number}")
+            bench.end(f"{batch}-{number}", place)
+        bench.round(after_ms=30_000)
+        bench.transactions.close()
+        from_half = max(0, bench.offsets.query(GROUP, HALF, 0))
+        from_op = max(0, bench.offsets.query(GROUP, OP, 0))
+        read.append(
+            (
+                bench.store.max_offset(HALF, 0) - from_half,
+                sum(
+                    len(named_offsets(record.body))
+                    for record in records_from(bench.store, OP, from_op)
+                ),
+            )
+        )
+    assert all(halves <= 2 + 20 and named <= 2 + 20 for halves, named in read), read
+    assert bench.asked == []
+    box.crash(bench.store)
+    again = Bench(box, bench.offsets)
+    again.start()
+    assert again.open_keys() == ["KEPT"]
+    again.round()
+    assert again.asked == []
+    again.end("KEPT", kept)
+    assert again.listed("orders")[-1] == "KEPT"
+    assert again.open_keys() == []
 
 
 def test_a_start_finds_the_same_half_messages_quickly_and_read_as_a_whole(bench: Bench) -> None:

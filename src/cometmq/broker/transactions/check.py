@@ -6,20 +6,24 @@ Callers pass the time; `service.py` reads the clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import structlog
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.transactions.half_message import HalfMessage, read_half
+from cometmq.broker.transactions.half_message import HALF_QUEUE_ID, HalfMessage, read_half
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.errors import MessageIllegalError, StoreError
+from cometmq.model import names
 from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
 _HOUR_MS: Final = 3_600_000
+# At the 6 to 8 µs that benchmarks/README.md gives for a half message, a start reads these in half a
+# second.
+_MAX_ENDED_BETWEEN: Final = 65_536
 
 # Puts the question to a member of the message's group; returns the bytes sent, 0 if nobody is there.
 Ask = Callable[[HalfMessage], int]
@@ -48,8 +52,31 @@ class TransactionChecker:
         self._ask = ask
         self.asked_count = 0
         self.failed_count = 0
-        # Queue offset behind the last copy that another copy replaced in this round.
+        # Queue offset in front of which all copies are to be replaced in this round.
         self._replaced_end = 0
+
+    def round(self, due: Iterable[int], now_ms: int) -> Iterator[None]:
+        """Check the transactions that are due, then copy the half messages that keep the consumed
+        offset back, one in a step.
+        """
+        for first in due:
+            self.check(first, now_ms)
+            yield
+        self._gather()
+        while self.catch_up(1):
+            yield
+
+    def _gather(self) -> None:
+        """Have `catch_up` copy all unresolved messages if far more ended ones lie between them,
+        because each start reads the half queue and the op queue from the oldest on.
+
+        More transactions have ended since the last time than are copied.
+        """
+        end = self._store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        unresolved = len(self._table)
+        if end - self._table.low_offset(end) > 2 * unresolved + _MAX_ENDED_BETWEEN:
+            log.info("unresolved half messages copied to the end of their queue", count=unresolved)
+            self._replaced_end = end
 
     def check(self, first: int, now_ms: int) -> int:
         """Ask for the verdict of a transaction, or give the transaction up; return the bytes sent.

@@ -24,6 +24,9 @@ class HalfTable:
     def __init__(self) -> None:
         # Newest copy -> first copy. New copies lie behind all others, so this is in queue order.
         self._unresolved: dict[int, int] = {}
+        # All offsets of `_unresolved` are in range(_low, _end). A look for the dict's first entry
+        # would pass the places of all that were deleted in front of it.
+        self._low = self._end = 0
         # First copy -> newest copy, of the transactions that were copied.
         self._moved: dict[int, int] = {}
         # Those that ask to be left alone for longer than others.
@@ -51,7 +54,10 @@ class HalfTable:
             first = offset
         elif first != offset:
             self._moved[first] = offset
+        if not self._unresolved:
+            self._low = offset
         self._unresolved[offset] = first
+        self._end = offset + 1
         if is_immune:
             self._immune.add(first)
         self.ask_at(first, due_ms)
@@ -75,7 +81,10 @@ class HalfTable:
         """Take in the offset of a new copy, at the end of the queue."""
         del self._unresolved[self._moved.get(first, first)]
         self._moved[first] = offset
+        if not self._unresolved:
+            self._low = offset
         self._unresolved[offset] = first
+        self._end = offset + 1
 
     def ask_at(self, first: int, due_ms: int) -> None:
         """Have `take_due` return the transaction from `due_ms` on."""
@@ -95,4 +104,10 @@ class HalfTable:
 
     def low_offset(self, default: int) -> int:
         """Return the lowest queue offset of an unresolved message's newest copy, else `default`."""
-        return next(iter(self._unresolved), default)
+        unresolved = self._unresolved
+        if not unresolved:
+            return default
+        if self._low not in unresolved:
+            # Each offset of the queue is passed once at most.
+            self._low = next(filter(unresolved.__contains__, range(self._low, self._end)))
+        return self._low

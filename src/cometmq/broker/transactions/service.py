@@ -6,7 +6,6 @@ Java: TransactionalMessageCheckService, AbstractTransactionalMessageCheckListene
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 import structlog
@@ -125,11 +124,11 @@ class TransactionService(Service):
         now_ms = self._parts.clock.now_ms()
         table = self._transactions.table
         due = table.take_due(now_ms)
-        if not due:
-            return
         checker = self._checker
         asked, failed = checker.asked_count, checker.failed_count
-        await run_slices(self._checks(due, now_ms))
+        await run_slices(checker.round(due, now_ms))
+        if not due:
+            return
         failed = checker.failed_count - failed
         report = log.warning if failed else log.info
         report(
@@ -139,14 +138,6 @@ class TransactionService(Service):
             refused_by_store=failed,
             unresolved=len(table),
         )
-
-    def _checks(self, due: Iterable[int], now_ms: int) -> Iterator[None]:
-        """Check what is due, and what lies in front of it, one message in a step."""
-        for first in due:
-            self._checker.check(first, now_ms)
-            yield
-        while self._checker.catch_up(1):
-            yield
 
     # -- producers --
 
