@@ -92,7 +92,8 @@ def test_a_killed_broker_made_the_lag_smaller(capsys: pytest.CaptureFixture[str]
             )
             assert document["total"]["diffTotal"] is None
             assert "was lost 10 s ago" in remarks
-            assert failures == 1
+            assert "is offline" not in remarks  # a member may be at the broker that was lost
+            assert failures == 2
         with pytest.raises(ServersFailedError, match="was lost"):
             await admin.offsets.of_topic(TOPIC, "billing")
         await cluster.start_broker("broker-b")
