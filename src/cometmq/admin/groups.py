@@ -251,8 +251,8 @@ class Groups(GroupReading):
                     raise
             else:
                 return
-        for error in missing.values():
-            raise error
+        for reason in missing.values():
+            raise reason
         raise _unknown(group)
 
     # Who consumes what

@@ -256,7 +256,7 @@ class Topics(Room):
         """Return the names of the clusters that have the topic."""
         route = await self._servers.route(topic)
         lost = [] if isinstance(route.lost_brokers, msgspec.UnsetType) else route.lost_brokers
-        return sorted({data.cluster for data in (*route.broker_datas, *lost)})
+        return sorted({data.cluster for data in route.broker_datas} | {at.cluster for at in lost})
 
     async def config(
         self, topic: str, *, cluster: str | None = None, broker: str | None = None

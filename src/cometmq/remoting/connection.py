@@ -1092,9 +1092,13 @@ class Connection(asyncio.Protocol):
         if future is None or future.done():
             return
         now = self._loop.time()
-        if now > sent_at + timeout_s + _LATE_S and not late:
-            # The loop of this process was blocked. Bytes that the peer sent meanwhile are read
-            # before it counts as silent: uvloop serves timers before it reads.
+        # The peer sent no byte in all that time, so it is frozen or gone. The next call must not
+        # wait until the kernel notices (Java: clientCloseSocketIfTimeout).
+        silent_s = now - self._last_read
+        silent = self._last_read <= sent_at and silent_s >= self._limits.silence_s
+        if not late and (silent or now > sent_at + timeout_s + _LATE_S):
+            # The loop of this process may have been blocked. Bytes that the peer sent meanwhile are
+            # read before it counts as silent: uvloop serves timers before it reads.
             timer = self._loop.call_later(0.001, self._expire, opaque, timeout_s, sent_at, True)
             future.add_done_callback(lambda _: timer.cancel())
             return
@@ -1103,10 +1107,6 @@ class Connection(asyncio.Protocol):
                 f"{self.peer} did not answer within {timeout_s * 1000:.0f} ms", address=self.peer
             )
         )
-        # The peer sent no byte in all that time, so it is frozen or gone. The next call must not
-        # wait until the kernel notices (Java: clientCloseSocketIfTimeout).
-        silent_s = now - self._last_read
-        silent = self._last_read <= sent_at and silent_s >= self._limits.silence_s
         if silent and not self._server_side:
             log.warning("connection dropped: the peer is silent", peer=self.peer)
             self.abort()

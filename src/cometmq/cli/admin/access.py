@@ -203,9 +203,8 @@ async def list_user(
 ) -> None:
     """Show the users of each broker, with their passwords."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
-    _show_users(
-        run, await run.each(run.admin.access.users(filter_, cluster=cluster, broker=broker))
-    )
+    found = await run.each(run.admin.access.users(filter_, cluster=cluster, broker=broker))
+    _show_users(run, found)
 
 
 @command(app, "copyUser", changes=True)
