@@ -330,10 +330,8 @@ async def list_acl(
 ) -> None:
     """Show what each broker says of users."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
-    _show_acls(
-        run,
-        await run.each(run.admin.access.acls(subject, resource, cluster=cluster, broker=broker)),
-    )
+    found = await run.each(run.admin.access.acls(subject, resource, cluster=cluster, broker=broker))
+    _show_acls(run, found)
 
 
 @command(app, "copyAcl", changes=True)

@@ -104,8 +104,8 @@ async def _rows(run: Run, topic: str, *, active: bool) -> list[tuple[object, ...
             (topic, group, lag, came_in.per_s, went_out.per_s, came_in.a_day, went_out.a_day)
         )
     if not groups and (came_in.a_day != 0 or not active):
-        group, lag = (None, 0) if groups is not None else ("UNKNOWN", None)
-        rows.append((topic, group, lag, came_in.per_s, None, came_in.a_day, None))
+        nobody = (None, 0) if groups is not None else ("UNKNOWN", None)
+        rows.append((topic, *nobody, came_in.per_s, None, came_in.a_day, None))
     return rows
 
 
