@@ -485,8 +485,12 @@ def _skew(label: str, info: Mapping[str, str], sent_ms: int, took_ms: int) -> li
     sure_ms = abs(skew_ms) - unsure_ms
     if sure_ms <= 0:
         return [ok(check, f"as this machine's (±{unsure_ms / 1000:.1f} s)", limit)]
-    direction = "ahead of" if skew_ms > 0 else "behind"
-    value = f"{abs(skew_ms) / 1000:.1f} s {direction} this machine's (±{unsure_ms / 1000:.1f} s)"
+    skew, unsure = f"{abs(skew_ms) / 1000:.1f}", f"{unsure_ms / 1000:.1f}"
+    value = (
+        f"{skew} s ahead of this machine's (±{unsure} s)"
+        if skew_ms > 0
+        else f"{skew} s behind this machine's (±{unsure} s)"
+    )
     if sure_ms < _SKEW_WARNING_MS:
         return [ok(check, value, limit)]
     judged = warning if sure_ms < _SKEW_ERROR_MS else error

@@ -304,7 +304,7 @@ class Servers:
             if broker not in info.broker_addr_table:
                 if (lost := (await self.missing()).get(broker)) is not None:
                     raise lost
-                raise _unknown("broker", broker, info.broker_addr_table)
+                raise _unknown(f"broker {broker!r:.80}", broker, info.broker_addr_table)
         else:
             names = set(info.cluster_addr_table[_meant(cluster, info.cluster_addr_table)])
         found = [
@@ -464,14 +464,14 @@ def _meant(cluster: str | None, clusters: Mapping[str, list[str]]) -> str:
             raise RouteNotFoundError("no broker is registered at the name servers; start one")
         return next(iter(clusters))
     if cluster not in clusters:
-        raise _unknown("cluster", cluster, clusters)
+        raise _unknown(f"cluster {cluster!r:.80}", cluster, clusters)
     return cluster
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> RouteNotFoundError:
+def _unknown(what: str, name: str, known: Iterable[str]) -> RouteNotFoundError:
     names = sorted(known)
     return RouteNotFoundError(
-        f"the name servers know no {kind} {name!r:.80}; they know {', '.join(names) or 'none'}"
+        f"the name servers know no {what}; they know {', '.join(names) or 'none'}"
         f"{did_you_mean(name, names)}"
     )
 

@@ -426,7 +426,7 @@ def _gone(
         if (at.cluster, at.broker_name, at.broker_id) in places or since_ms < now_ms - _KEPT_MS:
             continue
         error = RouteNotFoundError(
-            f"no name server knows {at.broker_name} at {at.address} any more"
+            f"no name server knows {at.broker_name} at {at.address} any more", address=at.address
         )
         gone.append(BrokerState(at, {}, error, since_ms))
     return gone[:_MOST_GONE]
