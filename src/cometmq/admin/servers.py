@@ -16,6 +16,7 @@ import msgspec
 from cometmq.admin.silence import Silences
 from cometmq.client.cluster.name_server_choice import NameServerChoice
 from cometmq.errors import (
+    AccessDeniedError,
     CometMQError,
     ConnectError,
     ConnectionLostError,
@@ -351,10 +352,10 @@ class Servers:
             if data.master() is None and data.cluster in clusters
         }
         for name in clusters:
-            # Every broker has a topic of its cluster's name.
+            # Every broker has a topic of its cluster's name; an account need not have a right to it.
             try:
                 missing |= self.missing_of(await self.route(name))
-            except RouteNotFoundError:
+            except (RouteNotFoundError, AccessDeniedError):
                 continue
         return missing
 
