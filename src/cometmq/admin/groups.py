@@ -533,7 +533,7 @@ class Groups(GroupReading):
 
 
 def joined_offsets(found: Mapping[str, MemberOffsets]) -> MemberOffsets:
-    """Join what members report through several brokers."""
+    """Join the offsets that members report through several brokers."""
     offsets: MemberOffsets = {}
     for members in found.values():
         for member, table in members.items():

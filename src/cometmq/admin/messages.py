@@ -120,8 +120,8 @@ class TraceEvent:
 class FoundMessages(list[MessageExt]):
     """Lists the messages that a search has found, oldest first.
 
-    `ended_by` has the words of brokers that did not look at all messages because a limit ended the
-    search, by address: a narrower time finds the others.
+    `ended_by` has the remarks of brokers where a limit ended the search before all messages were
+    looked at, by address: a narrower time finds the others.
     """
 
     def __init__(
@@ -447,7 +447,7 @@ def _events(messages: Iterable[MessageExt], msg_id: str) -> list[TraceEvent]:
 
 
 def joined_events(found: Mapping[str, list[TraceEvent]]) -> list[TraceEvent]:
-    """Join what traces at several brokers tell, oldest first."""
+    """Join the events that traces at several brokers show, oldest first."""
     events = (event for each in found.values() for event in each)
     return sorted(events, key=lambda event: event.timestamp_ms)
 

@@ -185,7 +185,7 @@ async def get_user(
     """Show a user at each broker that has it, with its password."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
     found = await run.each(run.admin.access.user(name, cluster=cluster, broker=broker))
-    # A server that failed leaves in the results of the others what has no such user.
+    # Where a server failed, the results of the others have None for brokers without the user.
     _show_users(run, {at: [user] for at, user in found.items() if user is not None})
 
 

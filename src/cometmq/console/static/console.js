@@ -354,7 +354,7 @@ function proposes(input) {
     try {
       const answer = await fetch(path);
       const names = answer.ok ? await answer.json() : [];
-      // What was typed meanwhile is asked for by itself.
+      // An answer to an older text comes too late.
       if (path === asked) list.replaceChildren(...names.map((name) => new Option("", name)));
     } catch {
       asked = null; // no names: an input takes every text
