@@ -2,6 +2,8 @@
 
 It asks and changes nothing, so it may be run against a cluster in production, ours or Java's. Each
 question has a deadline. Many brokers and groups are asked in part only, and the findings say so.
+
+Longer than 500 lines: these are the questions of one check-up, a short one each.
 """
 
 from __future__ import annotations

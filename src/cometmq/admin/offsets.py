@@ -1,6 +1,8 @@
 """Finds the offsets of queues and groups, and moves those of groups.
 
 Commands of mqadmin: resetOffsetByTime, skipAccumulatedMessage, cloneGroupOffset.
+
+Longer than 500 lines: these are the calls of one room, most of them one request each.
 """
 
 from __future__ import annotations
