@@ -14,7 +14,7 @@ from tests.console.sayings import of_source
 from cometmq import AdminClient
 from cometmq.console import guard
 from cometmq.console import sayings as sayings_module
-from cometmq.console.rendering import HERE
+from cometmq.console.rendering import HERE, Span, duration, translated
 from cometmq.console.sayings import PLACE, told_in
 from cometmq.runtime.addresses import Reach
 
@@ -118,6 +118,29 @@ def test_findings_of_the_first_page_are_chinese_as_a_whole() -> None:
         told = told_in("zh", f"127.0.0.1 is reached by {reach.value}")
         assert re.findall(r"[a-z]{4,}", told.replace("Docker", "")) == [], told
     assert told_in("zh", "slave 1 of broker-a: address") == "broker-a 的从节点 1：地址"
+
+
+def test_time_spans_of_chinese_sentences_had_english_units() -> None:
+    text = "%(lag)s messages wait for this group, as many as %(time)s ago."
+    told = translated("zh", text, {"lag": "7", "time": Span(200_000)})
+    assert "3 分 20 秒" in told
+    assert re.findall("[a-z]+", told) == []
+    assert "3 min 20 s" in translated("en", text, {"lag": "7", "time": Span(200_000)})
+    assert [duration(ms, "zh") for ms in (7, 3_000, 3_600_000, 90_000_000)] == [
+        "7 毫秒",
+        "3 秒",
+        "1 小时",
+        "1 天 1 小时",
+    ]
+
+
+def test_a_clock_and_an_empty_list_are_chinese_as_a_whole() -> None:
+    """Values of one word stayed English: "behind", "none"."""
+    for direction in ("ahead of", "behind"):
+        told = told_in("zh", f"5.0 s {direction} this machine's (±0.1 s)")
+        assert re.findall("[a-z]+", told) == [], told
+    told = told_in("zh", "the name servers know no cluster 'x'; they know none")
+    assert told.endswith("无"), told
 
 
 def test_the_catalogue_keeps_places_and_order() -> None:

@@ -9,7 +9,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.console.running import Served, Visitor, logged_in
 from tests.waits import eventually
 
-from cometmq import AdminClient
+from cometmq import AdminClient, Message, Producer
+from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.browser
 PHONE = {"width": 390, "height": 844}
@@ -189,3 +190,37 @@ def test_without_scripts_pages_and_choices_work_too(served: Served) -> None:
     answer = visitor.post("/choices", theme="dark", next="/topics")
     assert (answer.status, answer.headers["location"]) == (303, "/topics")
     assert 'data-theme="dark"' in visitor.get("/topics").html
+
+
+def test_inputs_propose_the_names_that_exist_however_many_there_are(
+    page: Page, served: Served, cluster: Cluster, admin: AdminClient, operator: Visitor
+) -> None:
+    with Producer("proposing-shop", namesrv=cluster.namesrv) as producer:
+        sent = producer.send(Message("proposed-topic", b"x")).msg_id
+        admin.groups.create("proposed-group")
+        listed(operator, "proposed-topic")
+        broker = admin.brokers.addresses()[0]
+        for path, field, typed, name in (
+            ("/messages?by=time", "topic", "proposed-t", "proposed-topic"),
+            ("/messages?by=id&topic=proposed-topic", "id", "", sent),
+            ("/messages?by=offset", "broker", "", broker.broker_name),
+            ("/messages?by=time", "queue", "", f"{broker.broker_name}:0"),
+            ("/producers", "group", "proposing", "proposing-shop"),
+            ("/producers", "topic", "proposed-t", "proposed-topic"),
+            ("/why/group", "name", "proposed-g", "proposed-group"),
+            ("/why/group", "cluster", "", broker.cluster),
+            ("/why/message", "topic", "proposed-t", "proposed-topic"),
+            ("/trace", "trace_topic", "proposed-t", "proposed-topic"),
+            ("/schemas", "topic", "proposed-t", "proposed-topic"),
+            ("/groups", "q", "proposed-g", "proposed-group"),
+            ("/name-servers?new=1", "key", "proposed-t", "proposed-topic"),
+        ):
+            page.goto(served.url + path)
+            box = page.locator(f"main input[name={field}]:not([type=hidden])").first
+            box.focus()
+            box.fill(typed)
+            options = page.locator(f"datalist#{box.get_attribute('list')} option")
+            expect(options.and_(page.locator(f'[value="{name}"]'))).to_have_count(1, timeout=15_000)
+    answer = operator.get("/propose", kind="topics", q="proposed-topic")
+    assert answer.text.count("proposed-topic") == 1
+    assert operator.get("/propose", kind="secrets", q="").text == "[]"

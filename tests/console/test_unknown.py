@@ -35,13 +35,14 @@ WAIT_S: Final = 0.5
 OF_NO_BROKER: Final = {
     "/healthz", "/metrics", "/login", "/events", "/messages/tail", "/name-server", "/name-servers",
     "/topics/new", "/groups/new", "/schemas", "/reports", "/reports/page", "/audit",
-    "/audit/export", "/why", "/find",
+    "/audit/export", "/why", "/find", "/propose", "/propose/messages",
 }  # fmt: skip
 # Phrases of errors about a broker that does not answer, or is no longer registered.
 CAUSES: Final = (
     "has answered nothing for",
     "did not answer within",
     "no name server knows broker-b",
+    "was lost",
     "no name server knows a master of broker broker-b",
     "no name server knows a broker 'broker-b'",
     "which this cluster does not have",

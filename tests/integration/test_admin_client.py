@@ -530,6 +530,7 @@ def test_brokers_tell_their_state_and_configuration(
     [at] = admin.brokers.addresses()
     [cluster] = admin.brokers.clusters()
     assert (at.cluster, at.broker_id, at.address) == (cluster, 0, broker)
+    assert admin.brokers.missing() == admin.brokers.missing(cluster=cluster) == {}
     assert "msgPutTotalTodayNow" in admin.brokers.runtime_info(slaves=True)[broker]
     config = admin.brokers.config(broker=at.broker_name)[broker]
     assert config["brokerName"] == at.broker_name

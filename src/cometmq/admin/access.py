@@ -359,7 +359,7 @@ class Access(Accounts):
         async def put(address: str) -> None:
             await self._ask_access(address, request_type, header, body, what=what)
 
-        return list(await self._at_brokers(put, what, cluster=cluster, broker=broker, slaves=True))
+        return list(await self._change_at(put, what, cluster=cluster, broker=broker, slaves=True))
 
     async def _user_at(self, address: str, name: str) -> User | None:
         answer = await self._ask_access(

@@ -174,7 +174,7 @@ class Accounts(Room):
                 )
 
         return list(
-            await self._at_brokers(change, what, cluster=cluster, broker=broker, slaves=True)
+            await self._change_at(change, what, cluster=cluster, broker=broker, slaves=True)
         )
 
 

@@ -14,6 +14,7 @@ from cometmq.admin.broker_reports import BrokerReports
 from cometmq.admin.java_brokers import JavaBrokers
 from cometmq.admin.reading import settings_of
 from cometmq.admin.servers import BrokerAddress
+from cometmq.errors import CometMQError
 from cometmq.protocol import requests
 from cometmq.protocol.header import HeaderT, NoHeader
 from cometmq.protocol.headers import (
@@ -70,6 +71,18 @@ class Brokers(BrokerReports, JavaBrokers):
             for name in sorted(info.cluster_addr_table)
             for at in await self._servers.brokers(cluster=name, slaves=slaves)
         ]
+
+    async def missing(
+        self, *, cluster: str | None = None, topic: str | None = None
+    ) -> dict[str, CometMQError]:
+        """Return why brokers of a cluster, of a topic, or of all clusters cannot be asked though they
+        are expected, by broker name: a name server of CometMQ lost them within the last day without
+        an unregistration, or only slaves of the name are registered.
+        """
+        if topic is None:
+            return await self._servers.missing(cluster=cluster)
+        route = await self._servers.route(topic, cluster=cluster)
+        return self._servers.masters_and_missing(route)[1]
 
     async def clusters(self) -> list[str]:
         """Return the names of the clusters that have a broker."""
@@ -153,7 +166,7 @@ class Brokers(BrokerReports, JavaBrokers):
             )
 
         return list(
-            await self._at_brokers(change, what, cluster=cluster, broker=broker, slaves=slaves)
+            await self._change_at(change, what, cluster=cluster, broker=broker, slaves=slaves)
         )
 
     # Permission to write, which name servers hold
@@ -217,7 +230,7 @@ class Brokers(BrokerReports, JavaBrokers):
         async def clean(address: str) -> None:
             await self._servers.ask(address, request_type, NoHeader(), what=what)
 
-        return list(await self._at_brokers(clean, what, cluster=cluster, broker=broker))
+        return list(await self._change_at(clean, what, cluster=cluster, broker=broker))
 
     async def _permit(
         self,

@@ -2,6 +2,8 @@
 
 It asks and changes nothing, so it may be run against a cluster in production, ours or Java's. Each
 question has a deadline. Many brokers and groups are asked in part only, and the findings say so.
+
+Longer than 500 lines: these are the questions of one check-up, a short one each.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.admin.reading import settings_of
@@ -122,6 +124,8 @@ class ClusterCheckup:
                 )
             )
         findings += _without_master(brokers)
+        clusters = {name for info in known.values() for name in info.cluster_addr_table}
+        findings += await self._optional(self._lost(next(iter(known)), clusters)) or []
         local = all(self._is_local(address) for address in known)
         shown = brokers[:_MOST_BROKERS]
         for found in await asyncio.gather(*(self._broker(broker, local) for broker in shown)):
@@ -162,6 +166,33 @@ class ClusterCheckup:
             return error(label, self._fault(fault), remedy), None
 
     # Brokers
+
+    async def _lost(self, address: str, clusters: Iterable[str]) -> list[Finding]:
+        """Find brokers that a name server lost: nothing else names them. Java's remembers none."""
+        findings = []
+        target = await self._connected(address)
+        for cluster in sorted(clusters):
+            # Every broker has a topic of its cluster's name.
+            answer = await self._ask(
+                target,
+                requests.GET_ROUTEINFO_BY_TOPIC,
+                GetRouteInfoRequestHeader(
+                    topic=cluster, accept_standard_json_only=True, with_lost=True
+                ),
+                also=(ResponseCode.TOPIC_NOT_EXIST,),
+            )
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST or not answer.body.lost_brokers:
+                continue
+            for lost in answer.body.lost_brokers:
+                ago_s = max(0, self._clock.now_ms() - lost.lost_millis) // 1000
+                findings.append(
+                    error(
+                        f"broker {lost.broker_name}",
+                        f"was lost {ago_s} s ago at {lost.address}, without an unregistration",
+                        "its messages are missing until it is back: start it again",
+                    )
+                )
+        return findings
 
     async def _traces(self, address: str) -> list[Finding]:
         """Report that traces of clients cannot be stored; only the clients know whether they send
@@ -456,8 +487,12 @@ def _skew(label: str, info: Mapping[str, str], sent_ms: int, took_ms: int) -> li
     sure_ms = abs(skew_ms) - unsure_ms
     if sure_ms <= 0:
         return [ok(check, f"as this machine's (±{unsure_ms / 1000:.1f} s)", limit)]
-    direction = "ahead of" if skew_ms > 0 else "behind"
-    value = f"{abs(skew_ms) / 1000:.1f} s {direction} this machine's (±{unsure_ms / 1000:.1f} s)"
+    skew, unsure = f"{abs(skew_ms) / 1000:.1f}", f"{unsure_ms / 1000:.1f}"
+    value = (
+        f"{skew} s ahead of this machine's (±{unsure} s)"
+        if skew_ms > 0
+        else f"{skew} s behind this machine's (±{unsure} s)"
+    )
     if sure_ms < _SKEW_WARNING_MS:
         return [ok(check, value, limit)]
     judged = warning if sure_ms < _SKEW_ERROR_MS else error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cometmq.admin.room import Room
-from cometmq.admin.servers import masters_of, readable_of
+from cometmq.admin.servers import readable_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_group, check_topic
 from cometmq.model.queue import MessageQueue
@@ -73,10 +73,12 @@ class GroupReading(Room):
             ]
 
         if broker is not None:
-            addresses = await self._servers.addresses(cluster=None, broker=broker)
+            addresses, missing = await self._servers.addresses(cluster=None, broker=broker), {}
         else:
-            addresses = list(readable_of(await self._servers.route(topic)).values())
-        found = await self._servers.each(addresses, ask, what)
+            route = await self._servers.route(topic)
+            addresses = list(readable_of(route).values())
+            missing = self._servers.missing_of(route)
+        found = await self._servers.each(addresses, ask, what, missing=missing)
         return sorted((at for times in found.values() for at in times), key=lambda at: at.queue)
 
     async def may_read(self, group: str, topic: str) -> dict[str, bool]:
@@ -118,7 +120,7 @@ class GroupReading(Room):
                 address, java_requests.SET_MESSAGE_REQUEST_MODE, NoHeader(), body, what=what
             )
 
-        return list(await self._at_brokers(ask, what, cluster=cluster, broker=broker))
+        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
 
     async def _permit(self, group: str, topic: str, readable: bool | None) -> dict[str, bool]:
         check_group(group)
@@ -132,4 +134,5 @@ class GroupReading(Room):
             )
             return answer.body.readable
 
-        return await self._servers.each(masters_of(route, topic).values(), ask, what)
+        masters, missing = self._servers.masters_and_missing(route)
+        return await self._servers.each(masters.values(), ask, what, missing=missing)

@@ -25,18 +25,18 @@ from cometmq.admin.group_records import (
     queue_progress,
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
-from cometmq.admin.servers import failure, lost_of, readable_of
+from cometmq.admin.servers import failure, readable_of
 from cometmq.admin.stored_offsets import tell_none_from_zero
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
     RemoteError,
     RouteNotFoundError,
+    ServersFailedError,
 )
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import check_group, dlq_topic, retry_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.model.route import LostBroker
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import MessageQueueBean, SubscriptionGroupList
@@ -57,6 +57,9 @@ from cometmq.protocol.headers import (
 from cometmq.protocol.inspection_bodies import OffsetWrapper
 from cometmq.protocol.json_dialect import decode_body
 from cometmq.runtime.spelling import did_you_mean
+
+# Offsets as each member of a group knows them, by client id.
+MemberOffsets = dict[str, dict[MessageQueue, int]]
 
 # As in Java's tools: a broker may have to look up very many queues.
 _PROGRESS_TIMEOUT_S: Final = 15.0
@@ -214,8 +217,9 @@ class Groups(GroupReading):
             )
             return answer.body.subscription_group_table
 
-        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
-        return await self._servers.each(addresses, listed, "the configurations of groups")
+        return await self._at_brokers(
+            listed, "the configurations of groups", cluster=cluster, broker=broker
+        )
 
     async def config(
         self, group: str, *, cluster: str | None = None, broker: str | None = None
@@ -224,15 +228,22 @@ class Groups(GroupReading):
 
         The request for a single group is not used: a Java broker makes the group that it asks for.
         """
-        tables = await self.configs(cluster=cluster, broker=broker)
-        found = {address: table[group] for address, table in tables.items() if group in table}
+        try:
+            tables = await self.configs(cluster=cluster, broker=broker)
+        except ServersFailedError as error:
+            found = _of_group(group, error.results)
+            raise failure(f"the configuration of group {group}", error.errors, found) from error
+        found = _of_group(group, tables)
         if not found:
             raise _unknown(group)
         return found
 
     async def need(self, group: str) -> None:
-        """Raise RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) unless some broker has the group."""
-        for address in await self._servers.all_readable():
+        """Raise RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) unless some broker has the group, or the
+        error of one that cannot be asked.
+        """
+        addresses, missing = await self._servers.readable_and_missing()
+        for address in addresses:
             try:
                 await self.config(group, broker=address)
             except RemoteError as error:
@@ -240,6 +251,8 @@ class Groups(GroupReading):
                     raise
             else:
                 return
+        for reason in missing.values():
+            raise reason
         raise _unknown(group)
 
     # Who consumes what
@@ -258,7 +271,10 @@ class Groups(GroupReading):
             return answer.body.group_list
 
         found = await self._servers.each(
-            readable_of(route).values(), ask, f"the groups of topic {topic}"
+            readable_of(route).values(),
+            ask,
+            f"the groups of topic {topic}",
+            missing=self._servers.missing_of(route),
         )
         return sorted({group for groups in found.values() for group in groups})
 
@@ -275,7 +291,8 @@ class Groups(GroupReading):
             )
             return answer.body.topic_list
 
-        found = await self._servers.each(await self._brokers(group), ask, what)
+        addresses, missing = await self._brokers_and_missing(group)
+        found = await self._servers.each(addresses, ask, what, missing=missing)
         return sorted({topic for topics in found.values() for topic in topics})
 
     async def subscription(self, group: str, topic: str) -> SubscriptionData | None:
@@ -294,7 +311,8 @@ class Groups(GroupReading):
             )
             return answer.body.subscription_data
 
-        found = await self._servers.each(await self._brokers(group), ask, what)
+        addresses, missing = await self._brokers_and_missing(group)
+        found = await self._servers.each(addresses, ask, what, missing=missing)
         return next((data for data in found.values() if data is not None), None)
 
     async def connections(self, group: str, *, broker: str | None = None) -> GroupConnections:
@@ -303,13 +321,15 @@ class Groups(GroupReading):
         Raises RemoteError (CONSUMER_NOT_ONLINE) if no broker has a member. The results of a
         ServersFailedError are what each of the other brokers knows; `joined` joins them.
         """
-        what = f"the members of group {group}"
+        if broker is None:
+            addresses, missing = await self._brokers_and_missing(group)
+        else:
+            addresses, missing = await self._servers.addresses(cluster=None, broker=broker), {}
         online = await self._servers.each(
-            await self._brokers(group)
-            if broker is None
-            else await self._servers.addresses(cluster=None, broker=broker),
+            addresses,
             lambda address: self._connections_at(address, group),
-            what,
+            f"the members of group {group}",
+            missing=missing,
         )
         members = joined(group, online.values())
         if members is None:
@@ -333,8 +353,9 @@ class Groups(GroupReading):
             consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
         what = f"the state of client {client_id} of group {group}"
+        addresses, missing = await self._brokers_and_missing(group)
         errors: dict[str, CometMQError] = {}
-        for address in await self._brokers(group):
+        for address in addresses:
             try:
                 answer = await self._servers.ask(
                     address,
@@ -355,6 +376,7 @@ class Groups(GroupReading):
                 info.status_table,
                 info.jstack,
             )
+        errors |= missing
         if not errors:
             raise RemoteError(
                 f"{what} cannot be had: no broker is registered at the name servers; start one",
@@ -364,18 +386,20 @@ class Groups(GroupReading):
 
     async def member_offsets(
         self, group: str, topic: str, client_id: str | None = None
-    ) -> dict[str, dict[MessageQueue, int]]:
+    ) -> MemberOffsets:
         """Return the offsets of a topic as each member of the group knows them, by client id.
 
         Members answer for themselves, so they may be ahead of what the brokers store. Raises
         RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST for a group that no broker has, CONSUMER_NOT_ONLINE
-        for one without a member, or without the member `client_id`.
+        for one without a member, or without the member `client_id`. The results of a
+        ServersFailedError are what members report through each of the other brokers;
+        `joined_offsets` joins them.
         """
         header = GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
         what = f"the offsets that the members of group {group} know of topic {topic}"
         route = await self._servers.route(topic)
 
-        async def ask(address: str) -> dict[str, dict[str, int]]:
+        async def ask(address: str) -> MemberOffsets:
             answer = await self._servers.ask(
                 address,
                 requests.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
@@ -384,16 +408,17 @@ class Groups(GroupReading):
                 passed_on=True,
             )
             found = decode_body(answer.body, dict[str, dict[str, dict[str, int]]])
-            return found.get("consumerTable", {})
+            return {
+                member: {_queue(key): offset for key, offset in table.items()}
+                for member, table in found.get("consumerTable", {}).items()
+            }
 
         await self._need_member(group, client_id)
-        offsets: dict[str, dict[MessageQueue, int]] = {}
-        found = await self._servers.each(readable_of(route).values(), ask, what)
-        for members in found.values():
-            for member, table in members.items():
-                known = {_queue(key): offset for key, offset in table.items()}
-                offsets.setdefault(member, {}).update(known)
-        return offsets
+        return joined_offsets(
+            await self._servers.each(
+                readable_of(route).values(), ask, what, missing=self._servers.missing_of(route)
+            )
+        )
 
     async def progress(
         self,
@@ -435,11 +460,12 @@ class Groups(GroupReading):
             told = await self._servers.each(addresses, ask, what)
             return merged(group, told.values())
         if topic is None:
-            addresses, lost = await self._brokers_and_lost(group)
+            addresses, missing = await self._brokers_and_missing(group)
         else:
             route = await self._servers.route(topic, cluster=cluster)
-            addresses, lost = list(readable_of(route).values()), lost_of(route)
-        told = await self._servers.each(addresses, ask, what, lost=lost)
+            addresses = list(readable_of(route).values())
+            missing = self._servers.missing_of(route)
+        told = await self._servers.each(addresses, ask, what, missing=missing)
         found = merged(group, told.values())
         if not found.queues:
             await self.need(group)
@@ -472,21 +498,18 @@ class Groups(GroupReading):
             what=f"making group {config.group_name}",
         )
 
-    async def _brokers(self, group: str) -> list[str]:
-        """Return the brokers that may know of a group: those of its retry topic, else all.
+    async def _brokers_and_missing(self, group: str) -> tuple[list[str], dict[str, CometMQError]]:
+        """Return the brokers that may know of a group, and why lost ones cannot be asked: those of
+        its retry topic, else all.
 
         A group has no retry topic before its first member comes.
         """
-        return (await self._brokers_and_lost(group))[0]
-
-    async def _brokers_and_lost(self, group: str) -> tuple[list[str], list[LostBroker]]:
-        """Return the same, and the lost brokers that may know the group."""
         check_group(group)
         try:
             route = await self._servers.route(retry_topic(group))
         except RouteNotFoundError:
-            return await self._servers.all_masters(), await self._servers.all_lost()
-        return list(readable_of(route).values()), lost_of(route)
+            return await self._servers.readable_and_missing()
+        return list(readable_of(route).values()), self._servers.missing_of(route)
 
     async def _connections_at(self, address: str, group: str) -> GroupConnections | None:
         answer = await self._servers.ask(
@@ -509,6 +532,15 @@ class Groups(GroupReading):
         )
 
 
+def joined_offsets(found: Mapping[str, MemberOffsets]) -> MemberOffsets:
+    """Join the offsets that members report through several brokers."""
+    offsets: MemberOffsets = {}
+    for members in found.values():
+        for member, table in members.items():
+            offsets.setdefault(member, {}).update(table)
+    return offsets
+
+
 def _check_fields(fields: GroupFields) -> None:
     known = GroupFields.__annotations__
     for name in fields:
@@ -516,6 +548,12 @@ def _check_fields(fields: GroupFields) -> None:
             raise IllegalArgumentError(
                 f"a group has no {name}{did_you_mean(name, known)}; it has {', '.join(known)}"
             )
+
+
+def _of_group(
+    group: str, tables: Mapping[str, Mapping[str, SubscriptionGroupConfig]]
+) -> dict[str, SubscriptionGroupConfig]:
+    return {address: table[group] for address, table in tables.items() if group in table}
 
 
 def _queue(key: str) -> MessageQueue:

@@ -76,7 +76,7 @@ class JavaBrokers(Room):
                 what=what,
             )
 
-        return list(await self._at_brokers(ask, what, cluster=cluster, broker=broker))
+        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
 
     async def remove_cold_data_threshold(
         self, group: str, *, cluster: str | None = None, broker: str | None = None
@@ -94,7 +94,7 @@ class JavaBrokers(Room):
                 what=what,
             )
 
-        return list(await self._at_brokers(ask, what, cluster=cluster, broker=broker))
+        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
 
     async def set_read_ahead(
         self, enabled: bool, *, cluster: str | None = None, broker: str | None = None
@@ -108,7 +108,7 @@ class JavaBrokers(Room):
                 address, java_requests.SET_COMMITLOG_READ_MODE, header, what=what
             )
 
-        return list(await self._at_brokers(ask, what, cluster=cluster, broker=broker))
+        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
 
     async def reset_master_flush_offset(self, offset: int, *, broker: str) -> list[str]:
         """Tell a slave up to where its master has flushed the log; a master ignores it."""
@@ -122,7 +122,7 @@ class JavaBrokers(Room):
         async def ask(address: str) -> None:
             await self._servers.ask(address, requests.RESET_MASTER_FLUSH_OFFSET, header, what=what)
 
-        return list(await self._at_brokers(ask, what, cluster=None, broker=broker))
+        return list(await self._change_at(ask, what, cluster=None, broker=broker))
 
     async def export_rocksdb_config(
         self,
@@ -151,7 +151,7 @@ class JavaBrokers(Room):
                 address, java_requests.EXPORT_ROCKSDB_CONFIG_TO_JSON, header, what=what
             )
 
-        return list(await self._at_brokers(ask, what, cluster=cluster, broker=broker))
+        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
 
     async def export_pop_records(
         self, *, cluster: str | None = None, broker: str | None = None
@@ -168,4 +168,4 @@ class JavaBrokers(Room):
                 timeout_s=max(_EXPORT_TIMEOUT_S, self._servers.timeout_s),
             )
 
-        return list(await self._at_brokers(ask, what, cluster=cluster, broker=broker, slaves=True))
+        return list(await self._change_at(ask, what, cluster=cluster, broker=broker, slaves=True))

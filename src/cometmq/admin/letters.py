@@ -94,6 +94,7 @@ class UnconsumedMessages(Room):
             masters.values(),
             lambda address: self._redrive_at(address, header, selection),
             f"redrive {redrive_id} of group {group}",
+            missing=self._servers.missing_of(route),
         )
         return [
             Redriven(name, report.sent_count, report.skipped_count)

@@ -84,7 +84,7 @@ class MessagePage:
     which the next page goes on, None if there is no more. `newest` is the end of the topic, from
     which Order.OLDEST reads what comes later. `looked_at` counts the messages that were read, and
     `reached_ms` is the store time up to which the page is complete; None if it has all. `errors`
-    tells of the brokers that did not answer, whose messages are missing.
+    has the reasons why messages of brokers are missing, by broker name.
     """
 
     messages: tuple[ListedMessage, ...]
@@ -142,6 +142,8 @@ class PagedMessages(Room):
         merge = _Merge(self._servers, order, begin_ms, end_ms, tags, matches, count, body_bytes)
         merge.wait_s = wait_s
         step = max(2, min(_PULLED, -(-2 * count // max(len(queues), 1))))
+        if queue is None:
+            merge.errors.update(self._servers.missing_of(route))
         for each in queues:
             place = places.get((each.broker_name, each.queue_id))
             merge.ends.append(end := _End(each, "", place, step))

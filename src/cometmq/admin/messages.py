@@ -6,10 +6,10 @@ Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgT
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Self
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.letters import UnconsumedMessages
@@ -117,6 +117,31 @@ class TraceEvent:
     context: ContextCode | None
 
 
+class FoundMessages(list[MessageExt]):
+    """Lists the messages that a search has found, oldest first.
+
+    `ended_by` has the remarks of brokers where a limit ended the search before all messages were
+    looked at, by address: a narrower time finds the others.
+    """
+
+    def __init__(
+        self, messages: Iterable[MessageExt] = (), ended_by: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(messages)
+        self.ended_by: Mapping[str, str] = dict(ended_by or {})
+
+    @classmethod
+    def joined(cls, found: Mapping[str, FoundMessages]) -> Self:
+        """Join what several brokers found."""
+        return cls(
+            sorted(
+                (message for messages in found.values() for message in messages),
+                key=lambda message: message.store_timestamp_ms,
+            ),
+            {at: text for messages in found.values() for at, text in messages.ended_by.items()},
+        )
+
+
 class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
 
@@ -142,7 +167,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         begin_ms: int = 0,
         end_ms: int = NO_END_MS,
         cluster: str | None = None,
-    ) -> list[MessageExt]:
+    ) -> FoundMessages:
         """Return the messages with this unique id, oldest first; a retried send may store several.
 
         The id of a batch, which Java's consumers may show (`batch_msg_id`), gives its messages.
@@ -191,11 +216,13 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         begin_ms: int = 0,
         end_ms: int = NO_END_MS,
         cluster: str | None = None,
-    ) -> list[MessageExt]:
+    ) -> FoundMessages:
         """Return messages with this key, oldest first, up to `max_messages` of each broker.
 
         Only messages that were stored from `begin_ms` to `end_ms` are looked for, and with `cluster`
-        only those at its brokers.
+        only those at its brokers. `ended_by` of the result says if a limit ended the search. The
+        results of a ServersFailedError are what each of the other brokers found;
+        `FoundMessages.joined` joins them.
         """
         return await self._query(
             topic,
@@ -323,7 +350,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         *,
         unique: bool = False,
         cluster: str | None = None,
-    ) -> list[MessageExt]:
+    ) -> FoundMessages:
         """Ask the brokers' indexes, which also know messages whose keys have the same hash."""
         if not key or key.split() != [key]:
             raise IllegalArgumentError(
@@ -341,7 +368,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         route = await self._servers.route(topic, cluster=cluster)
         names = {address: name for name, address in readable_of(route).items()}
 
-        async def ask(address: str) -> list[MessageExt]:
+        async def ask(address: str) -> FoundMessages:
             answer = await self._servers.ask(
                 address,
                 requests.QUERY_MESSAGE,
@@ -350,15 +377,17 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
                 also=(ResponseCode.QUERY_NOT_FOUND,),
             )
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
-                return []
+                return FoundMessages()
             records = records_of(answer.body, what)
             messages = [message_of(record, names[address]) for record in records]
-            return [each for each in messages if each.topic == topic and fits(each)]
+            # A remark beside messages says which limit ended the search.
+            ended = {address: answer.command.remark} if answer.command.remark else {}
+            return FoundMessages(
+                (each for each in messages if each.topic == topic and fits(each)), ended
+            )
 
-        found = await self._servers.each(names, ask, what)
-        return sorted(
-            (message for messages in found.values() for message in messages),
-            key=lambda message: message.store_timestamp_ms,
+        return FoundMessages.joined(
+            await self._servers.each(names, ask, what, missing=self._servers.missing_of(route))
         )
 
     async def _track(self, message: MessageExt, group: str) -> MessageTrack:
@@ -414,6 +443,12 @@ def _events(messages: Iterable[MessageExt], msg_id: str) -> list[TraceEvent]:
         for one in ids_of(bean)
         if one and msg_id in (one, *(bean.keys or "").split())
     ]
+    return sorted(events, key=lambda event: event.timestamp_ms)
+
+
+def joined_events(found: Mapping[str, list[TraceEvent]]) -> list[TraceEvent]:
+    """Join the events that traces at several brokers show, oldest first."""
+    events = (event for each in found.values() for event in each)
     return sorted(events, key=lambda event: event.timestamp_ms)
 
 

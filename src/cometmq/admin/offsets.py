@@ -1,21 +1,24 @@
 """Finds the offsets of queues and groups, and moves those of groups.
 
 Commands of mqadmin: resetOffsetByTime, skipAccumulatedMessage, cloneGroupOffset.
+
+Longer than 500 lines: these are the calls of one room, most of them one request each.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from cometmq.admin.groups import Groups
 from cometmq.admin.reading import settings_of
 from cometmq.admin.room import Room
-from cometmq.admin.servers import lost_of, master_of, masters_of, reader_of
+from cometmq.admin.servers import master_of, masters_of, reader_of
 from cometmq.admin.stored_offsets import stored_offset
-from cometmq.errors import IllegalArgumentError, RemoteError
+from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
 from cometmq.model.lag import waiting_from
 from cometmq.model.names import check_group, is_retry_topic
 from cometmq.model.queue import MessageQueue
@@ -120,7 +123,10 @@ class Offsets(Room):
             return found
 
         offsets = await self._servers.each(
-            by_reader, ask, f"the offsets of topic {topic}", lost=lost_of(route)
+            by_reader,
+            ask,
+            f"the offsets of topic {topic}",
+            missing=self._servers.missing_of(route),
         )
         return sorted((at for found in offsets.values() for at in found), key=lambda at: at.queue)
 
@@ -181,7 +187,7 @@ class Offsets(Room):
         route = await self._servers.route(topic)
         header = QueryCorrectionOffsetHeader(topic=topic, compare_group=compare_group)
         what = f"the lowest offsets in topic {topic}"
-        masters = masters_of(route, topic)
+        masters, missing = self._servers.masters_and_missing(route)
         names = {address: name for name, address in masters.items()}
 
         async def ask(address: str) -> dict[MessageQueue, int | None]:
@@ -193,7 +199,7 @@ class Offsets(Room):
                 for queue_id, at in answer.body.correction_offsets.items()
             }
 
-        found = await self._servers.each(masters.values(), ask, what)
+        found = await self._servers.each(masters.values(), ask, what, missing=missing)
         return dict(sorted((queue, at) for table in found.values() for queue, at in table.items()))
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
@@ -244,7 +250,10 @@ class Offsets(Room):
             return decode_queue_table(answer.body, "offsetTable", int)
 
         return await self._merged(
-            masters_of(route, topic).values(), reset, f"the reset of group {group}"
+            masters_of(route, topic).values(),
+            reset,
+            f"the reset of group {group}",
+            self._servers.missing_of(route),
         )
 
     async def store_reset(
@@ -262,6 +271,7 @@ class Offsets(Room):
             masters_of(route, topic).values(),
             lambda address: self._store_reset_at(address, route, group, topic, timestamp_ms, force),
             f"the reset of group {group}",
+            self._servers.missing_of(route),
         )
 
     async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
@@ -359,8 +369,9 @@ class Offsets(Room):
         addresses: Iterable[str],
         move: Callable[[str], Awaitable[dict[MessageQueue, int]]],
         what: str,
+        missing: Mapping[str, CometMQError] = MappingProxyType({}),
     ) -> dict[MessageQueue, int]:
-        moved = await self._servers.each(addresses, move, what)
+        moved = await self._servers.each(addresses, move, what, missing=missing)
         return dict(sorted((queue, to) for table in moved.values() for queue, to in table.items()))
 
     async def _store_reset_at(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cometmq.admin.group_records import Connection, connection_of
@@ -48,16 +49,18 @@ class Producers(Room):
                 raise
             return [connection_of(body) for body in answer.body.connection_set]
 
-        addresses = readable_of(await self._servers.route(topic)).values()
-        found = await self._servers.each(addresses, ask, what)
-        clients = {client.client_id: client for each in found.values() for client in each}
+        route = await self._servers.route(topic)
+        found = await self._servers.each(
+            readable_of(route).values(), ask, what, missing=self._servers.missing_of(route)
+        )
+        clients = joined(found)
         if not clients:
             raise RemoteError(
                 f"producer group {group} is not online: no member of it is connected to a broker of "
                 f"topic {topic}; check both names, and that a member has sent to the topic",
                 code=ResponseCode.CONSUMER_NOT_ONLINE,
             )
-        return [clients[client_id] for client_id in sorted(clients)]
+        return clients
 
     async def of_brokers(
         self, *, cluster: str | None = None, broker: str | None = None
@@ -76,6 +79,12 @@ class Producers(Room):
             return {group: [_seen(member) for member in found[group]] for group in sorted(found)}
 
         return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
+
+
+def joined(found: Mapping[str, list[Connection]]) -> list[Connection]:
+    """Join the producers that several brokers know, sorted by client id."""
+    clients = {client.client_id: client for each in found.values() for client in each}
+    return [clients[client_id] for client_id in sorted(clients)]
 
 
 def _seen(info: ProducerInfo) -> SeenProducer:

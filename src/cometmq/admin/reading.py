@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from cometmq.admin.servers import Servers, reader_of
+from cometmq.admin.servers import Servers, failure, readable_of, reader_of
 from cometmq.errors import ConfigError, IllegalArgumentError, ProtocolError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -58,13 +58,17 @@ class MessageReader:
     ) -> AsyncIterator[MessageExt]:
         """Yield what a topic stored from `begin_ms` to `end_ms`, both included, queue by queue.
 
-        `tags` selects by tag (`TagA || TagB`).
+        `tags` selects by tag (`TagA || TagB`). After the messages of the other brokers raises an
+        error that names brokers of the topic that were lost.
         """
         route = await self._servers.route(topic)
         for queue in route.subscribe_queues(topic):
             address = reader_of(route, topic, queue.broker_name)
             async for message in self._of_queue(address, queue, 0, begin_ms, end_ms, tags):
                 yield message
+        if missing := self._servers.missing_of(route):
+            read = dict.fromkeys(readable_of(route).values())
+            raise failure(f"the messages of topic {topic}", missing, read)
 
     async def stored_in(
         self, queue: MessageQueue, begin_offset: int, begin_ms: int, end_ms: int, tags: str

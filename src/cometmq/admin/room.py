@@ -25,6 +25,24 @@ class Room:
         broker: str | None,
         slaves: bool = False,
     ) -> dict[str, T]:
-        """Return what `ask` returns for each broker that a caller means, by address."""
+        """Return what `ask` returns for each broker that a caller means, by address.
+
+        Brokers of a cluster that were lost, or of which only slaves are registered, fail unasked.
+        """
+        addresses, missing = await self._servers.addresses_and_missing(
+            cluster=cluster, broker=broker, slaves=slaves
+        )
+        return await self._servers.each(addresses, ask, what, missing=missing)
+
+    async def _change_at(
+        self,
+        change: Callable[[str], Awaitable[T]],
+        what: str,
+        *,
+        cluster: str | None,
+        broker: str | None,
+        slaves: bool = False,
+    ) -> dict[str, T]:
+        """Return what `change` returns for each registered broker that a caller means, by address."""
         addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
-        return await self._servers.each(addresses, ask, what)
+        return await self._servers.each(addresses, change, what)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from cometmq.admin.silence import Silences
 from cometmq.client.cluster.name_server_choice import NameServerChoice
 from cometmq.errors import (
+    AccessDeniedError,
     CometMQError,
     ConnectError,
     ConnectionLostError,
@@ -153,12 +155,12 @@ class Servers:
         ask: Callable[[str], Awaitable[T]],
         what: str,
         *,
-        lost: Iterable[LostBroker] = (),
+        missing: Mapping[str, CometMQError] = MappingProxyType({}),
     ) -> dict[str, T]:
         """Return what `ask` returns for each address.
 
         Raises the error of the only address to be asked; if there were several, a
-        ServersFailedError with the results of the others. Brokers that were `lost` fail unasked.
+        ServersFailedError with the results of the others. Brokers that are `missing` fail unasked.
         """
         turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -172,19 +174,42 @@ class Servers:
         asked = list(dict.fromkeys(addresses))
         outcomes = dict(zip(asked, await asyncio.gather(*map(outcome, asked)), strict=True))
         errors = {a: error for a, error in outcomes.items() if isinstance(error, CometMQError)}
-        for broker in lost:
-            if broker.address not in outcomes:
-                errors[broker.address] = self._lost_error(broker, what)
+        errors |= missing
         results = {a: it for a, it in outcomes.items() if not isinstance(it, CometMQError)}
         if not errors:
             return results
         raise failure(what, errors, results)
 
-    def _lost_error(self, broker: LostBroker, what: str) -> ConnectError:
+    def missing_of(self, route: TopicRouteData) -> dict[str, CometMQError]:
+        """Return why the lost brokers of a topic cannot be asked, by broker name, as far as a name
+        server reports them: Java's do not.
+        """
+        if isinstance(route.lost_brokers, msgspec.UnsetType):
+            return {}
+        return {at.broker_name: self._lost_error(at) for at in route.lost_brokers}
+
+    def masters_and_missing(
+        self, route: TopicRouteData
+    ) -> tuple[dict[str, str], dict[str, CometMQError]]:
+        """Return the masters of a topic by broker name, and why those of other brokers that have the
+        topic cannot be asked.
+        """
+        brokers = {data.broker_name: data for data in route.broker_datas}
+        masters: dict[str, str] = {}
+        missing = self.missing_of(route)
+        for name in sorted({data.broker_name for data in route.queue_datas}):
+            master = brokers[name].master() if name in brokers else None
+            if master is None:
+                missing[name] = _masterless(name)
+            else:
+                masters[name] = master
+        return masters, missing
+
+    def _lost_error(self, broker: LostBroker) -> ConnectError:
         ago_s = max(0, self._clock.now_ms() - broker.lost_millis) / 1000
         return ConnectError(
-            f"{broker.broker_name} at {broker.address} was lost {ago_s:.0f} s ago, so its part of {what} "
-            "is not known; start it again",
+            f"{broker.broker_name} at {broker.address} was lost {ago_s:.0f} s ago, so its part is "
+            "missing; start it again",
             address=broker.address,
         )
 
@@ -237,8 +262,12 @@ class Servers:
             also=(ResponseCode.TOPIC_NOT_EXIST,),
         )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            _, _, lost = (answer.command.remark or "").partition("; ")
             raise RouteNotFoundError(
-                f"the name server {address} knows no route of topic {topic}; "
+                f"the name server {address} knows no route of topic {topic} any more: {lost}; start "
+                "one of them again"
+                if lost
+                else f"the name server {address} knows no route of topic {topic}; "
                 f"{_REMEDIES[ResponseCode.TOPIC_NOT_EXIST]}",
                 code=answer.code,
                 remark=answer.command.remark,
@@ -274,7 +303,9 @@ class Servers:
         if broker is not None:
             names = {broker}
             if broker not in info.broker_addr_table:
-                raise _unknown("broker", broker, info.broker_addr_table)
+                if (lost := (await self.missing()).get(broker)) is not None:
+                    raise lost
+                raise _unknown(f"broker {broker!r:.80}", broker, info.broker_addr_table)
         else:
             names = set(info.cluster_addr_table[_meant(cluster, info.cluster_addr_table)])
         found = [
@@ -298,11 +329,35 @@ class Servers:
             at.address for at in await self.brokers(cluster=cluster, broker=broker, slaves=slaves)
         ]
 
-    async def all_masters(self) -> list[str]:
-        """Return the address of every master that the name servers know."""
-        table = (await self.cluster_info()).broker_addr_table
-        masters = (table[name].master() for name in sorted(table))
-        return [address for address in masters if address is not None]
+    async def addresses_and_missing(
+        self, *, cluster: str | None, broker: str | None, slaves: bool = False
+    ) -> tuple[list[str], dict[str, CometMQError]]:
+        """Return the same, and why other brokers of the cluster cannot be asked: a question that
+        leaves them out must say so.
+        """
+        if broker is not None:
+            return await self.addresses(cluster=cluster, broker=broker), {}
+        addresses = await self.addresses(cluster=cluster, broker=None, slaves=slaves)
+        return addresses, await self.missing(cluster=cluster)
+
+    async def missing(self, *, cluster: str | None = None) -> dict[str, CometMQError]:
+        """Return why brokers of a cluster, or of all, cannot be asked though they are expected, by
+        broker name: they were lost, or only slaves of the name are registered.
+        """
+        info = await self.cluster_info()
+        clusters = [cluster] if cluster is not None else sorted(info.cluster_addr_table)
+        missing: dict[str, CometMQError] = {
+            name: _masterless(name)
+            for name, data in sorted(info.broker_addr_table.items())
+            if data.master() is None and data.cluster in clusters
+        }
+        for name in clusters:
+            # Every broker has a topic of its cluster's name; an account need not have a right to it.
+            try:
+                missing |= self.missing_of(await self.route(name))
+            except (RouteNotFoundError, AccessDeniedError):
+                continue
+        return missing
 
     async def all_readable(self) -> list[str]:
         """Return an address of every broker that the name servers know: its master's, or a slave's."""
@@ -310,18 +365,13 @@ class Servers:
         found = (table[name].any_address() for name in sorted(table))
         return [address for address in found if address is not None]
 
-    async def all_lost(self) -> list[LostBroker]:
-        """Return the lost brokers of clusters that have other brokers left.
-
-        Every broker has a topic of its cluster's name.
-        """
-        lost: list[LostBroker] = []
-        for cluster in (await self.cluster_info()).cluster_addr_table:
-            try:
-                lost += lost_of(await self.route(cluster))
-            except RouteNotFoundError:
-                continue
-        return lost
+    async def readable_and_missing(self) -> tuple[list[str], dict[str, CometMQError]]:
+        """Return the same, and why lost brokers cannot be asked."""
+        return await self.all_readable(), {
+            name: error
+            for name, error in (await self.missing()).items()
+            if isinstance(error, ConnectError)
+        }
 
 
 def failure(
@@ -378,9 +428,11 @@ def readable_of(route: TopicRouteData) -> dict[str, str]:
     return {name: address for name, address in sorted(found.items()) if address is not None}
 
 
-def lost_of(route: TopicRouteData) -> list[LostBroker]:
-    """Return the lost brokers of a topic as far as a name server reports them: Java's do not."""
-    return [] if isinstance(route.lost_brokers, msgspec.UnsetType) else route.lost_brokers
+def _masterless(broker_name: str) -> RouteNotFoundError:
+    return RouteNotFoundError(
+        f"no master of {broker_name} is registered at the name servers, so its part is missing; start "
+        "it, or ask a slave by its address"
+    )
 
 
 def _in_cluster(route: TopicRouteData, topic: str, cluster: str) -> TopicRouteData:
@@ -396,7 +448,9 @@ def _in_cluster(route: TopicRouteData, topic: str, cluster: str) -> TopicRouteDa
         route,
         broker_datas=brokers,
         queue_datas=[data for data in route.queue_datas if data.broker_name in names],
-        lost_brokers=[lost for lost in lost_of(route) if lost.cluster == cluster],
+        lost_brokers=msgspec.UNSET
+        if isinstance(route.lost_brokers, msgspec.UnsetType)
+        else [lost for lost in route.lost_brokers if lost.cluster == cluster],
     )
 
 
@@ -411,14 +465,14 @@ def _meant(cluster: str | None, clusters: Mapping[str, list[str]]) -> str:
             raise RouteNotFoundError("no broker is registered at the name servers; start one")
         return next(iter(clusters))
     if cluster not in clusters:
-        raise _unknown("cluster", cluster, clusters)
+        raise _unknown(f"cluster {cluster!r:.80}", cluster, clusters)
     return cluster
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> RouteNotFoundError:
+def _unknown(what: str, name: str, known: Iterable[str]) -> RouteNotFoundError:
     names = sorted(known)
     return RouteNotFoundError(
-        f"the name servers know no {kind} {name!r:.80}; they know {', '.join(names) or 'none'}"
+        f"the name servers know no {what}; they know {', '.join(names) or 'none'}"
         f"{did_you_mean(name, names)}"
     )
 

@@ -176,6 +176,7 @@ class BlockingBrokers(BlockingRoom):
     """Makes the calls of `AdminClient.brokers`, but blocks."""
 
     addresses = _blocking(brokers.Brokers.addresses)
+    missing = _blocking(brokers.Brokers.missing)
     clusters = _blocking(brokers.Brokers.clusters)
     runtime_info = _blocking(brokers.Brokers.runtime_info)
     next_deletions = _blocking(brokers.Brokers.next_deletions)

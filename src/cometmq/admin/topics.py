@@ -244,8 +244,9 @@ class Topics(Room):
             )
             return sorted(answer.body.topic_list)
 
-        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
-        return await self._servers.each(addresses, listed, "the list of system topics")
+        return await self._at_brokers(
+            listed, "the list of system topics", cluster=cluster, broker=broker
+        )
 
     async def route(self, topic: str) -> TopicRouteData:
         """Return which brokers have the topic, and how many queues."""
@@ -254,7 +255,8 @@ class Topics(Room):
     async def clusters(self, topic: str) -> list[str]:
         """Return the names of the clusters that have the topic."""
         route = await self._servers.route(topic)
-        return sorted({data.cluster for data in route.broker_datas})
+        lost = [] if isinstance(route.lost_brokers, msgspec.UnsetType) else route.lost_brokers
+        return sorted({data.cluster for data in route.broker_datas} | {at.cluster for at in lost})
 
     async def config(
         self, topic: str, *, cluster: str | None = None, broker: str | None = None
@@ -263,23 +265,36 @@ class Topics(Room):
 
         Without `cluster` and `broker` every broker that has the topic is asked.
         """
-        addresses = await self._holders(topic, cluster, broker)
+        if cluster is None and broker is None:
+            route = await self._servers.route(topic)
+            masters, missing = self._servers.masters_and_missing(route)
+            addresses = list(masters.values())
+        else:
+            addresses, missing = await self._servers.addresses_and_missing(
+                cluster=cluster, broker=broker
+            )
         return await self._servers.each(
             addresses,
             lambda address: self._config_at(address, topic),
             f"the configuration of topic {topic}",
+            missing=missing,
         )
 
     async def configs(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, dict[str, TopicConfig]]:
         """Return the configurations of all topics of each broker, by address and name."""
-        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
-        return await self._servers.each(addresses, self._configs_at, "the configurations of topics")
+        return await self._at_brokers(
+            self._configs_at, "the configurations of topics", cluster=cluster, broker=broker
+        )
 
-    async def stats(self, topic: str) -> TopicStats:
-        """Return the offsets and times of every queue of the topic, sorted by queue."""
-        route = await self._servers.route(topic)
+    async def stats(self, topic: str, *, cluster: str | None = None) -> TopicStats:
+        """Return the offsets and times of every queue of the topic, sorted by queue.
+
+        Of a topic that several clusters have, `cluster` chooses one. The results of a
+        ServersFailedError are what each of the other brokers reports; `stats_of` joins them.
+        """
+        route = await self._servers.route(topic, cluster=cluster)
 
         async def ask(address: str) -> tuple[dict[MessageQueue, TopicOffset], float]:
             answer = await self._servers.ask(
@@ -291,7 +306,10 @@ class Topics(Room):
             return queue_table_and_rate(answer.body, TopicOffset, "topicPutTps")
 
         found = await self._servers.each(
-            readable_of(route).values(), ask, f"the statistics of topic {topic}"
+            readable_of(route).values(),
+            ask,
+            f"the statistics of topic {topic}",
+            missing=self._servers.missing_of(route),
         )
         return stats_of(topic, found)
 

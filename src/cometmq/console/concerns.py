@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from cometmq.console.rendering import duration, moment, url
+from cometmq.console.rendering import Span, moment, url
 from cometmq.console.troubles import Troubles
 from cometmq.console.watch import BrokerState, GroupLag, LagChange, Watch
 from cometmq.model.finding import Finding, Severity, alike
@@ -307,7 +307,7 @@ def _of_group(each: GroupLag, change: LagChange) -> Concern:
         {
             "lag": f"{each.least:,}",
             "change": f"{change.grown:,}",
-            "time": duration(change.span_ms),
+            "time": Span(change.span_ms),
         },
         Loss.TIME,
     )

@@ -52,6 +52,10 @@ MENU: Final = (
 Say = Callable[..., str]
 # The values of texts that are sentences, not names or numbers.
 _REASONS: Final = ("error", "found", "reason", "why")
+_SPAN_UNITS: Final = {
+    "en": ("d", "h", "min", "s", "ms"),
+    "zh": ("天", "小时", "分", "秒", "毫秒"),
+}
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -82,7 +86,10 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
         for name, value in values.items()
         if name in _REASONS or isinstance(value, Exception)
     }
-    given = {**values, **reasons}
+    spans = {
+        name: duration(value, language) for name, value in values.items() if isinstance(value, Span)
+    }
+    given = {**values, **reasons, **spans}
     if any(isinstance(value, Markup) for value in given.values()):
         return Markup(found) % given  # noqa: S704 - the text is the console's own
     return found % given
@@ -178,17 +185,32 @@ def size(count: float | None) -> str:
     raise AssertionError("the last unit takes all")
 
 
-def duration(ms: float | None) -> str:
+class Span(float):
+    """Is a time span in ms as a value of a text, which shows it in its language."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return duration(self)
+
+
+def duration(ms: float | None, language: str = "en") -> str:
     """Return a time span by its two largest units, such as 3 min 20 s."""
     if ms is None:
         return "–"
+    days, hours, minutes, seconds, short = _SPAN_UNITS[language]
     if ms < 1000:
-        return f"{max(ms, 0):.0f} ms"
-    seconds = int(ms // 1000)
-    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min")]
-    parts.append((seconds % 60, "s"))
+        return f"{max(ms, 0):.0f} {short}"
+    whole = int(ms // 1000)
+    parts = [(whole // 86400, days), (whole // 3600 % 24, hours), (whole // 60 % 60, minutes)]
+    parts.append((whole % 60, seconds))
     first = next((index for index, (value, _) in enumerate(parts) if value), 3)
     return " ".join(f"{value} {unit}" for value, unit in parts[first : first + 2] if value)
+
+
+@jinja2.pass_context
+def _duration(context: jinja2.runtime.Context, ms: float | None) -> str:
+    return duration(ms, context["language"])
 
 
 def moment(ms: float | None) -> Markup:
@@ -234,7 +256,7 @@ def environment() -> jinja2.Environment:
         by_cause=by_cause,
         number=number,
         size=size,
-        duration=duration,
+        duration=_duration,
         moment=moment,
         opened=opened,
         silent_ms=silent_ms,

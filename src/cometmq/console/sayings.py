@@ -25,6 +25,8 @@ MAX_DEPTH: Final = 5
 _KEPT: Final = 1024
 # {1} stands for any text, {#1} for a number or a time.
 PLACE: Final = re.compile(r"\{(#?[0-9]+)\}")
+# Values of a single word, which are no names: "they know none".
+_WORDS: Final = ("none", "yes")
 _MARKS: Final = {" and ": ", "}
 _NUMBER: Final = re.compile(r"[0-9][0-9.,: +-]*")
 
@@ -101,6 +103,8 @@ class _Telling:
         self._left = MAX_LOOK_UPS
 
     def tell(self, text: str, depth: int) -> str:
+        if text in _WORDS:
+            return self._sayings.whole.get(text, text)
         # A name has no space; the shortest phrase does.
         if " " not in text or self._left <= 0 or depth > MAX_DEPTH:
             return text

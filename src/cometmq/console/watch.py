@@ -20,7 +20,7 @@ from cometmq.admin.silence import in_haste
 from cometmq.console.recent import Known, known
 from cometmq.console.topic_trends import TopicTrends
 from cometmq.console.troubles import Troubles
-from cometmq.errors import CometMQError, RemoteError, RouteNotFoundError, SilentServerError
+from cometmq.errors import CometMQError, ConnectError, RemoteError, SilentServerError
 from cometmq.model.finding import Finding
 from cometmq.model.names import is_system_group
 from cometmq.model.route import MASTER_ID
@@ -425,8 +425,8 @@ def _gone(
         # It may have come back at another address, as another process.
         if (at.cluster, at.broker_name, at.broker_id) in places or since_ms < now_ms - _KEPT_MS:
             continue
-        error = RouteNotFoundError(
-            f"no name server knows {at.broker_name} at {at.address} any more"
+        error = ConnectError(
+            f"no name server knows {at.broker_name} at {at.address} any more", address=at.address
         )
         gone.append(BrokerState(at, {}, error, since_ms))
     return gone[:_MOST_GONE]

@@ -119,10 +119,11 @@ class RouteHandlers:
         if body is None:
             route = self._table.route(header.topic)
             if route is None:
-                return response(
-                    ResponseCode.TOPIC_NOT_EXIST,
-                    f"No topic route info in name server for the topic: {header.topic}",
-                )
+                remark = f"No topic route info in name server for the topic: {header.topic}"
+                if lost:
+                    names = ", ".join(f"{at.broker_name} at {at.address}" for at in lost)
+                    remark += f"; lost brokers had it: {names}"
+                return response(ResponseCode.TOPIC_NOT_EXIST, remark)
             route.order_topic_conf = order
             if lost:
                 route.lost_brokers = list(lost)

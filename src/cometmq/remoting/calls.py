@@ -113,9 +113,10 @@ class Calls:
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if now > sent_at + timeout_s + _LATE_S and not late:
-            # The loop of this process was blocked. Bytes that the peer sent meanwhile are read
-            # before it counts as silent: uvloop serves timers before it reads.
+        silent = connection.is_silent(sent_at, now)
+        if not late and (silent or now > sent_at + timeout_s + _LATE_S):
+            # The loop of this process may have been blocked. Bytes that the peer sent meanwhile are
+            # read before it counts as silent: uvloop serves timers before it reads.
             timer = loop.call_later(
                 0.001, self._expire, connection, opaque, timeout_s, sent_at, True
             )
@@ -127,7 +128,8 @@ class Calls:
                 address=connection.peer,
             )
         )
-        connection.timed_out(sent_at, now)
+        if silent:
+            connection.drop_silent()
 
     def _done(
         self, opaque: int, timer: asyncio.TimerHandle, _: asyncio.Future[RemotingCommand]

@@ -351,17 +351,20 @@ class Connection(asyncio.Protocol):
         self.write(*parts)
         return sum(map(len, parts))
 
-    def timed_out(self, sent_at: float, now: float) -> None:
-        """Drop a connection to a server that has sent no byte since a call that it has not answered.
-
-        The server is frozen or gone. The next call must not wait until the kernel notices (Java:
-        clientCloseSocketIfTimeout). Times are those of the loop.
+    def is_silent(self, since: float, now: float) -> bool:
+        """Return whether the server has sent no byte since then, for as long as `silence_s` says; times
+        are those of the loop.
         """
-        silent_s = now - self._last_read
-        silent = self._last_read <= sent_at and silent_s >= self._limits.silence_s
-        if silent and not self.is_of_server:
-            log.warning("connection dropped: the peer is silent", peer=self.peer)
-            self.abort()
+        if self.is_of_server or self._last_read > since:
+            return False
+        return now - self._last_read >= self._limits.silence_s
+
+    def drop_silent(self) -> None:
+        """Drop a connection whose server is frozen or gone. The next call must not wait until the kernel
+        notices (Java: clientCloseSocketIfTimeout).
+        """
+        log.warning("connection dropped: the peer is silent", peer=self.peer)
+        self.abort()
 
     # Answers
 

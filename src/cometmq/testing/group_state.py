@@ -149,18 +149,15 @@ async def _waiting_retries(admin: AdminClient, group: str) -> tuple[MessageExt, 
         for broker in route.broker_datas
         for address in broker.broker_addrs.values()
     }
-    try:
-        at_masters = await admin.brokers.delay_offsets()
-    except RouteNotFoundError:  # slaves only: they deliver nothing, and copy what was delivered
-        at_masters = {}
+    offsets_at: dict[str, dict[int, int]] = {}
     for broker in route.broker_datas:
-        slave = broker.any_address()
-        if broker.master() is None and slave is not None:
-            at_masters.update(await admin.brokers.delay_offsets(broker=slave))
+        address = broker.any_address()
+        if address is not None:  # a slave delivers nothing, and copies what was delivered
+            offsets_at |= await admin.brokers.delay_offsets(broker=address)
     # The queue of a delay level has the number before the level's.
     delivered = {
         MessageQueue(SCHEDULE_TOPIC, names.get(address, ""), level - 1): offset
-        for address, offsets in at_masters.items()
+        for address, offsets in offsets_at.items()
         for level, offset in offsets.items()
     }
     return tuple(

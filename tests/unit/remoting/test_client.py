@@ -219,6 +219,31 @@ async def test_a_peer_is_not_silent_because_our_own_loop_was_held() -> None:
         await client.close()
 
 
+def test_a_peer_is_not_silent_because_our_own_loop_was_held_until_the_timeout() -> None:
+    """Hold the loop until a moment behind the timeout, whose timer is not late then. Only uvloop
+    serves timers before it reads.
+    """
+    uvloop = pytest.importorskip("uvloop")
+
+    async def story(far: Far, far_loop: asyncio.AbstractEventLoop) -> None:
+        client = RemotingClient(limits=ConnectionLimits(silence_s=0.1))
+        connection = await client.connection(far.address)
+        for number in range(10):
+            answer = connection.call_nowait(call(number), 0.15)
+            await asyncio.sleep(0)  # it is written
+            time.sleep(0.155)  # noqa: ASYNC251 - holds the loop on purpose
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), far_loop).result(WAIT_S)
+            assert (await answer).remark == str(number)
+        assert client.connected(far.address) is connection
+        await client.close()
+
+    with (
+        far_in_a_thread() as (far, far_loop),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(story(far, far_loop))
+
+
 async def test_a_oneway_request_arrives() -> None:
     async with far_and_client() as (far, client):
         await client.send_oneway(far.address, call(5))

@@ -9,8 +9,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from cometmq.admin.explain.records import Evidence, Unasked
 from cometmq.admin.servers import Servers
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import CometMQError, ConnectError, IllegalArgumentError
 from cometmq.model.route import MASTER_ID
+from cometmq.protocol import requests
 from cometmq.protocol.request_type import RequestType
 from cometmq.runtime.clock import Clock
 
@@ -128,7 +129,12 @@ class Inquiry:
     async def masters(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> list[Place]:
-        """Return the masters of a cluster, or of all clusters, or the one broker that is named."""
+        """Return the masters of a cluster, or of all clusters, or the one broker that is named.
+
+        Expected masters that cannot be asked are noted.
+        """
+        if broker is None:
+            await self._note_missing(cluster, by_slaves=False)
         if broker is not None or cluster is not None:
             found = await self.servers.brokers(cluster=cluster, broker=broker)
             return [Place(at.broker_name or at.address, at.cluster, at.address) for at in found]
@@ -141,8 +147,9 @@ class Inquiry:
 
     async def readers(self, *, cluster: str | None = None) -> list[Place]:
         """Return one broker of each name, of a cluster or of all: the master, or a slave if there
-        is no master. It knows messages, groups and offsets.
+        is no master. It knows messages, groups and offsets. Brokers that were lost are noted.
         """
+        await self._note_missing(cluster, by_slaves=True)
         table = (await self.servers.cluster_info()).broker_addr_table
         found = []
         for name, data in sorted(table.items()):
@@ -152,6 +159,13 @@ class Inquiry:
         if cluster is not None and not found:
             return await self.masters(cluster=cluster)  # which says that there is no such cluster
         return found
+
+    async def _note_missing(self, cluster: str | None, *, by_slaves: bool) -> None:
+        """Note brokers that cannot be asked though they are expected; slaves may stand in."""
+        request = request_text(requests.GET_BROKER_CLUSTER_INFO)
+        for name, error in (await self.servers.missing(cluster=cluster)).items():
+            if not by_slaves or isinstance(error, ConnectError):
+                self.note(request, name, str(error))
 
 
 def number(text: str | None, default: int) -> int:

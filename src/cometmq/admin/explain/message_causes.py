@@ -270,7 +270,7 @@ def _retried(
     facts: MessageFacts, group: str, told: Told[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
     due_ms = due(facts, told.value)
-    when = "later" if due_ms is None else f"at {local_time(due_ms)}"
+    when = "at a later time" if due_ms is None else f"at {local_time(due_ms)}"
     reason = Reason(
         Cause.RETRIED,
         Severity.WARNING,

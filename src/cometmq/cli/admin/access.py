@@ -184,8 +184,9 @@ async def get_user(
 ) -> None:
     """Show a user at each broker that has it, with its password."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
-    found = await run.admin.access.user(name, cluster=cluster, broker=broker)
-    _show_users(run, {address: [user] for address, user in found.items()})
+    found = await run.each(run.admin.access.user(name, cluster=cluster, broker=broker))
+    # Where a server failed, the results of the others have None for brokers without the user.
+    _show_users(run, {at: [user] for at, user in found.items() if user is not None})
 
 
 @command(app, "listUser")
@@ -202,7 +203,8 @@ async def list_user(
 ) -> None:
     """Show the users of each broker, with their passwords."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
-    _show_users(run, await run.admin.access.users(filter_, cluster=cluster, broker=broker))
+    found = await run.each(run.admin.access.users(filter_, cluster=cluster, broker=broker))
+    _show_users(run, found)
 
 
 @command(app, "copyUser", changes=True)
@@ -304,8 +306,8 @@ async def get_acl(
 ) -> None:
     """Show what a user may do at each broker that says anything of it."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
-    found = await run.admin.access.acl(subject, cluster=cluster, broker=broker)
-    _show_acls(run, {address: [acl] for address, acl in found.items()})
+    found = await run.each(run.admin.access.acl(subject, cluster=cluster, broker=broker))
+    _show_acls(run, {at: [acl] for at, acl in found.items() if acl is not None})
 
 
 @command(app, "listAcl")
@@ -328,7 +330,8 @@ async def list_acl(
 ) -> None:
     """Show what each broker says of users."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
-    _show_acls(run, await run.admin.access.acls(subject, resource, cluster=cluster, broker=broker))
+    found = await run.each(run.admin.access.acls(subject, resource, cluster=cluster, broker=broker))
+    _show_acls(run, found)
 
 
 @command(app, "copyAcl", changes=True)

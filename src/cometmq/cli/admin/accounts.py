@@ -168,7 +168,7 @@ async def cluster_acl_config_version(
 ) -> None:
     """Show which versions the account files of brokers have."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
-    found = await run.admin.access.account_files(cluster=cluster, broker=broker)
+    found = await run.each(run.admin.access.account_files(cluster=cluster, broker=broker))
     run.out.table(
         (
             Column("clusterName", "Cluster Name"),

@@ -90,6 +90,7 @@ async def cluster_list(
     """List brokers with their state: messages per second, what waits, disk, oldest message."""
     while True:
         brokers = await run.admin.brokers.addresses(cluster=cluster)
+        run.lacks(await run.admin.brokers.missing(cluster=cluster))
         infos = await asyncio.gather(*(_info(run, at) for at in brokers))
         columns, row = (_TOTALS, _totals) if more else (_STATE, _state)
         if row is _state and run.out.form is Form.TABLE:
@@ -150,6 +151,7 @@ async def cluster_rt(
             )
             run.out.table(DONE, [(at.address, would) for at in masters])
             return
+        run.lacks(await run.admin.brokers.missing(cluster=cluster))
         async with run.producer("PID_CLUSTER_RT") as producer:
             rows = [
                 (at.cluster, *await _measured(run, producer, at, amount, size)) for at in masters

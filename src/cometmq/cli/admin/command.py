@@ -160,13 +160,19 @@ class Run:
         try:
             return await call
         except ServersFailedError as error:
-            for server, reason in error.errors.items():
-                if server in self._told:
-                    self.failures += 1
-                else:
-                    self._told.add(server)
-                    self.failed(server, reason)
+            self.lacks(error.errors)
             return of_results(error.results)
+
+    def lacks(self, errors: Mapping[str, CometMQError]) -> None:
+        """Say once for each of these servers why its part is missing, and go on; the exit status
+        will be 1.
+        """
+        for server, reason in errors.items():
+            if server in self._told:
+                self.failures += 1
+            else:
+                self._told.add(server)
+                self.failed(server, reason)
 
     def failed(self, server: str, error: CometMQError | str) -> None:
         """Tell of a failure and go on; the exit status will be 1."""

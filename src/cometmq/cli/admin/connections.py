@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cometmq.admin.group_records import Connection
+from cometmq.admin.producers import joined
 from cometmq.cli.admin.command import Broker, Run, command
 from cometmq.cli.admin.members import online
 from cometmq.cli.admin.output import Column, as_time
@@ -72,7 +73,7 @@ async def producer_connection(
     ],
 ) -> None:
     """Show the members of a producer group at the brokers of a topic."""
-    clients = await run.admin.producers.connections(group, topic)
+    clients = await run.reached(run.admin.producers.connections(group, topic), joined)
     run.out.table(_CLIENTS, map(_row, clients))
 
 

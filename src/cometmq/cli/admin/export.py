@@ -94,7 +94,7 @@ async def export_metadata(
 @command(app, "exportConfigs")
 async def export_configs(run: Run, cluster: _ClusterToExport, directory: _Directory = None) -> None:
     """Export the main settings of a cluster's masters, and how many servers it has."""
-    configs = await run.admin.brokers.config(cluster=cluster)
+    configs = await run.each(run.admin.brokers.config(cluster=cluster))
     brokers = await run.admin.brokers.addresses(cluster=cluster, slaves=True)
     masters = {at.broker_name for at in brokers if at.broker_id == 0}
     document = {
@@ -117,6 +117,7 @@ async def export_configs(run: Run, cluster: _ClusterToExport, directory: _Direct
 async def export_metrics(run: Run, cluster: _ClusterToExport, directory: _Directory = None) -> None:
     """Export how much a cluster's masters hold and do, and which clients they have."""
     brokers = await run.admin.brokers.addresses(cluster=cluster, slaves=False)
+    run.lacks(await run.admin.brokers.missing(cluster=cluster))
     report: dict[str, object] = {}
     tps = dict.fromkeys(
         ("totalNormalInTps", "totalNormalOutTps", "totalTransInTps", "totalScheduleInTps"), 0.0
@@ -192,11 +193,11 @@ async def _topics(
     """Return the topics of users, with the queues of all brokers."""
     from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
-    tables = await run.admin.topics.configs(cluster=cluster, broker=broker)
-    system = await run.admin.topics.system_topics(cluster=cluster, broker=broker)
+    tables = await run.each(run.admin.topics.configs(cluster=cluster, broker=broker))
+    system = await run.each(run.admin.topics.system_topics(cluster=cluster, broker=broker))
     merged: dict[str, TopicConfig] = {}
     for address, table in sorted(tables.items()):
-        own = frozenset(system[address])
+        own = frozenset(system.get(address, ()))
         for name, config in sorted(table.items()):
             if name in own or is_system_topic(name) or config.perm not in _PERMISSIONS:
                 continue
@@ -215,7 +216,7 @@ async def _groups(
     """Return the groups of users, with the retry queues of all brokers."""
     from cometmq.model.names import is_system_group
 
-    tables = await run.admin.groups.configs(cluster=cluster, broker=broker)
+    tables = await run.each(run.admin.groups.configs(cluster=cluster, broker=broker))
     merged: dict[str, SubscriptionGroupConfig] = {}
     for _, table in sorted(tables.items()):
         for name, config in sorted(table.items()):

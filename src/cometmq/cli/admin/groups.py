@@ -205,6 +205,7 @@ async def delete_sub_group(
 @command(app, "getConsumerConfig")
 async def get_consumer_config(run: Run, group: Group) -> None:
     """Show a group's configuration at each broker that has it."""
+    run.lacks(await run.admin.brokers.missing())
     unknown: RemoteError | None = None
     found = False
     for at in await run.admin.brokers.addresses(slaves=False):

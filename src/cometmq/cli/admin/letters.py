@@ -161,6 +161,7 @@ async def given_up_halves(
     try:
         await run.admin.topics.route(TRANS_CHECK_MAX_TIME_TOPIC)
     except RouteNotFoundError:
+        run.lacks(await run.admin.brokers.missing())
         halves = _nothing()  # brokers make the topic with the first one that they give up
     await _list(run, halves, _HALF, encoding)
 
@@ -218,7 +219,13 @@ async def _has_letters(run: Run, group: str) -> bool:
         await run.admin.topics.route(dlq_topic(group))
     except RouteNotFoundError:
         await run.admin.groups.need(group)
-        run.out.note(f"group {group} never had a dead letter: there is no topic {dlq_topic(group)}")
+        missing = await run.admin.brokers.missing()
+        run.lacks(missing)
+        run.out.note(
+            f"group {group} has no dead letter at the other brokers"
+            if missing
+            else f"group {group} never had a dead letter: there is no topic {dlq_topic(group)}"
+        )
         return False
     return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,7 +13,7 @@ from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.message_view import BodyFormat, BodyPath
 from cometmq.cli.admin.output import Column, Form, as_time
 from cometmq.cli.admin.time_range import Begin, End
-from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
+from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError, ServersFailedError
 
 if TYPE_CHECKING:
     from cometmq.admin.messages import MessageTrack
@@ -146,20 +146,24 @@ async def query_by_key(
     """List the messages that have a key, oldest first."""
     from cometmq.protocol.redrive import NO_END_MS
 
-    found = await run.admin.messages.by_key(
-        topic,
-        key,
-        max_messages=max_num,
-        begin_ms=begin or 0,
-        end_ms=NO_END_MS if end is None else end,
-        cluster=cluster,
+    found, is_all = await _searched(
+        run,
+        run.admin.messages.by_key(
+            topic,
+            key,
+            max_messages=max_num,
+            begin_ms=begin or 0,
+            end_ms=NO_END_MS if end is None else end,
+            cluster=cluster,
+        ),
     )
     rows = [view.values(message) for message in found]
     run.out.table(_FOUND, [[row[column.key] for column in _FOUND] for row in rows])
     if not found:
+        whose = "no broker's index" if is_all else "no index of a broker that answers"
         run.failed(
             f"key {key}",
-            f"no broker's index has a message of topic {topic} with it"
+            f"{whose} has a message of topic {topic} with it"
             + (" in this time" if begin is not None or end is not None else "")
             + "; check the key (upper and lower case differ) and the topic",
         )
@@ -185,9 +189,11 @@ async def query_by_unique_key(
     """Show the message with a unique id, and which groups consumed it."""
     [one] = _ids(msg_id, most=1)
     _check_again(group, client)
-    found = await run.admin.messages.by_unique_id(topic, one, cluster=cluster)
+    found, is_all = await _searched(
+        run, run.admin.messages.by_unique_id(topic, one, cluster=cluster)
+    )
     if not found:
-        _missing(run, one, topic)
+        _missing(run, one, topic, is_all=is_all)
     elif group is not None and client is not None:
         if _is_meant(run, one, found, acts=True):
             await _consume(run, {one: found[0]}, group, client)
@@ -256,7 +262,9 @@ async def _found(run: Run, msg_id: str, topic: str | None, cluster: str | None) 
     try:
         if topic is None:
             return [await run.admin.messages.by_id(msg_id)]
-        found = await run.admin.messages.find(msg_id, topic, cluster=cluster)
+        found, is_all = await _searched(
+            run, run.admin.messages.find(msg_id, topic, cluster=cluster)
+        )
     except IllegalArgumentError as error:
         if topic is not None:
             raise
@@ -267,8 +275,27 @@ async def _found(run: Run, msg_id: str, topic: str | None, cluster: str | None) 
         run.failed(f"message {msg_id}", error)
         return []
     if not found:
-        _missing(run, msg_id, topic)
+        _missing(run, msg_id, topic, is_all=is_all)
     return found
+
+
+async def _searched(run: Run, search: Awaitable[list[MessageExt]]) -> tuple[list[MessageExt], bool]:
+    """Return what a search found at the brokers that answer, and whether all of them did. Name the
+    others, and brokers where a limit ended the search.
+    """
+    from cometmq.admin.messages import FoundMessages
+
+    is_all = True
+    try:
+        found = await search
+    except ServersFailedError as error:
+        is_all = False
+        run.lacks(error.errors)
+        found = FoundMessages.joined(error.results)
+    if isinstance(found, FoundMessages):
+        for address, text in found.ended_by.items():
+            run.failed(address, f"not all messages were looked at: {text}")
+    return found, is_all
 
 
 def _is_meant(run: Run, msg_id: str, found: Sequence[MessageExt], *, acts: bool) -> bool:
@@ -288,7 +315,12 @@ def _is_meant(run: Run, msg_id: str, found: Sequence[MessageExt], *, acts: bool)
     return False
 
 
-def _missing(run: Run, msg_id: str, topic: str) -> None:
+def _missing(run: Run, msg_id: str, topic: str, *, is_all: bool) -> None:
+    if not is_all:
+        run.failed(
+            f"message {msg_id}", "no broker that answers has it, so nobody knows if it exists"
+        )
+        return
     run.failed(
         f"message {msg_id}",
         f"topic {topic} has none with this id: it was never stored, or retention has deleted it, "

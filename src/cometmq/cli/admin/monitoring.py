@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from cometmq.admin.group_findings import Finding, judge
 from cometmq.admin.group_records import GroupProgress
+from cometmq.admin.topic_records import stats_of
 from cometmq.cli.admin.command import Run, command
 from cometmq.cli.admin.many import ask_each
 from cometmq.cli.admin.members import (
@@ -141,6 +143,8 @@ async def _look(run: Run, group: str, now_ms: int) -> Seen:
     if found is None:
         waiting = sum(each.total for each in undone)
         text = f"no member is online, and {waiting} messages wait; start one"
+        if not progress.complete:
+            text = f"no member is at the brokers that answer, and {waiting} messages wait there"
         return Seen(undone, [Finding(group, None, text)] if waiting else [])
     members = await ask_members(run, found)
     findings = [
@@ -176,5 +180,5 @@ async def _undone(run: Run, progress: GroupProgress) -> list[Undone]:
 
 async def _newest(run: Run, topic: str) -> dict[MessageQueue, int]:
     """Return when the newest message of each queue was stored."""
-    stats = await run.admin.topics.stats(topic)
+    stats = await run.reached(run.admin.topics.stats(topic), partial(stats_of, topic))
     return {at.queue: at.last_stored_ms for at in stats.queues}

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from cometmq.admin.groups import joined_offsets
 from cometmq.admin.offsets import END, QueueOffsets
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.many import ask_each
@@ -167,7 +168,7 @@ async def get_consumer_status(
     ] = None,
 ) -> None:
     """Show the offsets of a topic as the members of a group know them."""
-    known = await run.admin.groups.member_offsets(group, topic, client)
+    known = await run.reached(run.admin.groups.member_offsets(group, topic, client), joined_offsets)
     run.out.table(
         (Column("clientId", "clientId"), *_MOVED),
         [

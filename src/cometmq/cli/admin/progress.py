@@ -99,7 +99,11 @@ async def consumer_progress(
     progress = await progress_of(run, group, topic, cluster)
     found = await online_or_none(run, group)
     if found is None:
-        run.out.note(f"group {group} is offline: no member of it is connected to a broker")
+        run.out.note(
+            f"group {group} is offline: no member of it is connected to a broker"
+            if progress.complete
+            else f"group {group} has no member at the brokers that answer"
+        )
     holders = {} if found is None or not show_client else await _holders(run, found)
     client = (Column("clientIp", "Client IP"),) if show_client else ()
     rows = [
@@ -174,7 +178,8 @@ async def _group_row(run: Run, group: str) -> tuple[object, ...]:
         return group, 0, "UNKNOWN", None, None, None, None  # only its retry topic is left
     found = await online_or_none(run, group)
     if found is None:
-        return group, 0, "OFFLINE", None, None, progress.consume_per_s, progress.lag
+        count, version = (0, "OFFLINE") if progress.complete else (None, "UNKNOWN")
+        return group, count, version, None, None, progress.consume_per_s, progress.lag
     is_push = found.consume_type == PUSH
     return (
         group,

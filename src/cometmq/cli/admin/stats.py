@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from cometmq.admin.broker_reports import Statistics
-from cometmq.admin.servers import masters_of
 from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.many import ask_each
+from cometmq.cli.admin.members import progress_of
 from cometmq.cli.admin.output import Column, as_text, as_time
-from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError
+from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError, ServersFailedError
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.protocol.codes import ResponseCode
 
@@ -23,10 +23,13 @@ _GROUP_GET: Final = "GROUP_GET_NUMS"
 
 
 class Rate(NamedTuple):
-    """How many messages a second in the last minute, and how many in 24 hours."""
+    """How many messages a second in the last minute, and how many in 24 hours, None if unknown."""
 
-    per_s: float
-    a_day: int
+    per_s: float | None
+    a_day: int | None
+
+
+_UNKNOWN: Final = Rate(None, None)
 
 
 def _no_consumer(value: object) -> str:
@@ -79,29 +82,53 @@ async def stats_all(
 
 
 async def _rows(run: Run, topic: str, *, active: bool) -> list[tuple[object, ...]]:
-    masters = list(masters_of(await run.admin.topics.route(topic), topic).values())
+    route = await run.admin.topics.route(topic)
+    missing = await run.admin.brokers.missing(topic=topic)
+    run.lacks(missing)
+    found = [data.master() for data in route.broker_datas]
+    masters = [address for address in found if address is not None]
     groups, came_in = await asyncio.gather(
-        run.admin.groups.of_topic(topic), _rate(run, masters, _TOPIC_PUT, topic)
+        _groups(run, topic), _rate(run, masters, _TOPIC_PUT, topic)
     )
+    if missing:
+        came_in = _UNKNOWN
     rows: list[tuple[object, ...]] = []
-    for group in groups:
+    for group in groups or ():
         went_out = await _rate(run, masters, _GROUP_GET, f"{topic}@{group}")
-        if active and not came_in.a_day and not went_out.a_day:
+        if missing:
+            went_out = _UNKNOWN
+        if active and came_in.a_day == went_out.a_day == 0:
             continue
         lag = await _lag(run, group, topic)
         rows.append(
             (topic, group, lag, came_in.per_s, went_out.per_s, came_in.a_day, went_out.a_day)
         )
-    if not groups and (came_in.a_day or not active):
-        rows.append((topic, None, 0, came_in.per_s, None, came_in.a_day, None))
+    if not groups and (came_in.a_day != 0 or not active):
+        nobody = (None, 0) if groups is not None else ("UNKNOWN", None)
+        rows.append((topic, *nobody, came_in.per_s, None, came_in.a_day, None))
     return rows
 
 
+async def _groups(run: Run, topic: str) -> list[str] | None:
+    """Return the groups of a topic at the brokers that answer; None if no such group is known and
+    some broker does not answer.
+    """
+    try:
+        return await run.admin.groups.of_topic(topic)
+    except ServersFailedError as error:
+        run.lacks(error.errors)
+        return sorted({group for each in error.results.values() for group in each}) or None
+
+
 async def _rate(run: Run, masters: list[str], counter: str, key: str) -> Rate:
-    """Return the sum of what the masters counted."""
+    """Return the sum of what the masters counted, _UNKNOWN if one of them does not answer."""
     counted: list[Statistics] = []
     for address in masters:
-        found = await run.admin.brokers.statistics(counter, key, broker=address)
+        try:
+            found = await run.admin.brokers.statistics(counter, key, broker=address)
+        except CometMQError as error:
+            run.lacks({address: error})
+            return _UNKNOWN
         counted += [each for each in found.values() if each is not None]
     return Rate(
         sum((each.minute.per_s for each in counted), 0.0),
@@ -113,7 +140,7 @@ async def _rate(run: Run, masters: list[str], counter: str, key: str) -> Rate:
 async def _lag(run: Run, group: str, topic: str) -> int | None:
     """Return a group's lag in a topic, None if it is unknown."""
     try:
-        return (await run.admin.groups.progress(group, topic)).lag
+        return (await progress_of(run, group, topic)).lag
     except RemoteError as error:
         if error.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
             return None

@@ -180,6 +180,7 @@ async def topic_route(
     import msgspec
 
     route = await run.admin.topics.route(topic)
+    run.lacks(await run.admin.brokers.missing(topic=topic))
     if run.out.form in (Form.JSON, Form.YAML) and not as_list:
         run.out.record(msgspec.to_builtins(route))
         return
@@ -230,10 +231,9 @@ async def topic_status(
     """Show the first and last offset of each queue, and when it got its last message."""
     from cometmq.admin.topic_records import stats_of
 
-    only = None
-    if cluster is not None:
-        only = {at.broker_name for at in await run.admin.brokers.addresses(cluster=cluster)}
-    stats = await run.reached(run.admin.topics.stats(topic), partial(stats_of, topic))
+    stats = await run.reached(
+        run.admin.topics.stats(topic, cluster=cluster), partial(stats_of, topic)
+    )
     run.out.table(
         [
             Column("broker", "Broker"),
@@ -251,11 +251,12 @@ async def topic_status(
                 at.last_stored_ms,
             )
             for at in stats.queues
-            if only is None or at.queue.broker_name in only
         ],
         section="queues",
     )
-    run.out.record({"Topic Put TPS": stats.put_per_s}, section="topic")
+    # A sum is known only if each of its parts is.
+    rate = None if run.failures else stats.put_per_s
+    run.out.record({"Topic Put TPS": rate}, section="topic")
 
 
 @command(app, "topicClusterList")
@@ -281,6 +282,7 @@ async def topic_list(
 ) -> None:
     """List the topics that the name servers know."""
     names = await run.admin.topics.names()
+    run.lacks(await run.admin.brokers.missing())
     if not with_clusters:
         run.out.table([Column("topic", "Topic")], [(name,) for name in names])
         return
@@ -318,6 +320,7 @@ async def allocate(
 
     ids = [part.strip() for part in members.split(",") if part.strip()]
     queues = sorted((await run.admin.topics.route(topic)).subscribe_queues(topic))
+    run.lacks(await run.admin.brokers.missing(topic=topic))
     run.out.table(
         [Column("member", "Member"), Column("broker", "Broker"), Column("queue", "QID")],
         [

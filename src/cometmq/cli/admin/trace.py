@@ -63,15 +63,19 @@ async def query_trace(
     ] = 64,
 ) -> None:
     """Show who sent and who consumed a message, as clients with traces on noted it."""
+    from cometmq.admin.messages import joined_events
     from cometmq.client.tracing.codec import TraceType
     from cometmq.protocol.redrive import NO_END_MS
 
-    events = await run.admin.messages.trace(
-        msg_id,
-        trace_topic=trace_topic,
-        max_messages=max_num,
-        begin_ms=begin or 0,
-        end_ms=NO_END_MS if end is None else end,
+    events = await run.reached(
+        run.admin.messages.trace(
+            msg_id,
+            trace_topic=trace_topic,
+            max_messages=max_num,
+            begin_ms=begin or 0,
+            end_ms=NO_END_MS if end is None else end,
+        ),
+        joined_events,
     )
     sent = [event for event in events if event.kind is TraceType.PUB]
     begun = {event.request_id: event for event in events if event.kind is TraceType.SUB_BEFORE}

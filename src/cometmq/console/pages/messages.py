@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from cometmq.admin.message_pages import ListedMessage, MessagePage, Order
+from cometmq.admin.messages import FoundMessages
 from cometmq.console.asking import gone_masters, in_time
 from cometmq.console.bodies import snippet
 from cometmq.console.cookies import cookies_of
@@ -18,13 +19,13 @@ from cometmq.console.limits import LimitMetError, note
 from cometmq.console.names import topic_names
 from cometmq.console.pages.topics import kind_of, route_now, system_names, unknown_topic
 from cometmq.console.paging import MAX_QUERY, whole
+from cometmq.console.recent import Known
 from cometmq.console.rendering import fragment, render, told, url
 from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.console.state import Console
 from cometmq.console.times import time_ms
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.message import MessageExt
-from cometmq.model.names import is_retry_topic, is_system_topic
 
 routes: Final = Routes()
 WAYS: Final = ("time", "tail", "key", "id", "offset")
@@ -32,7 +33,6 @@ MAX_TAILS: Final = 20
 _PAGE_ROWS: Final = 50
 _TAIL_ROWS: Final = 50
 _MAX_OFFERED: Final = 20
-_MAX_PROPOSED: Final = 500
 _TAIL_PAUSE_S: Final = 1.0
 # A look at many queues, or at many messages for a text, is much work: brokers rest this many times as long.
 _TAIL_REST: Final = 4.0
@@ -84,6 +84,7 @@ async def listing(request: Request) -> Response:
         "query": query,
         "page": None,
         "found": None,
+        "ended_by": {},
         "gone": {},
     }
     if way == "id" and query.get("id"):
@@ -96,7 +97,11 @@ async def listing(request: Request) -> Response:
             _page(request, topic, is_tail=way == "tail"), wait_s=_PAGE_WAIT_S
         )
     elif topic and way == "key" and query.get("key"):
-        values["found"] = await in_time(_by_key(request, topic), _listed_all, wait_s=_PAGE_WAIT_S)
+        keyed = await in_time(_by_key(request, topic), FoundMessages.joined, wait_s=_PAGE_WAIT_S)
+        values["found"] = keyed
+        if keyed.value is not None:
+            values["found"] = Known(_listed(keyed.value), keyed.error)
+            values["ended_by"] = keyed.value.ended_by
     asked = values["page"] or values["found"]
     if asked is not None:
         if isinstance(asked.error, RouteNotFoundError):
@@ -106,26 +111,16 @@ async def listing(request: Request) -> Response:
         clusters = {data.cluster for data in route.value.broker_datas} if route.value else ()
         values["gone"] = gone_masters(console_of(request), clusters)
     values["rows_of"] = lambda listed: [Row(each.message, each.body_bytes) for each in listed]
-    names = await in_time(topic_names(console_of(request)))
-    proposed = _proposed(names.value or [])
-    values["proposed"] = proposed
-    values["offered"] = await _offered(console_of(request), proposed) if not topic else []
+    values["offered"] = await _offered(console_of(request)) if not topic else []
     return render(request, "messages.html", values)
 
 
-async def _offered(console: Console, proposed: list[str]) -> list[str]:
+async def _offered(console: Console) -> list[str]:
     """Return the topics that programs use, for a link to each; of more than a few none."""
-    if not proposed:
-        return []
+    names = await in_time(topic_names(console))
     system = await system_names(console)
-    offered = [name for name in proposed if kind_of(name, system) == "normal"]
+    offered = [name for name in names.value or () if kind_of(name, system) == "normal"]
     return offered if len(offered) <= _MAX_OFFERED else []
-
-
-def _proposed(names: list[str]) -> list[str]:
-    """Return the topics that the form proposes; of very many none."""
-    proposed = [name for name in names if not is_system_topic(name) and not is_retry_topic(name)]
-    return proposed if len(proposed) <= _MAX_PROPOSED else []
 
 
 @routes.stream("/messages/tail")
@@ -243,25 +238,18 @@ async def _page(request: Request, topic: str, *, is_tail: bool) -> MessagePage:
     )
 
 
-async def _by_key(request: Request, topic: str) -> list[ListedMessage]:
+async def _by_key(request: Request, topic: str) -> FoundMessages:
     query, now_ms = request.query_params, console_of(request).clock.now_ms()
-    found = await console_of(request).admin.messages.by_key(
+    return await console_of(request).admin.messages.by_key(
         topic,
         query["key"].strip(),
         begin_ms=_time(query.get("begin", ""), now_ms, 0),
         end_ms=_time(query.get("end", ""), now_ms, _NO_END_MS),
     )
-    return _listed(found)
 
 
 def _listed(found: Iterable[MessageExt]) -> list[ListedMessage]:
     return [ListedMessage(message, len(message.body)) for message in found]
-
-
-def _listed_all(told: Mapping[str, list[MessageExt]]) -> list[ListedMessage]:
-    """Join what some brokers found, the oldest first."""
-    found = [message for each in told.values() for message in each]
-    return _listed(sorted(found, key=lambda message: message.store_timestamp_ms))
 
 
 def _selection(request: Request) -> tuple[str, Callable[[MessageExt], bool] | None]:

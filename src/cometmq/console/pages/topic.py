@@ -283,7 +283,7 @@ async def _kept(console: Console, route: TopicRouteData) -> str | None:
     if not hours or None in hours or not all(text and text.isdigit() for text in hours):
         return None
     found = sorted(int(text) for text in hours if text is not None)
-    return f"{found[0]} h" if len(found) == 1 else f"{found[0]}–{found[-1]} h"
+    return str(found[0]) if len(found) == 1 else f"{found[0]}–{found[-1]}"
 
 
 async def _waiting(console: Console, name: str) -> int | None:

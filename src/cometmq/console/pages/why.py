@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.console.asking import brokers_of
-from cometmq.console.names import proposals
 from cometmq.console.recent import Known, known
 from cometmq.console.rendering import render, url
 from cometmq.console.routes import Page, Routes, console_of
@@ -44,7 +43,7 @@ class Field:
     label: str
     is_needed: bool = False
     kind: str = "text"
-    # The kind of names that the input proposes: topics, groups or brokers.
+    # The kind of names that the input proposes; see pages/proposals.py.
     names: str = ""
 
 
@@ -125,7 +124,7 @@ def _size(text: str | None) -> int | None:
     return size
 
 
-_CLUSTER: Final = Field("cluster", "Only this cluster")
+_CLUSTER: Final = Field("cluster", "Only this cluster", names="clusters")
 _BROKER: Final = Field("broker", "Only this broker (name or host:port)", names="brokers")
 QUESTIONS: Final = (
     Question(
@@ -144,7 +143,7 @@ QUESTIONS: Final = (
         "Why was this message not delivered?",
         "Stored, indexed, filtered, pulled by whom, retried, dead-lettered, deleted.",
         (
-            Field("id", "Message id", is_needed=True),
+            Field("id", "Message id", is_needed=True, names="messages"),
             Field("topic", "Its topic (for a unique id)", names="topics"),
             Field("group", "Only this group", names="groups"),
         ),
@@ -182,8 +181,7 @@ QUESTIONS: Final = (
 @routes.page("/why")
 async def listing(request: Request) -> Response:
     """Show the questions with their forms."""
-    values = {"questions": QUESTIONS, "proposed": await proposals(console_of(request))}
-    return render(request, "why.html", values)
+    return render(request, "why.html", {"questions": QUESTIONS})
 
 
 def _page(question: Question) -> Page:
@@ -215,7 +213,6 @@ def _page(question: Question) -> Page:
             "about": _about(given),
             "is_longer": is_longer,
             "longer_s": LONGER_S,
-            "proposed": await proposals(console_of(request)),
         }
         return render(request, "why_answer.html", values)
 

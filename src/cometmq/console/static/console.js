@@ -335,6 +335,39 @@ function palette() {
   return open;
 }
 
+// An input proposes the names that the server finds for what is in it.
+function proposes(input) {
+  const list = document.body.appendChild(document.createElement("datalist"));
+  list.id = `names-${document.querySelectorAll("datalist").length}`;
+  input.setAttribute("list", list.id);
+  const kind = input.dataset.names;
+  let timer = 0;
+  let asked = null;
+  const ask = async () => {
+    // The ids of messages are those of the topic beside them.
+    const topic = input.form.elements.namedItem("topic")?.value.trim() ?? "";
+    const path = kind === "messages"
+      ? `/propose/messages?${new URLSearchParams({ topic })}`
+      : `/propose?${new URLSearchParams({ kind, q: input.value.trim() })}`;
+    if (path === asked) return;
+    asked = path;
+    try {
+      const answer = await fetch(path);
+      const names = answer.ok ? await answer.json() : [];
+      // An answer to an older text comes too late.
+      if (path === asked) list.replaceChildren(...names.map((name) => new Option("", name)));
+    } catch {
+      asked = null; // no names: an input takes every text
+    }
+  };
+  input.addEventListener("focus", ask);
+  input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(ask, QUIET_MS);
+  });
+  if (document.activeElement === input) ask();
+}
+
 // Chooses all rows of a list, or none.
 function chooseAll() {
   // One in the heading of the table, and one above its cards.
@@ -425,6 +458,7 @@ addEventListener("DOMContentLoaded", () => {
   arrange();
   tails();
   chooseAll();
+  document.querySelectorAll("input[data-names]").forEach(proposes);
   if (!document.getElementById("menu")) return;
   listen();
   keys(palette());
