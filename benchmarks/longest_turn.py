@@ -104,7 +104,7 @@ def _subscriptions(version: int, null: bool = False) -> Asked:
     more: dict[str, object] = {"codeSet": None} if null else {}
     subscriptions = [
         {"topic": f"t-{n}-{version}", "subString": "a", "tagsSet": ["a"], "subVersion": version, **more}
-        for n in range(8_192)
+        for n in range(4_096)
     ]  # fmt: skip
     return _heartbeat([{"groupName": "many", "subscriptionDataSet": subscriptions}])
 
@@ -137,8 +137,15 @@ def _reset() -> Asked:
     )
 
 
+def _topic_list(count: int, version: int) -> bytes:
+    """Return a list as Java's tools send it."""
+    rest = {"attributes": {}, "order": False, "perm": 6, "readQueueNums": 8, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "writeQueueNums": 8}  # fmt: skip
+    topics = [{"topicName": f"t-{version}-{n}", **rest} for n in range(count)]
+    return _as_json({"topicConfigList": topics})
+
+
 def _garbage() -> Asked:
-    body = b'{"clientID":"c","consumerDataSet":[],"x":[%b0]}' % (b"0," * 2_000_000)
+    body = b'{"clientID":"c","consumerDataSet":[],"x":[%b0]}' % (b"0," * 500_000)
     return Asked(RequestCode.HEART_BEAT, body=body)
 
 
@@ -166,29 +173,40 @@ def _policies(version: int, *, by_mqadmin: bool = False) -> Asked:
 REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
     "expressions": _expressions,
     "expressions-again": lambda version: _expressions(version // 1000),
-    "tags-of-70-groups": lambda _: _tags(70, 1),
-    "tags-of-one-group": lambda _: _tags(1, 70),
-    "tags-of-one-subscription": lambda _: _tags(1, 1, 300_000),
-    "subscriptions-8192": _subscriptions,
-    "subscriptions-8192-again": lambda version: _subscriptions(version // 1000),
+    "tags-of-16-groups": lambda _: _tags(16, 1),
+    "tags-of-one-group": lambda _: _tags(1, 16),
+    "tags-of-one-subscription": lambda _: _tags(1, 1, 80_000),
+    "subscriptions-4096": _subscriptions,
+    "subscriptions-4096-again": lambda version: _subscriptions(version // 1000),
     "subscriptions-with-null": lambda version: _subscriptions(version, null=True),
-    "groups-2048": lambda _: _groups(2_048),
-    "farewell-of-2048": lambda _: replace(_groups(2_048), is_farewell=True),
-    "farewell-of-8192": lambda version: replace(_subscriptions(version), is_farewell=True),
-    "topics-200000": lambda _: _heartbeat(
-        [{"groupName": "many", "subscriptionDataSet": [{"topic": f"t-{n}"} for n in range(200_000)]}]
+    "groups-1024": lambda _: _groups(1_024),
+    "farewell-of-1024": lambda _: replace(_groups(1_024), is_farewell=True),
+    "farewell-of-4096": lambda version: replace(_subscriptions(version), is_farewell=True),
+    "topics-50000": lambda _: _heartbeat(
+        [{"groupName": "many", "subscriptionDataSet": [{"topic": f"t-{n}"} for n in range(50_000)]}]
     ),
-    "locks-16384": lambda _: Asked(
+    "locks-2048": lambda _: Asked(
         RequestCode.LOCK_BATCH_MQ,
         body=_as_json(
             {
                 "consumerGroup": "many",
                 "clientId": "c",
                 "mqSet": [
-                    {"topic": f"t-{n}", "brokerName": "b", "queueId": 1} for n in range(16_384)
+                    {"topic": f"t-{n}", "brokerName": "b", "queueId": 1} for n in range(2_048)
                 ],
             }
         ),
+    ),
+    "topics-made-1500": lambda version: Asked(
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=_topic_list(1_500, version)
+    ),
+    "groups-made-1024": lambda version: Asked(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        body=_as_json({"groupConfigList": [{"groupName": f"t-{version}-{n}"} for n in range(1_024)]}),
+    ),
+    "empty-groups": lambda _: Asked(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        body=b'{"groupConfigList":[%b]}' % b",".join([b"{}"] * 87_000),
     ),
     "garbage": lambda _: _garbage(),
     "config-3000": lambda version: Asked(
@@ -224,12 +242,12 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
         h.QueryCorrectionOffsetHeader("many-queues", "resets"),
         before=(*_reset().before, _reset()),
     ),
-    "connections-8192": lambda version: Asked(
+    "connections-4096": lambda version: Asked(
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         h.GetConsumerConnectionListRequestHeader("many"),
         before=(_subscriptions(version),),
     ),
-    "topics-of-8192": lambda version: Asked(
+    "topics-of-4096": lambda version: Asked(
         RequestCode.QUERY_TOPICS_BY_CONSUMER,
         h.QueryTopicsByConsumerRequestHeader("many"),
         before=(_subscriptions(version),),
@@ -396,7 +414,9 @@ _OWNER: Final = Credentials("the-owner", "a-secret-of-the-owner")
 async def _make_user(address: str) -> None:
     """Have a broker with ACL 2.0 know the consumer."""
     resources = ["Topic:*", "Group:*", *(f"Topic:t-{'9' * n}x*" for n in range(100))]
-    entries = [PolicyEntryInfo(each, ["Pub", "Sub", "Get"], None, "Allow") for each in resources]
+    entries = [
+        PolicyEntryInfo(each, ["Pub", "Sub", "Get", "Create"], None, "Allow") for each in resources
+    ]
     name = f"User:{_CONSUMER.access_key}"
     user = UserInfo(_CONSUMER.access_key, _CONSUMER.secret_key, "Normal")
     acl = AclInfo(name, [PolicyInfo("Custom", entries)])

@@ -344,14 +344,14 @@ def many_groups(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     yield
 
 
-@flood("4 clients send the largest heartbeats in a loop: 2,048 groups, 16,384 subscriptions")
+@flood("4 clients send the largest heartbeats in a loop: 1,024 groups, 4,096 subscriptions")
 def heartbeats(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     bodies = []
     for client in range(4):
         for version in range(2):
             groups = {
-                f"big-{client}-{group}": [f"topic-{client}-{group}-{i}" for i in range(8)]
-                for group in range(1_900)
+                f"big-{client}-{group}": [f"topic-{client}-{group}-{i}" for i in range(4)]
+                for group in range(1_000)
             }
             bodies.append(heartbeat_body(f"c{client}", groups, sub_version=version + 1))
     yield

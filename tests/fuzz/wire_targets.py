@@ -24,7 +24,7 @@ from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteDa
 from cometmq.model.subscription import ConsumerData, ProducerData, SubscriptionData
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import bodies as b
-from cometmq.protocol import headers
+from cometmq.protocol import headers, requests
 from cometmq.protocol.batch import BatchEntry, decode_batch, encode_batch
 from cometmq.protocol.codes import MQVersion
 from cometmq.protocol.command import (
@@ -39,7 +39,6 @@ from cometmq.protocol.command import (
 from cometmq.protocol.compression import CompressionType, compress, decompress
 from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType
 from cometmq.protocol.header import Header
-from cometmq.protocol.heartbeats import decode_heartbeat
 from cometmq.protocol.ids import (
     UniqueIdGenerator,
     encode_offset_id,
@@ -381,10 +380,6 @@ _HEARTBEAT: Final = b.HeartbeatData(
     7,
     [ProducerData("p")],
 )
-# A heartbeat with so many bytes is decoded in steps.
-_PADDING: Final = 40 * 1024
-# Only a short one may be in fastjson's dialect, or have much that is no group.
-_LIMITS_OF_LONG: Final = ("MAX_DIALECT_REQUEST_LENGTH", "MAX_HEARTBEAT_HEAD_LENGTH")
 _VERSIONS: Final = (MQVersion.V3_0_11 - 1, MQVersion.V4_9_4, MQVersion.V5_3_3)
 
 
@@ -445,25 +440,7 @@ def finished(steps: Generator[None, None, T]) -> T:
 
 
 def run_heartbeat(_: Random, data: bytes) -> object:
-    """Check that a heartbeat in steps is what it is in one piece: padded, it is a large one."""
-    outcomes: list[object] = []
-    for sent in (data, data + b" " * _PADDING):
-        try:
-            heartbeat = finished(decode_heartbeat(sent))
-            outcomes.append(
-                (
-                    heartbeat.client_id,
-                    heartbeat.fingerprint,
-                    heartbeat.without_subscriptions,
-                    repr(list(heartbeat.consumers)),
-                    repr(list(heartbeat.producers)),
-                )
-            )
-        except ProtocolError as error:
-            outcomes.append("is too long" if error.limit in _LIMITS_OF_LONG else None)
-    short, long = outcomes
-    assert long in (short, "is too long"), (short, long)
-    return short
+    return requests.HEART_BEAT.body.decode(data)
 
 
 _CUT: Final = ("topics", "mappings")

@@ -196,7 +196,7 @@ def test_a_silent_client_is_dropped() -> None:
         broker = cluster.brokers[0]
 
         async def scan() -> None:
-            broker.clients.remove_expired(broker.config.channel_expired_timeout)
+            await broker.clients.remove_expired(broker.config.channel_expired_timeout)
 
         with RawClient(address_of(cluster)) as client:
             beat(client, "c1", "g")

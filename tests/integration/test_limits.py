@@ -373,6 +373,11 @@ async def repeated_values_of_a_client(stage: Stage) -> Answers:
 # Requests
 
 
+@patched(limits, "MAX_OBJECTS", 3)
+async def many_objects(stage: Stage) -> Answers:
+    return [await beat(await stage.peer(), producers=["a", "b", "c"])]
+
+
 @patched(limits, "MAX_GROUPS", 2)
 async def many_groups(stage: Stage) -> Answers:
     return [await beat(await stage.peer(), producers=["a", "b", "c"])]
@@ -382,11 +387,6 @@ async def many_groups(stage: Stage) -> Answers:
 async def many_subscriptions(stage: Stage) -> Answers:
     groups = [consumer(f"g{i}", [subscription(f"t{j}") for j in range(2)]) for i in range(2)]
     return [await beat(await stage.peer(), groups)]
-
-
-@patched(limits, "MAX_SUBSCRIPTIONS_OF_GROUP", 2)
-async def many_subscriptions_of_a_group(stage: Stage) -> Answers:
-    return [await beat(await stage.peer(), [consumer("g", [subscription(t) for t in "abc"])])]
 
 
 @patched(limits, "MAX_SQL_SUBSCRIPTIONS", 1)
@@ -408,16 +408,6 @@ async def many_tags_of_all_groups(stage: Stage) -> Answers:
     return [await beat(await stage.peer(), groups)]
 
 
-@case("MAX_HEARTBEAT_HEAD_LENGTH")
-async def much_that_no_broker_reads(stage: Stage) -> Answers:
-    body = as_json({"clientID": "c@1", "unknown": "x" * 66_000})
-    peer = await stage.peer()
-    return [
-        await peer.ask(Code.HEART_BEAT, body=body),
-        await beat(peer, [{**consumer("g"), "unknown": "x" * 66_000}]),
-    ]
-
-
 @case("MAX_CLIENT_ID_LENGTH")
 async def a_long_client_id(stage: Stage) -> Answers:
     return [await beat(await stage.peer(), client_id="c" * 1025)]
@@ -437,8 +427,6 @@ async def long_names(stage: Stage) -> Answers:
         await beat(peer, [consumer("g", [subscription("t", expressionType=long)])]),
         *[await peer.ask(Code.LOCK_BATCH_MQ, body=as_json(body)) for body in bodies],
         await peer.ask(Code.LOCK_BATCH_MQ, body=as_json({**lock, "consumerGroup": long})),
-        # A large heartbeat is decoded in steps.
-        await beat(peer, producers=[long, *(f"p-{i:040d}" for i in range(1_500))]),
     ]
 
 
@@ -464,14 +452,6 @@ async def many_queues_to_share(stage: Stage) -> Answers:
 async def many_configs(stage: Stage) -> Answers:
     peer = await stage.at_broker()
     body = as_json({"topicConfigList": list(topics_of(2).values())})
-    return [await peer.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)]
-
-
-@patched(limits, "MAX_CONFIG_ENTRY_LENGTH", 40_000)
-async def a_long_topic_in_a_list(stage: Stage) -> Answers:
-    attributes = {f"+k{n}": "v" for n in range(4_000)}
-    body = as_json({"topicConfigList": [{"topicName": "many", "attributes": attributes}]})
-    peer = await stage.at_broker()
     return [await peer.ask(Code.UPDATE_AND_CREATE_TOPIC_LIST, body=body)]
 
 

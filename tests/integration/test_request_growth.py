@@ -65,10 +65,6 @@ def subscriptions(count: int, expression_type: str = "TAG", of_a_group: int = 4_
     return as_json({"clientID": "c", "consumerDataSet": groups})
 
 
-def subscriptions_of_one_group(count: int) -> bytes:
-    return subscriptions(count, of_a_group=count)
-
-
 def tags(count: int) -> bytes:
     subscription = {"topic": "t", "subString": "A", "codeSet": list(range(count))}
     return as_json(
@@ -193,7 +189,7 @@ def _v1(header: Header) -> Header:
 
 ROWS = (
     Row(
-        "ClientHandlers._serve",
+        "ClientHandlers.heartbeat",
         RequestCode.HEART_BEAT,
         lists=(
             ("MAX_GROUPS", groups, limits.MAX_GROUPS),
@@ -202,11 +198,6 @@ ROWS = (
                 "MAX_SQL_SUBSCRIPTIONS",
                 lambda n: subscriptions(n, "SQL92"),
                 limits.MAX_SQL_SUBSCRIPTIONS,
-            ),
-            (
-                "MAX_SUBSCRIPTIONS_OF_GROUP",
-                subscriptions_of_one_group,
-                limits.MAX_SUBSCRIPTIONS_OF_GROUP,
             ),
             ("MAX_TAGS", tags, MAX_TAGS),
             ("MAX_TAGS_OF_HEARTBEAT", tags_of_groups, limits.MAX_TAGS_OF_HEARTBEAT),
@@ -261,7 +252,7 @@ ROWS = (
     Row(
         "GroupHandlers.update_list",
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        lists=(("MAX_CONFIGS", group_configs, limits.MAX_CONFIGS),),
+        lists=(("MAX_GROUPS", group_configs, limits.MAX_GROUPS),),
     ),
     Row(
         "GroupHandlers.update",
@@ -524,10 +515,8 @@ def _readers_of_bodies() -> set[str]:
 def test_every_handler_that_reads_a_body_is_in_the_table() -> None:
     # These store, or count, the body that `send` has checked; a slave passes one on to its master;
     # `_take_in` has two ways to take a body in, one of which decodes it in steps, and `_register_beside` has
-    # the same ones behind a question to the broker that has the place; `heartbeat` asks
-    # how long one is.
+    # the same ones behind a question to the broker that has the place.
     checked = {
-        "ClientHandlers.heartbeat",
         "RouteHandlers._decoded",
         "RouteHandlers._register_beside",
         "RouteHandlers._register_large",

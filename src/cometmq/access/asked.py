@@ -47,12 +47,12 @@ class Asked:
 
     @property
     def typed_body(self) -> Any:
-        """Return the decoded body, or the part that has names; None if the request has no body.
+        """Return the decoded body; None if the request has no body.
 
         Raises ProtocolError.
         """
         if self._body is _NOT_DECODED:
-            self._body = self.row.body.decode_names(self.body) if self.body else None
+            self._body = self.row.body.decode(self.body) if self.body else None
         return self._body
 
     def is_reply(self, topic: str, identity: Callable[[], Identity]) -> bool:

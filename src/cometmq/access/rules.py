@@ -20,16 +20,6 @@ class Identity(NamedTuple):
     address: str
 
 
-class Judge(Protocol):
-    """Judges the names of one request, all by the rules that were in force when it was made."""
-
-    def check(self, kind: ResourceKind, name: str) -> None:
-        """Raise AccessRefusedError unless the sender has the request's right to this resource."""
-
-    def check_unnamed(self) -> None:
-        """Do the same for a request that names no resource."""
-
-
 class Rules(Protocol):
     """Accounts or users with their permissions. For the loop's thread.
 
@@ -55,14 +45,9 @@ class Rules(Protocol):
         Check the signature first: whoever has none must not have a body decoded.
         """
 
-    def check_sender(self, asked: Asked) -> None:
-        """Raise AccessRefusedError unless the sender is known and has signed the request."""
-
-    def judge(self, asked: Asked) -> Judge | None:
-        """Return what judges the names in a request that passed `check_sender`, None if it may have
-        any. Raises AccessRefusedError if its sender may not send it whatever it names.
-
-        `check` does the same as the two, at once.
+    def judge(self, asked: Asked) -> None:
+        """Do the same for a request that passed `check` before, by the rules of now: without the signature,
+        which a second look would take for a replay.
         """
 
     def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:

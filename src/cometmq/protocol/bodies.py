@@ -57,21 +57,6 @@ class HeartbeatData(Body):
     without_sub: bool = False
 
 
-class _SubscriptionNames(msgspec.Struct, gc=False):
-    topic: str
-
-
-class _ConsumerNames(msgspec.Struct, rename="camel", gc=False):
-    group_name: str
-    subscription_data_set: list[_SubscriptionNames] = []
-
-
-class HeartbeatNames(Body):
-    """The names in a `HeartbeatData` that access control judges."""
-
-    consumer_data_set: list[_ConsumerNames] = []
-
-
 class CheckClientRequestBody(Body):
     """Code 46: would the broker accept this subscription?"""
 

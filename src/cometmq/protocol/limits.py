@@ -15,18 +15,22 @@ from cometmq.model.route import TopicRouteData, order_conf
 from cometmq.model.subscription import (
     EXPRESSION_SQL92,
     MAX_TAGS,
-    ConsumerData,
-    ProducerData,
     SubscriptionData,
 )
-from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, RegisterBrokerBody
+from cometmq.protocol.bodies import (
+    HeartbeatData,
+    LockBatchRequestBody,
+    RegisterBrokerBody,
+    SubscriptionGroupList,
+    TopicConfigList,
+)
 
 _MIB: Final = 1024 * 1024
 
 # Limits in bytes for a request's body, and for an answer that a broker requests from its clients.
-MAX_HEARTBEAT_LENGTH: Final = 4 * _MIB
+MAX_HEARTBEAT_LENGTH: Final = _MIB
 MAX_CHECK_LENGTH: Final = _MIB
-MAX_LOCK_LENGTH: Final = 4 * _MIB
+MAX_LOCK_LENGTH: Final = _MIB // 2
 MAX_ASSIGNMENT_LENGTH: Final = 64 * 1024
 MAX_REGISTRATION_LENGTH: Final = 16 * _MIB
 MAX_DATA_VERSION_LENGTH: Final = 64 * 1024
@@ -35,26 +39,22 @@ MAX_CONFIG_LENGTH: Final = 32 * 1024
 MAX_SELECTION_LENGTH: Final = _MIB
 MAX_STATUS_LENGTH: Final = _MIB // 2
 MAX_GROUP_CONFIG_LENGTH: Final = 64 * 1024
-MAX_CONFIG_LIST_LENGTH: Final = 4 * _MIB
+MAX_CONFIG_LIST_LENGTH: Final = 256 * 1024
 MAX_USER_LENGTH: Final = 16 * 1024
 MAX_ACL_LENGTH: Final = _MIB
 
 # Limits for the entries of one request.
-MAX_GROUPS: Final = 2_048
-MAX_SUBSCRIPTIONS: Final = 16_384
-MAX_SUBSCRIPTIONS_OF_GROUP: Final = 8_192
+MAX_OBJECTS: Final = 8_192
+MAX_GROUPS: Final = 1_024
+MAX_SUBSCRIPTIONS: Final = 4_096
 MAX_SQL_SUBSCRIPTIONS: Final = 256
-# Tags of all subscriptions, or their codes. So many take 26 MB; 70 groups with 4,000 each took the loop
-# 90 ms before they were refused.
-MAX_TAGS_OF_HEARTBEAT: Final = 131_072
-# What a heartbeat of some length has besides its lists of groups, and its groups besides their lists of
-# subscriptions: it is decoded in one piece.
-MAX_HEARTBEAT_HEAD_LENGTH: Final = 64 * 1024
+# Tags of all subscriptions, or their codes.
+MAX_TAGS_OF_HEARTBEAT: Final = 65_536
 MAX_CLIENT_ID_LENGTH: Final = 1_024
 # RocketMQ's own limits for topics and groups are lower, but it has none for the names of brokers, nor
 # for names in a body: what is kept of a request would be as long as the request.
 MAX_NAME_LENGTH: Final = 255
-MAX_LOCKS_AT_ONCE: Final = 16_384
+MAX_LOCKS_AT_ONCE: Final = 2_048
 MAX_REGISTERED_TOPICS: Final = 100_000
 MAX_FILTER_SERVERS: Final = 1_024
 # One topic or mapping of a registration, and all that it has besides them: each is decoded in one piece,
@@ -63,15 +63,13 @@ MAX_REGISTERED_ENTRY_LENGTH: Final = 256 * 1024
 MAX_ROUTE_QUEUES: Final = 1_024
 MAX_QUEUES_OF_TOPIC: Final = 262_144
 MAX_KV_LENGTH: Final = 64 * 1024
-MAX_CONFIGS: Final = 10_000
-# One topic or group in such a list, and all that the body has besides the list: each is decoded in one
-# piece.
-MAX_CONFIG_ENTRY_LENGTH: Final = 128 * 1024
+MAX_CONFIGS: Final = 2_048
 MAX_ATTRIBUTES_LENGTH: Final = 4_096
 MAX_LISTED_NAMES: Final = 2_048
 # So many names are looked at in a step.
 _NAMES_AT_ONCE: Final = 512
 _DIVIDE: Final = "divide them among several clients"
+_IN_PARTS: Final = "make them in several requests"
 
 
 def check_limit(what: str, count: int, name: str, limit: int, remedy: str) -> None:
@@ -91,6 +89,19 @@ def listed_names(text: str, separator: str) -> list[str]:
     return names
 
 
+def check_objects(count: int) -> None:
+    """Raise ProtocolError for a body with too many objects, before any is decoded: an empty one may take
+    2 µs. Braces in texts count, too: to distinguish them would take as long as the work that is refused.
+    """
+    check_limit(
+        "objects (braces) in a body",
+        count,
+        "MAX_OBJECTS",
+        MAX_OBJECTS,
+        "send fewer entries in a request",
+    )
+
+
 def check_name(what: str, name: str) -> None:
     """Raise ProtocolError for a name that is too long to be kept."""
     if len(name) > MAX_NAME_LENGTH:
@@ -101,84 +112,6 @@ def check_name(what: str, name: str) -> None:
             MAX_NAME_LENGTH,
             "use a shorter one",
         )
-
-
-class HeartbeatTotals:
-    """Adds up what the groups of one heartbeat bring, and refuses what is too much at once.
-
-    Raises ProtocolError for too many groups, subscriptions, expressions or tags.
-    """
-
-    def __init__(self, client_id: str) -> None:
-        _check_client_id(client_id)
-        self._groups = 0
-        self._group_name = ""
-        self._subscriptions_of_group = 0
-        self._subscriptions = 0
-        self._expressions = 0
-        self._tags = 0
-
-    def add(self, group: ConsumerData) -> None:
-        """Count one group. Texts of refusals are made only if there is one: groups are many."""
-        self._add_group()
-        check_name("the group name", group.group_name)
-        check_name("consumeType", group.consume_type)
-        check_name("messageModel", group.message_model)
-        check_name("consumeFromWhere", group.consume_from_where)
-        self._group_name = group.group_name
-        self._subscriptions_of_group = 0
-        self.add_subscriptions(group.subscription_data_set)
-
-    def _add_group(self) -> None:
-        self._groups += 1
-        check_limit("groups in a heartbeat", self._groups, "MAX_GROUPS", MAX_GROUPS, _DIVIDE)
-
-    def add_subscriptions(self, subscriptions: list[SubscriptionData]) -> None:
-        """Count subscriptions of the group that was counted last."""
-        count = len(subscriptions)
-        self._subscriptions_of_group += count
-        if self._subscriptions_of_group > MAX_SUBSCRIPTIONS_OF_GROUP:
-            check_limit(
-                f"subscriptions of the group {self._group_name:.120}",
-                self._subscriptions_of_group,
-                "MAX_SUBSCRIPTIONS_OF_GROUP",
-                MAX_SUBSCRIPTIONS_OF_GROUP,
-                "divide them among several groups",
-            )
-        self._subscriptions += count
-        check_limit(
-            "subscriptions in a heartbeat",
-            self._subscriptions,
-            "MAX_SUBSCRIPTIONS",
-            MAX_SUBSCRIPTIONS,
-            _DIVIDE,
-        )
-        for subscription in subscriptions:
-            check_name("the topic name", subscription.topic)
-            check_name("expressionType", subscription.expression_type)
-            if len(subscription.tags_set) > MAX_TAGS or len(subscription.code_set) > MAX_TAGS:
-                check_subscription(subscription)
-            self._expressions += subscription.expression_type == EXPRESSION_SQL92
-            self._tags += max(len(subscription.tags_set), len(subscription.code_set))
-        check_limit(
-            "SQL92 subscriptions in a heartbeat",
-            self._expressions,
-            "MAX_SQL_SUBSCRIPTIONS",
-            MAX_SQL_SUBSCRIPTIONS,
-            _DIVIDE,
-        )
-        check_limit(
-            "tags in a heartbeat",
-            self._tags,
-            "MAX_TAGS_OF_HEARTBEAT",
-            MAX_TAGS_OF_HEARTBEAT,
-            "subscribe to * and select in the listener, or divide them among several clients",
-        )
-
-    def add_producer(self, group: ProducerData) -> None:
-        """Count one group of producers."""
-        self._add_group()
-        check_name("the group name", group.group_name)
 
 
 def check_namespace(ext: Mapping[str, str]) -> None:
@@ -204,18 +137,56 @@ def nothing_named(what: str, *lists: str) -> ProtocolError:
 
 
 def check_heartbeat(data: HeartbeatData) -> None:
-    """Raise ProtocolError for a heartbeat with too many groups, subscriptions, expressions or tags."""
-    totals = HeartbeatTotals(data.client_id)
-    for group in data.consumer_data_set:
-        totals.add(group)
+    """Raise ProtocolError for a heartbeat with too many groups, subscriptions, expressions or tags.
+
+    Everything is counted before the first name is looked at.
+    """
+    _check_client_id(data.client_id)
+    groups = data.consumer_data_set
+    count = len(groups) + len(data.producer_data_set)
+    check_limit("groups in a heartbeat", count, "MAX_GROUPS", MAX_GROUPS, _DIVIDE)
+    count = sum(len(group.subscription_data_set) for group in groups)
+    check_limit(
+        "subscriptions in a heartbeat", count, "MAX_SUBSCRIPTIONS", MAX_SUBSCRIPTIONS, _DIVIDE
+    )
+    _check_selections(
+        [subscription for group in groups for subscription in group.subscription_data_set]
+    )
+    for group in groups:
+        check_name("the group name", group.group_name)
+        check_name("consumeType", group.consume_type)
+        check_name("messageModel", group.message_model)
+        check_name("consumeFromWhere", group.consume_from_where)
+        for subscription in group.subscription_data_set:
+            check_name("the topic name", subscription.topic)
+            check_name("expressionType", subscription.expression_type)
     for producers in data.producer_data_set:
-        totals.add_producer(producers)
+        check_name("the group name", producers.group_name)
 
 
-def check_has_groups(data: HeartbeatData) -> None:
-    """Raise ProtocolError for a heartbeat without any group: no client of Java sends one."""
-    if not data.consumer_data_set and not data.producer_data_set:
-        raise nothing_named("groups", "consumerDataSet", "producerDataSet")
+def _check_selections(subscriptions: list[SubscriptionData]) -> None:
+    """Raise ProtocolError for a heartbeat with too many expressions or tags."""
+    expressions = tags = 0
+    for subscription in subscriptions:
+        count = max(len(subscription.tags_set), len(subscription.code_set))
+        if count > MAX_TAGS:
+            check_subscription(subscription)
+        tags += count
+        expressions += subscription.expression_type == EXPRESSION_SQL92
+    check_limit(
+        "SQL92 subscriptions in a heartbeat",
+        expressions,
+        "MAX_SQL_SUBSCRIPTIONS",
+        MAX_SQL_SUBSCRIPTIONS,
+        _DIVIDE,
+    )
+    check_limit(
+        "tags in a heartbeat",
+        tags,
+        "MAX_TAGS_OF_HEARTBEAT",
+        MAX_TAGS_OF_HEARTBEAT,
+        "subscribe to * and select in the listener, or divide them among several clients",
+    )
 
 
 def check_subscription(subscription: SubscriptionData) -> None:
@@ -231,7 +202,7 @@ def check_subscription(subscription: SubscriptionData) -> None:
 
 
 def check_locks(body: LockBatchRequestBody) -> None:
-    """Raise ProtocolError for too many queues to lock or to unlock."""
+    """Raise ProtocolError for too many queues to lock or to unlock, and for names that are too long."""
     _check_client_id(body.client_id)
     check_limit(
         "queues in a request for locks",
@@ -241,13 +212,7 @@ def check_locks(body: LockBatchRequestBody) -> None:
         "ask for them in several requests",
     )
     check_name("the group name", body.consumer_group)
-
-
-def check_lock_names(body: LockBatchRequestBody) -> Iterator[None]:
-    """Raise ProtocolError for a queue with a name that is too long, looking in steps."""
-    for number, queue in enumerate(body.mq_set):
-        if number % _NAMES_AT_ONCE == 0:
-            yield
+    for queue in body.mq_set:
         check_name("the topic name", queue.topic)
         check_name("the broker name", queue.broker_name)
 
@@ -344,21 +309,16 @@ def check_route(route: TopicRouteData) -> TopicRouteData:
     return route
 
 
-def check_configs(what: str, count: int) -> None:
-    """Raise ProtocolError for a list of too many topics or groups to make."""
-    check_limit(
-        f"{what} in a list", count, "MAX_CONFIGS", MAX_CONFIGS, "make them in several requests"
-    )
+def check_topic_list(body: TopicConfigList) -> None:
+    """Raise ProtocolError for a list of too many topics to make."""
+    count = len(body.topic_config_list)
+    check_limit("topics in a list", count, "MAX_CONFIGS", MAX_CONFIGS, _IN_PARTS)
 
 
-def check_config_length(length: int) -> None:
-    """Raise ProtocolError for a piece of such a list that takes too long to be decoded."""
+def check_group_list(body: SubscriptionGroupList) -> None:
+    """Raise ProtocolError for a list of too many groups to make."""
     check_limit(
-        "bytes in a topic or group of a list",
-        length,
-        "MAX_CONFIG_ENTRY_LENGTH",
-        MAX_CONFIG_ENTRY_LENGTH,
-        "give it fewer attributes or subscriptions",
+        "groups in a list", len(body.group_config_list), "MAX_GROUPS", MAX_GROUPS, _IN_PARTS
     )
 
 

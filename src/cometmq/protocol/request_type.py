@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
-
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header, HeaderT
 from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, encode_body
-from cometmq.protocol.limits import listed_names
+from cometmq.protocol.limits import check_objects, listed_names
 
 AnswerT = TypeVar("AnswerT", bound=Header)
 BodyT = TypeVar("BodyT")
@@ -167,21 +164,6 @@ class BodyKind(ABC, Generic[BodyT]):
     def decode(self, data: bytes | memoryview) -> BodyT:
         """Decode a body. Raise ProtocolError for bytes that are no such body."""
 
-    def decode_names(self, data: bytes | memoryview) -> Any:
-        """Decode a body, or only the part of it that holds the names of what the request touches."""
-        return self.decode(data)
-
-    def name_steps(self, data: bytes | memoryview) -> Iterator[Any]:
-        """Decode the same part of a large body in steps: yield values that have some of the names each,
-        and None for a step without any.
-
-        Together they have all the names, as the handler reads them. Raise ProtocolError.
-        """
-        yield self.decode_names(data)
-
-    def prepare(self) -> None:
-        """Load what `name_steps` needs; for a thread."""
-
 
 class NoBody(BodyKind[None]):
     """Says that there is no body. A request that brings one nevertheless is served without it."""
@@ -205,46 +187,34 @@ class RawBody(BodyKind[bytes]):
 
 class JsonBody(BodyKind[BodyT]):
     """Writes and reads JSON of one type. With `max_length` any client may send it, so its dialect
-    is bounded, too. `names` is a type with no more of its fields than those that hold names. `check`
-    raises ProtocolError for a value with too many.
+    is bounded, too. `check` raises ProtocolError for a value with too many entries: nothing is judged or
+    done for any of them before.
     """
 
     def __init__(
         self,
         type_: type[BodyT],
         max_length: int | None = None,
-        names: type[msgspec.Struct] | None = None,
         check: Callable[[BodyT], None] | None = None,
     ) -> None:
         super().__init__(max_length)
-        self._check = check
         self.type: Final = type_
-        self._names = None if names is None else msgspec.json.Decoder(names)
+        self._check = check
 
     def encode(self, value: BodyT) -> bytes:
         return encode_body(value)
 
     def decode(self, data: bytes | memoryview) -> BodyT:
-        limit = None if self.max_length is None else MAX_DIALECT_REQUEST_LENGTH
-        return decode_body(bytes(data), self.type, max_dialect_length=limit)
-
-    def decode_names(self, data: bytes | memoryview) -> Any:
-        # So long a body is strict JSON for its handler, too. Without references it has the same names
-        # in every reading; one whose names do not fit is judged as its handler reads it.
-        if (
-            self._names is not None
-            and len(data) > MAX_DIALECT_REQUEST_LENGTH
-            and b'"$ref"' not in bytes(data)
-        ):
-            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return self._names.decode(data)
-        return self.decode(data)
-
-    def name_steps(self, data: bytes | memoryview) -> Iterator[Any]:
-        value = self.decode_names(data)
+        data = bytes(data)
+        if self.max_length is None:
+            limit = None
+        else:
+            limit = MAX_DIALECT_REQUEST_LENGTH
+            check_objects(data.count(b"{"))
+        value = decode_body(data, self.type, max_dialect_length=limit)
         if self._check is not None:
             self._check(value)
-        yield value
+        return value
 
 
 class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):

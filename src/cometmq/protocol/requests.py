@@ -39,7 +39,6 @@ from cometmq.protocol.bodies import (
     GetConsumerListByGroupResponseBody,
     GroupList,
     HeartbeatData,
-    HeartbeatNames,
     KVTable,
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -56,10 +55,8 @@ from cometmq.protocol.bodies import (
 )
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.codes import RequestCode as Code
-from cometmq.protocol.config_lists import ConfigListBody
 from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.heartbeats import HeartbeatBody
 from cometmq.protocol.inspection_bodies import (
     BrokerStatsData,
     ConsumerConnection,
@@ -147,7 +144,7 @@ UPDATE_CONSUMER_OFFSET: Final = RequestType(
     Right.SUB, topic(), group(), actions=(Action.SUB, Action.UPDATE))
 HEART_BEAT: Final = RequestType(
     Code.HEART_BEAT, NoHeader,
-    HeartbeatBody(HeartbeatData, limits.MAX_HEARTBEAT_LENGTH, HeartbeatNames), NoHeader, NO_BODY,
+    JsonBody(HeartbeatData, limits.MAX_HEARTBEAT_LENGTH, limits.check_heartbeat), NoHeader, NO_BODY,
     Right.SUB, groups_of_body("consumer_data_set.group_name"),
     topics_of_body("consumer_data_set.subscription_data_set.topic"))
 UNREGISTER_CLIENT: Final = RequestType(
@@ -169,12 +166,12 @@ QUERY_ASSIGNMENT: Final = RequestType(
     actions=(Action.SUB, Action.GET))
 LOCK_BATCH_MQ: Final = RequestType(
     Code.LOCK_BATCH_MQ, NoHeader,
-    JsonBody(LockBatchRequestBody, limits.MAX_LOCK_LENGTH, check=limits.check_locks),
+    JsonBody(LockBatchRequestBody, limits.MAX_LOCK_LENGTH, limits.check_locks),
     NoHeader, JsonBody(LockBatchResponseBody),
     Right.SUB, groups_of_body("consumer_group"), topics_of_body("mq_set.topic"))
 UNLOCK_BATCH_MQ: Final = RequestType(
     Code.UNLOCK_BATCH_MQ, NoHeader,
-    JsonBody(UnlockBatchRequestBody, limits.MAX_LOCK_LENGTH, check=limits.check_locks),
+    JsonBody(UnlockBatchRequestBody, limits.MAX_LOCK_LENGTH, limits.check_locks),
     NoHeader, NO_BODY,
     Right.SUB, groups_of_body("consumer_group"), topics_of_body("mq_set.topic"))
 # Right.SUB, because a client that commits offsets can also reset them.
@@ -298,8 +295,7 @@ UPDATE_AND_CREATE_TOPIC: Final = RequestType(
     Right.ADMIN, topic(), on_slave=ResponseCode.SYSTEM_ERROR, actions=(Action.CREATE,))
 UPDATE_AND_CREATE_TOPIC_LIST: Final = RequestType(
     Code.UPDATE_AND_CREATE_TOPIC_LIST, NoHeader,
-    ConfigListBody(TopicConfigList, "topics", "topicConfigList", "topicName",
-                   members=lambda body: body.topic_config_list, name_of=lambda each: each.topic_name),
+    JsonBody(TopicConfigList, limits.MAX_CONFIG_LIST_LENGTH, limits.check_topic_list),
     NoHeader, NO_BODY,
     Right.ADMIN, topics_of_body("topic_config_list.topic_name"), on_slave=ResponseCode.SYSTEM_ERROR,
     actions=(Action.CREATE,))
@@ -315,8 +311,7 @@ UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = RequestType(
     actions=(Action.CREATE,))
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Final = RequestType(
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader,
-    ConfigListBody(SubscriptionGroupList, "groups", "groupConfigList", "groupName",
-                   members=lambda body: body.group_config_list, name_of=lambda each: each.group_name),
+    JsonBody(SubscriptionGroupList, limits.MAX_CONFIG_LIST_LENGTH, limits.check_group_list),
     NoHeader, NO_BODY,
     Right.ADMIN, groups_of_body("group_config_list.group_name"), on_slave=ResponseCode.SYSTEM_ERROR,
     actions=(Action.CREATE,))

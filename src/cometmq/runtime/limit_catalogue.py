@@ -221,16 +221,16 @@ _declare(
     _ERROR, "the actions and addresses of a policy", at="protocol.json_dialect", servers=_BOTH,
 )  # fmt: skip
 _declare(
-    "MAX_GROUPS", "groups", "Groups of producers and consumers in a heartbeat.", _ERROR,
-    "an application has some dozens", at="protocol.limits",
+    "MAX_OBJECTS", "objects", "Objects, by their braces, in the JSON of a request that any client may send.",
+    _ERROR, "the largest heartbeat has 5,121", at="protocol.limits", servers=_BOTH,
+)  # fmt: skip
+_declare(
+    "MAX_GROUPS", "groups", "Groups of producers and consumers in a heartbeat, or in a list to be made.",
+    _ERROR, "an application has some dozens, mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
     "MAX_SUBSCRIPTIONS", "subscriptions", "Subscriptions in a heartbeat.", _ERROR,
-    "an application has some dozens", at="protocol.limits",
-)  # fmt: skip
-_declare(
-    "MAX_SUBSCRIPTIONS_OF_GROUP", "subscriptions", "Topics that one group subscribes to.", _ERROR,
-    "a group has one to some hundred", at="protocol.limits",
+    "an application has some dozens, a bridge some thousands", at="protocol.limits",
 )  # fmt: skip
 _declare(
     "MAX_SQL_SUBSCRIPTIONS", "subscriptions", "SQL92 subscriptions in a heartbeat.", _ERROR,
@@ -243,11 +243,6 @@ _declare(
 _declare(
     "MAX_TAGS_OF_HEARTBEAT", "tags", "Tags of all subscriptions in a heartbeat.", _ERROR,
     "people write them by hand", at="protocol.limits",
-)  # fmt: skip
-_declare(
-    "MAX_HEARTBEAT_HEAD_LENGTH", "bytes",
-    "What a heartbeat of 32 KiB or more has besides its groups, and a long group besides its subscriptions.",
-    _ERROR, "a client id, names of RocketMQ's and some flags", at="protocol.limits",
 )  # fmt: skip
 _declare(
     "MAX_CLIENT_ID_LENGTH", "characters", "A client id.", _ERROR,
@@ -270,13 +265,8 @@ _declare(
     at="broker.groups.assignments",
 )  # fmt: skip
 _declare(
-    "MAX_CONFIGS", "topics or groups", "Topics or groups in a list to be made.", _ERROR,
+    "MAX_CONFIGS", "topics", "Topics in a list to be made.", _ERROR,
     "mqadmin sends files of some hundred", at="protocol.limits",
-)  # fmt: skip
-_declare(
-    "MAX_CONFIG_ENTRY_LENGTH", "bytes",
-    "One topic or group in such a list, and all that its body has besides the list.", _ERROR,
-    "attributes have 4,096 characters at most", at="protocol.limits",
 )  # fmt: skip
 _declare(
     "MAX_LISTED_NAMES", "names", "Topics or groups in a list of a request's header.", _ERROR,
@@ -369,7 +359,7 @@ _declare(
 _declare(
     "MAX_MEMBERSHIPS_OF_CONNECTION", "memberships",
     "Clients times their groups that are online by one connection.", _BUSY,
-    "a connection belongs to one client, whose heartbeat has 2,048 groups at most",
+    "a connection belongs to one client, whose heartbeat has 1,024 groups at most",
     at="broker.groups.clients",
 )  # fmt: skip
 _declare(
@@ -379,7 +369,7 @@ _declare(
 _declare(
     "MAX_SUBSCRIPTION_BYTES_OF_CONNECTION", "bytes",
     "Memory of the subscriptions that came by one connection, by estimate.", _BUSY,
-    "16,384 subscriptions with a dozen tags each; a heartbeat has no more", at="broker.groups.clients",
+    "4,096 subscriptions with a dozen tags each; a heartbeat has no more", at="broker.groups.clients",
 )  # fmt: skip
 _declare(
     "MAX_SUBSCRIPTION_BYTES", "bytes", "Memory of all subscriptions, by estimate.", _BUSY,

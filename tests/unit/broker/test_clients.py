@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from random import Random
 from typing import Any, NoReturn, cast
 
 import pytest
 
-from cometmq.broker.groups.clients import ClientManager, Member
-from cometmq.broker.groups.staged import bytes_of
+from cometmq.broker.groups.clients import ClientManager, Member, bytes_of
 from cometmq.errors import CometMQError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.remoting.connection import Connection
@@ -166,46 +165,28 @@ def test_a_client_stays_while_another_one_with_its_id_lives(clients: Clients, ho
     assert manager.producer_of("a") is None
 
 
-def test_who_is_silent_for_too_long_is_removed_and_cut_off(clients: Clients) -> None:
+async def test_who_is_silent_for_too_long_is_removed_and_cut_off(clients: Clients) -> None:
     silent, live = FakeConnection(), FakeConnection()
     clients.beat(clients.member("silent", silent))
     clients.manager.register_producer(clients.member("silent", silent), "p")
     clients.clock.now += 1000
     clients.beat(clients.member("live", live))
     clients.clock.now += 120_000 - 1000
-    clients.manager.remove_expired(120_000)
+    await clients.manager.remove_expired(120_000)
     assert clients.manager.consumer_ids("g") == ["silent", "live"]
     clients.clock.now += 1
-    clients.manager.remove_expired(120_000)
+    await clients.manager.remove_expired(120_000)
     assert clients.manager.consumer_ids("g") == ["live"]
     assert clients.manager.producers("p") == []
     assert (silent.closed, live.closed) == (True, False)
 
 
-async def test_silent_members_of_many_groups_leave_in_turns_of_the_loop(clients: Clients) -> None:
-    """Each has a line in the log, and others to be told: 2,000 at once took 20 ms."""
-    silent = clients.member("silent")
-    names = [f"g{number}" for number in range(2_000)]
-    for name in names:
-        clients.beat(silent, name)
-    clients.clock.now += 120_001
-    clients.manager.remove_expired(120_000)
-    assert clients.manager.consumer_count == len(names)
-    turns = 0
-    while clients.manager.consumer_count and turns < len(names):
-        await asyncio.sleep(0)
-        turns += 1
-    assert clients.manager.consumer_count == 0
-    assert turns > 1
-    assert cast("FakeConnection", silent.connection).closed
-
-
-def test_a_clock_that_was_set_forward_expired_every_client(clients: Clients) -> None:
+async def test_a_clock_that_was_set_forward_expired_every_client(clients: Clients) -> None:
     member = clients.member("a")
     clients.beat(member)
     clients.manager.register_producer(member, "p")
     clients.clock.ahead_ms = 3 * 3_600_000
-    clients.manager.remove_expired(120_000)
+    await clients.manager.remove_expired(120_000)
     assert clients.manager.consumer_ids("g") == ["a"]
     assert clients.manager.producers("p") == [member]
 
@@ -245,7 +226,7 @@ def test_a_producer_is_found_by_its_id_without_looking_at_all_groups(clients: Cl
     assert manager.producer_of("nobody") is None
 
 
-def test_a_producer_is_found_as_long_as_one_of_its_groups_has_it(clients: Clients) -> None:
+async def test_a_producer_is_found_as_long_as_one_of_its_groups_has_it(clients: Clients) -> None:
     manager = clients.manager
     lost, back = clients.member("a"), clients.member("a")
     for group in ("p", "q"):
@@ -257,7 +238,7 @@ def test_a_producer_is_found_as_long_as_one_of_its_groups_has_it(clients: Client
     assert manager.producer_of("a") is None
     manager.register_producer(back, "p")
     clients.clock.now += 1_000_000
-    manager.remove_expired(1000)
+    await manager.remove_expired(1000)
     assert manager.producer_of("a") is None
 
 
@@ -295,7 +276,7 @@ def test_groups_that_a_connection_had_left_were_remembered_as_long_as_it_lasted(
         group = f"passing-{number}"
         clients.manager.register_producer(member, group)
         clients.manager.unregister_producer(group, "a", member.connection)
-    assert [list(groups) for groups in clients.manager._groups_of.values()] == [["lasting"]]
+    assert [list(places) for places in clients.manager._places_of.values()] == [[("lasting", "a")]]
     assert clients.manager.producers("lasting") == [member]
     clients.manager.connection_closed(member.connection)
     assert clients.manager.producer_groups() == []
@@ -373,114 +354,54 @@ def test_bytes_of_subscriptions_are_counted_for_who_brought_them(
 MANY = [f"topic-{number:04d}" for number in range(3_000)]
 
 
-def long_beat(
-    clients: Clients, member: Member, topics: Iterable[str], version: int = 1
-) -> Iterator[None]:
-    subscriptions = [SubscriptionData(topic, sub_version=version) for topic in topics]
-    data = ConsumerData("g", subscription_data_set=subscriptions)
-    return clients.manager.register_steps(member, data, fingerprint=version)
-
-
 def subscribed(clients: Clients) -> list[str]:
     group = clients.manager.consumer_group("g")
     return [] if group is None else sorted(group.subscriptions)
 
 
-def noted(clients: Clients) -> list[str]:
-    return [topic for topic in [*MANY, "t", "u"] if clients.manager.groups_of(topic) == {"g"}]
-
-
-def test_many_subscriptions_are_looked_at_in_steps_and_exchanged_at_once(clients: Clients) -> None:
-    """8,192 subscriptions of one group held the loop for 37 ms."""
+def test_many_subscriptions_are_exchanged_with_what_is_noted_of_them(clients: Clients) -> None:
     manager = clients.manager
     clients.beat(clients.member("a"), "g", "t", "u")
     member = clients.member("b")
-    seen = []
-    for _ in long_beat(clients, member, MANY, version=2):
-        seen.append(subscribed(clients))
-        assert noted(clients) == seen[-1]
-    assert len(seen) >= 15
-    assert seen == [["t", "u"]] * len(seen)
-    assert subscribed(clients) == noted(clients) == MANY
+    clients.beat(member, "g", *MANY, version=2)
+    assert subscribed(clients) == sorted(manager._subscribers) == MANY
     assert clients.told[-1] == ("g", ["a", "b"])
-    assert sorted(manager._subscribers) == MANY
-    # Back again: thousands are left, and freed, in steps, too.
-    seen = [subscribed(clients) for _ in long_beat(clients, member, ["t"], version=3)]
-    assert seen.count(["t"]) >= 10
-    assert subscribed(clients) == noted(clients) == ["t"]
-    assert list(manager._subscribers) == ["t"]
+    clients.beat(member, "g", "t", version=3)
+    assert subscribed(clients) == list(manager._subscribers) == ["t"]
     # What is known already changes nothing.
     told = len(clients.told)
-    list(long_beat(clients, clients.member("b", cast("Any", member.connection)), ["t"], version=3))
+    clients.beat(clients.member("b", cast("Any", member.connection)), "g", "t", version=3)
     assert (subscribed(clients), len(clients.told)) == (["t"], told)
 
 
-@pytest.mark.parametrize("after", [0, 1, 5, 9, 12, 15, 20])
-async def test_a_client_that_goes_in_the_middle_of_its_heartbeat_leaves_nothing(
-    clients: Clients, after: int
-) -> None:
-    connection = FakeConnection()
-    member = clients.member("a", connection)
-    steps = long_beat(clients, member, MANY)
-    for _ in range(after):
-        next(steps, None)
-    connection.closed = True
-    clients.manager.connection_closed(member.connection)
-    list(steps)
-    assert clients.manager.consumer_groups() == []
-    for _ in range(1_000):  # what it had is freed in slices
-        await asyncio.sleep(0)
-    assert clients.manager._subscribers == {}
-    assert clients.manager._subscribed == {}
-    assert clients.manager._subscription_bytes == 0
-    assert clients.manager._memberships == {}
-
-
-@pytest.mark.parametrize("after", [0, 1, 5, 9, 12, 15])
-def test_a_client_that_comes_by_another_connection_meanwhile_is_what_it_says_last(
-    clients: Clients, after: int
-) -> None:
-    clients.beat(clients.member("other"), "g", "t")
-    old, new = clients.member("a"), clients.member("a")
-    steps = long_beat(clients, old, MANY, version=2)
-    for _ in range(after):
-        next(steps)
-    clients.beat(new, "g", "t", "u", version=3)
-    list(steps)
+@pytest.mark.parametrize("how", ["goes", "comes back"])
+def test_expressions_of_a_client_that_goes_meanwhile_are_left(clients: Clients, how: str) -> None:
     manager = clients.manager
-    # It had joined by the first connection, if at all, before it came by the second.
-    joined_late = manager.consumers("g")[-1] is old
-    assert subscribed(clients) == noted(clients) == (MANY if joined_late else ["t", "u"])
-    assert manager._subscription_bytes == sum(
-        group.subscription_bytes for group in manager._consumers.values()
+    taken: list[str] = []
+
+    def take_in(_group: str, subscriptions: list[SubscriptionData]) -> Iterator[None]:
+        for subscription in subscriptions:
+            taken.append(subscription.topic)
+            yield
+
+    manager.on_subscriptions.append(take_in)
+    manager.on_taken_in.append(taken.append)
+    member = clients.member("a")
+    subscriptions = [SubscriptionData(topic) for topic in "tuv"]
+    steps = manager.register_consumer(
+        member, ConsumerData("g", subscription_data_set=subscriptions)
     )
+    assert subscribed(clients) == ["t", "u", "v"]
+    next(steps)
+    if how == "goes":
+        manager.connection_closed(member.connection)
+    else:
+        clients.beat(clients.member("a", cast("Any", member.connection)), "g", "t")
+    assert list(steps) == []
+    assert taken == ["t"]
 
 
-@pytest.mark.parametrize("after", [0, 1, 5, 9, 12, 15])
-def test_two_heartbeats_of_a_group_do_not_mix(clients: Clients, after: int) -> None:
-    first = long_beat(clients, clients.member("a"), MANY[:2_000], version=2)
-    second = long_beat(clients, clients.member("b"), MANY[1_000:], version=3)
-    for _ in range(after):
-        next(first, None)
-    whole: tuple[list[str], ...] = (MANY[:2_000], MANY[1_000:], [])
-    for _ in second:
-        next(first, None)
-        assert subscribed(clients) in whole
-    for _ in first:
-        assert subscribed(clients) in whole
-    assert subscribed(clients) in whole[:2]
-    assert noted(clients) == subscribed(clients)
-    group = clients.manager.consumer_group("g")
-    assert group is not None
-    assert sorted(group.members) == ["a", "b"]
-    assert group.subscription_bytes == sum(map(bytes_of, group.subscriptions.values()))
-    # The topics of both have the newer version, whichever was exchanged last.
-    versions = {group.subscriptions[topic].sub_version for topic in subscribed(clients)}
-    assert versions <= {2, 3}
-
-
-async def test_a_connection_in_thousands_of_groups_leaves_them_in_slices(clients: Clients) -> None:
-    """The end of a connection in 2,048 groups held the loop for 80 ms, by the lines of the log alone."""
+def test_a_connection_in_thousands_of_groups_leaves_them_all(clients: Clients) -> None:
     manager = clients.manager
     connection = FakeConnection()
     member = clients.member("a", connection)
@@ -490,18 +411,10 @@ async def test_a_connection_in_thousands_of_groups_leaves_them_in_slices(clients
     manager.register_producer(member, "p")
     connection.closed = True
     manager.connection_closed(member.connection)
-    # Who comes back meanwhile stays.
-    back = clients.member("a")
-    clients.beat(back, groups[-1])
-    turns = 0
-    # It leaves its groups of producers last, perhaps in a slice of their own.
-    while len(manager.consumer_groups()) > 1 or manager.producers("p"):
-        turns += 1
-        await asyncio.sleep(0)
-    assert turns > 2
-    assert manager.consumers(groups[-1]) == [back]
-    assert manager.groups_of("t") == {groups[-1]}
-    assert list(manager._memberships) == [back.connection]
+    assert not manager.consumer_groups()
+    assert not manager.producers("p")
+    assert not any((manager._subscribers, manager._memberships, manager._places_of))
+    assert manager._subscription_bytes == 0
 
 
 async def test_thousands_of_silent_members_of_one_group_leave_it_in_slices(
@@ -516,7 +429,8 @@ async def test_thousands_of_silent_members_of_one_group_leave_it_in_slices(
     clients.clock.now += 200_000
     # These are heard again: one before the scan, one while it is under way, by another connection.
     clients.beat(silent[0])
-    manager.remove_expired(120_000)
+    scan = asyncio.create_task(manager.remove_expired(120_000))
+    await asyncio.sleep(0)
     back = clients.member("1999")
     clients.beat(back)
     turns = 0
@@ -524,21 +438,8 @@ async def test_thousands_of_silent_members_of_one_group_leave_it_in_slices(
         turns += 1
         await asyncio.sleep(0)
     assert turns > 5
+    await scan
     assert manager.consumers("g") == [silent[0], back]
     assert manager.producers("p") == [silent[0]]
     closed = [cast("FakeConnection", member.connection).closed for member in silent]
     assert closed == [False] + [True] * 1_998 + [False]
-
-
-async def test_the_subscriptions_of_a_group_that_ends_are_freed_in_slices(clients: Clients) -> None:
-    member = clients.member("a")
-    list(long_beat(clients, member, MANY))
-    clients.manager.unregister_consumer("g", "a")
-    assert noted(clients) == []
-    clients.beat(member, "g", "topic-0007")
-    turns = 0
-    while len(clients.manager._subscribers) > 1:
-        turns += 1
-        await asyncio.sleep(0)
-    assert turns > 1
-    assert noted(clients) == subscribed(clients) == ["topic-0007"]

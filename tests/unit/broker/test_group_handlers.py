@@ -92,8 +92,8 @@ async def test_a_list_is_made_whole_or_not_at_all(broker: Broker) -> None:
     assert broker.groups.get("g1") is None
     assert (await client.ask(MAKE_LIST, {}, lists[1])).code == 0
     assert (await config(client, "g249"))["retryMaxTimes"] == 249
-    many = json.dumps({"groupConfigList": [{"groupName": "g"}] * 10_001}).encode()
-    assert "MAX_CONFIGS is 10000" in str((await client.ask(MAKE_LIST, {}, many)).remark)
+    many = json.dumps({"groupConfigList": [{"groupName": "g"}] * 1_025}).encode()
+    assert "MAX_GROUPS is 1024" in str((await client.ask(MAKE_LIST, {}, many)).remark)
 
 
 async def test_asking_for_a_group_makes_it_where_use_makes_groups(

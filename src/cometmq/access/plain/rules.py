@@ -18,7 +18,7 @@ from cometmq.access.config import AccessConfig
 from cometmq.access.freshness import Freshness
 from cometmq.access.plain.accounts import ANY, DENY, PUB, SUB, Account, permits
 from cometmq.access.plain.files import AccountFiles, Table
-from cometmq.access.rules import Identity, Judge
+from cometmq.access.rules import Identity
 from cometmq.errors import AccessRefusedError, ConfigError
 from cometmq.model.names import RETRY_PREFIX, WAITING_TOPICS
 from cometmq.protocol.codes import ResponseCode
@@ -109,26 +109,19 @@ class PlainRules:
     # Judging
 
     def check(self, asked: Asked) -> None:
-        account = self._signed_by(asked)
-        if account is None:
-            return
+        self._judge(self._signed_by(asked), asked)
+
+    def judge(self, asked: Asked) -> None:
+        self._judge(self._known(asked), asked)
+
+    def _judge(self, account: Account | None, asked: Asked) -> None:
         row = asked.row
-        if account.is_admin or row.right is _NO_RIGHT:
+        if account is None or account.is_admin or row.right is _NO_RIGHT:
             return
         needed = _needed(account, row)
         for kind, name in asked.resources():
-            if asked.is_reply(name, self.identity):
-                continue
-            _check_permission(account, row, needed, kind, name)
-
-    def check_sender(self, asked: Asked) -> None:
-        self._signed_by(asked)
-
-    def judge(self, asked: Asked) -> Judge | None:
-        account = self._known(asked)
-        if account is None or account.is_admin or asked.row.right is _NO_RIGHT:
-            return None
-        return _AccountJudge(account, asked, self.identity)
+            if not asked.is_reply(name, self.identity):
+                _check_permission(account, row, needed, kind, name)
 
     def _signed_by(self, asked: Asked) -> Account | None:
         """Return the account that has signed a request, freshly; None where white lists let it pass.
@@ -252,23 +245,6 @@ class PlainRules:
         out.one(metric_catalogue.ACCESS_DAMAGED_FILES, len(self._table.faults))
         out.one(metric_catalogue.ACCESS_SIGNERS, self._freshness.signer_count)
         yield
-
-
-class _AccountJudge:
-    """Judges the names of one request by its account, whatever the files say later."""
-
-    def __init__(self, account: Account, asked: Asked, identity: Callable[[], Identity]) -> None:
-        self._account = account
-        self._asked = asked
-        self._identity = identity
-        self._needed = _needed(account, asked.row)
-
-    def check(self, kind: ResourceKind, name: str) -> None:
-        if not self._asked.is_reply(name, self._identity):
-            _check_permission(self._account, self._asked.row, self._needed, kind, name)
-
-    def check_unnamed(self) -> None:
-        """Let it pass, as in Java."""
 
 
 def _needed(account: Account, row: AnyRequestType) -> int:

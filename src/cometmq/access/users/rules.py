@@ -25,7 +25,7 @@ from cometmq.access.asked import Asked
 from cometmq.access.config import AccessConfig
 from cometmq.access.credentials import INIT_KEY, INNER_KEY, init_user, inner_credentials
 from cometmq.access.freshness import Freshness
-from cometmq.access.rules import Identity, Judge
+from cometmq.access.rules import Identity
 from cometmq.access.signed import SecretKey
 from cometmq.access.users.book import (
     DISABLE,
@@ -176,9 +176,16 @@ class UserRules:
     # -- requests --
 
     def check(self, asked: Asked) -> None:
-        if self._is_for_all(asked.row):
-            return
-        name, account = self._signed_by(asked)
+        if not self._is_for_all(asked.row):
+            name, account = self._signed_by(asked)
+            self._judge(name, account, asked)
+
+    def judge(self, asked: Asked) -> None:
+        if not self._is_for_all(asked.row):
+            name, account = self._named(asked)
+            self._judge(name, account, asked)
+
+    def _judge(self, name: str, account: _Account, asked: Asked) -> None:
         if self._may_name_all(name, account, asked):
             return
         row, ip = asked.row, asked.peer_ip
@@ -190,18 +197,6 @@ class UserRules:
             self._check(name, account, row, ip, kind, resource)
         if not is_named and _is_of_server(row):
             self._check(name, account, row, ip, ResourceKind.CLUSTER, self._identity().cluster)
-
-    def check_sender(self, asked: Asked) -> None:
-        if not self._is_for_all(asked.row):
-            self._signed_by(asked)
-
-    def judge(self, asked: Asked) -> Judge | None:
-        if self._is_for_all(asked.row):
-            return None
-        name, account = self._named(asked)
-        if self._may_name_all(name, account, asked):
-            return None
-        return _UserJudge(name, account.policies, asked, self._identity)
 
     def _is_for_all(self, row: AnyRequestType) -> bool:
         code = row.code
@@ -323,40 +318,6 @@ class UserRules:
                     self._verdicts.clear()
                 self._verdicts[key] = verdict
         _refuse_unless(verdict, user, kind_name, name, ip)
-
-
-class _UserJudge:
-    """Judges the names of one request by its user's policies, whatever becomes of these later.
-
-    It remembers nothing: a large request has more names than there is room for, and what is remembered
-    for others is of the policies in force.
-    """
-
-    def __init__(
-        self, user: str, policies: Policies, asked: Asked, identity: Callable[[], Identity]
-    ) -> None:
-        self._user = user
-        self._policies = policies
-        self._asked = asked
-        self._identity = identity
-
-    def check(self, kind: ResourceKind, name: str) -> None:
-        row = self._asked.row
-        if self._asked.is_reply(name, self._identity) or _is_routed_for_all(row, name):
-            return
-        self._decide(kind, name)
-
-    def check_unnamed(self) -> None:
-        if _is_of_server(self._asked.row):
-            self._decide(ResourceKind.CLUSTER, self._identity().cluster)
-
-    def _decide(self, kind: ResourceKind, name: str) -> None:
-        row, ip = self._asked.row, self._asked.peer_ip
-        kind_name, name, actions = _what(row, kind, name)
-        # What waits in these is everybody's: Topic:* means the topics of users.
-        by_name = name in names.WAITING_TOPICS and row.right is Right.SUB
-        verdict = self._policies.decide(kind_name, name, actions, ip, by_name=by_name)
-        _refuse_unless(verdict, self._user, kind_name, name, ip)
 
 
 def _refuse_unless(verdict: Verdict, user: str, kind: str, name: str, ip: str) -> None:

@@ -16,12 +16,11 @@ from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.long_answer import LongAnswer, LongAnswers
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.errors import ConnectionLostError
-from cometmq.filtering.sql92 import Outcome, compile_steps, outcomes
+from cometmq.errors import CometMQError, ConnectionLostError
 from cometmq.model import names
-from cometmq.model.subscription import EXPRESSION_SQL92, ConsumerData
+from cometmq.model.subscription import ConsumerData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody
+from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
 from cometmq.protocol.codes import LanguageCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.header import NoHeader
@@ -30,15 +29,12 @@ from cometmq.protocol.headers import (
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
-from cometmq.protocol.heartbeats import LARGE_BYTES, Heartbeat, decode_heartbeat, prepare
 from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.limits import check_namespace
+from cometmq.protocol.limits import check_namespace, nothing_named
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.remoting.request_order import RequestOrder
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import run_slice, run_slices
-from cometmq.runtime.workers import THREADS, Workers
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +61,6 @@ class ClientHandlers:
         groups: GroupManager,
         topics: TopicManager,
         long_answers: LongAnswers,
-        workers: Workers = THREADS,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -74,9 +69,6 @@ class ClientHandlers:
         self._groups = groups
         self._topics = topics
         self._handlers: Handlers | None = None
-        self._order = RequestOrder()
-        self._loader = workers.worker("large-heartbeats")
-        self._is_prepared = False
         # Groups whose members must be told of a change, in the order of the changes.
         self._changed: dict[str, None] = {}
         self._telling: Iterator[None] | None = None
@@ -88,46 +80,61 @@ class ClientHandlers:
         handlers.register(requests.UNREGISTER_CLIENT, self.unregister)
         handlers.register(requests.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
 
-    def close(self) -> None:
-        """End the thread, which has loaded what large heartbeats need."""
-        self._loader.shutdown(wait=True)
-
     def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
         """Take in every group of the client; make unknown consumer groups if that is allowed.
 
-        A client in many groups is taken in in slices, and others are served in between; what it sends
-        behind that, a farewell or another heartbeat, waits for its end. The answer
-        does not wait for the disk: no message depends on groups and retry topics that are made
-        here, and the next heartbeat makes them again.
+        Only expressions that are not compiled yet take several turns of the loop: then the answer waits
+        for them. It does not wait for the disk: no message depends on groups and retry topics that are
+        made here, and the next heartbeat makes them again.
 
         A client that sends a fingerprint may leave its subscriptions out of the next heartbeat, if
         the answer says that they have not changed (Java: heartBeatV2).
         """
+        check_namespace(ext_of(call))
+        data = requests.HEART_BEAT.body.decode(call.body)
+        if not data.consumer_data_set and not data.producer_data_set:  # no client of Java sends one
+            raise nothing_named("groups", "consumerDataSet", "producerDataSet")
         answer = response(ResponseCode.SUCCESS, ext={_SUPPORTS_V2: "true"})
-        steps = self._serve(connection, call, answer)
-        is_prepared = self._is_prepared or len(call.body) < LARGE_BYTES
-        if is_prepared and not self._order.has_long(connection) and run_slice(steps):
+        steps = self._take_in(connection, call, data, answer)
+        if run_slice(steps):
             return answer
-        self._order.serve_long(connection, call, lambda: self._go_on(steps, answer, is_prepared))
+        connection.reply_when(call, self._go_on(steps, answer))
         return None
 
-    async def _go_on(
-        self, steps: Iterator[None], answer: RemotingCommand, is_prepared: bool
-    ) -> RemotingCommand:
-        if not is_prepared:
-            await asyncio.get_running_loop().run_in_executor(self._loader, prepare)
-            self._is_prepared = True
+    async def _go_on(self, steps: Iterator[None], answer: RemotingCommand) -> RemotingCommand:
         await run_slices(steps)
         return answer
 
-    def _serve(
-        self, connection: Connection, call: Request[NoHeader], answer: RemotingCommand
+    def _take_in(
+        self,
+        connection: Connection,
+        call: Request[NoHeader],
+        data: HeartbeatData,
+        answer: RemotingCommand,
     ) -> Iterator[None]:
-        """Decode a heartbeat and register the client with its groups, in steps; say in `answer` what
-        has changed. Raises ProtocolError or LimitError.
+        """Register the client with its groups, and then in steps their expressions; say in `answer` what
+        has changed. Raises LimitError when what was registered before it is done.
         """
-        check_namespace(ext_of(call))
-        data = yield from decode_heartbeat(call.body)
+        filters: list[Iterator[None]] = []
+        fault = None
+        try:
+            self._register(connection, call, data, answer, filters)
+        except CometMQError as error:
+            fault = error
+        self._clients.log_joined(data.client_id)
+        for steps in filters:
+            yield from steps
+        if fault is not None:
+            raise fault
+
+    def _register(
+        self,
+        connection: Connection,
+        call: Request[NoHeader],
+        data: HeartbeatData,
+        answer: RemotingCommand,
+        filters: list[Iterator[None]],
+    ) -> None:
         assert self._handlers is not None, "it is called by its registration"
         member = Member(
             data.client_id,
@@ -137,39 +144,21 @@ class ClientHandlers:
             self._clock.monotonic(),
             self._handlers.sender_of(requests.HEART_BEAT, connection, call),
         )
-        answer.ext[_SUB_CHANGE] = "false" if data.fingerprint else "true"
-        compiled: dict[str, Outcome] = {}
-        for consumer in data.consumers:
-            if consumer is None:  # a step within a group with many subscriptions
-                yield
-                continue
-            for subscription in consumer.subscription_data_set:
-                if subscription.expression_type == EXPRESSION_SQL92:
-                    # A fault in the expression is reported when the filter is registered.
-                    expression = subscription.sub_string
-                    compiled[expression] = yield from compile_steps(expression)
-                    yield
-            # Heartbeats of others may have had them forgotten meanwhile.
-            for expression, outcome in compiled.items():
-                outcomes.put(expression, outcome)
-            compiled.clear()
-            if member.connection.closed:  # nothing would remove it again
-                return
+        answer.ext[_SUB_CHANGE] = "false" if data.heartbeat_fingerprint else "true"
+        for consumer in data.consumer_data_set:
             if self._prepare_group(consumer):
                 if self._subscriptions_changed(data, consumer.group_name):
                     answer.ext[_SUB_CHANGE] = "true"
-                yield from self._clients.register_steps(
-                    member,
-                    consumer,
-                    fingerprint=data.fingerprint,
-                    without_subscriptions=data.without_subscriptions,
+                filters.append(
+                    self._clients.register_consumer(
+                        member,
+                        consumer,
+                        fingerprint=data.heartbeat_fingerprint,
+                        without_subscriptions=data.without_sub,
+                    )
                 )
-            yield
-        for producer in data.producers:
-            if member.connection.closed:
-                return
+        for producer in data.producer_data_set:
             self._clients.register_producer(member, producer.group_name)
-            yield
 
     def _prepare_group(self, consumer: ConsumerData) -> bool:
         """Make the group and its retry topic if need be.
@@ -186,30 +175,25 @@ class ClientHandlers:
             )
         return True
 
-    def _subscriptions_changed(self, data: Heartbeat, name: str) -> bool:
+    def _subscriptions_changed(self, data: HeartbeatData, name: str) -> bool:
         """Say whether the client must send its subscriptions again because its group sent others.
 
         Java accepts a heartbeat without subscriptions even if it knows none, as after its own
         start. The client's pulls then fail until the client has another reason to send them.
         """
         group = self._clients.consumer_group(name)
-        if data.without_subscriptions and (group is None or not group.subscriptions):
+        if data.without_sub and (group is None or not group.subscriptions):
             return True
         known = group.fingerprint if group is not None else None
-        return known is not None and known != data.fingerprint
+        return known is not None and known != data.heartbeat_fingerprint
 
     def unregister(
         self, connection: Connection, call: Request[UnregisterClientRequestHeader]
-    ) -> RemotingCommand | None:
+    ) -> RemotingCommand:
         """Remove a client that stops from its groups.
 
         Whoever else sends its id over another connection changes nothing, as in Java.
         """
-        return self._order.serve(connection, call, lambda: self._unregistered(connection, call))
-
-    def _unregistered(
-        self, connection: Connection, call: Request[UnregisterClientRequestHeader]
-    ) -> RemotingCommand:
         header = call.header
         if header.producer_group is not None:
             self._clients.unregister_producer(header.producer_group, header.client_id, connection)

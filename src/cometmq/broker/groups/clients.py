@@ -7,22 +7,20 @@ Longer than 500 lines: members, subscriptions, their index and what they count f
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from cometmq.broker.groups.staged import AT_ONCE, Staged, emptied
 from cometmq.errors import CometMQError, LimitError
 from cometmq.filtering.tags import TagMatcher, tag_matcher
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.slices import run_slice
+from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
 
@@ -30,20 +28,17 @@ log = structlog.get_logger(__name__)
 # Producers' groups have no such limit: all consumers of Java's are in one of them.
 MAX_MEMBERS_OF_GROUP: Final = 10_000
 # A membership is one client in one group; it takes about 300 bytes.
-MAX_MEMBERSHIPS_OF_CONNECTION: Final = 4_096
+MAX_MEMBERSHIPS_OF_CONNECTION: Final = 2_048
 MAX_MEMBERSHIPS: Final = 1_000_000
 # Bytes that the subscriptions of groups take, by estimate: those that a connection has brought, and
-# all. One heartbeat brings 4 MiB at most, but each may name other groups.
-MAX_SUBSCRIPTION_BYTES_OF_CONNECTION: Final = 32 * 1024 * 1024
+# all. What it has brought may be freed at once when it closes.
+MAX_SUBSCRIPTION_BYTES_OF_CONNECTION: Final = 8 * 1024 * 1024
 MAX_SUBSCRIPTION_BYTES: Final = 512 * 1024 * 1024
-# So often a heartbeat is compared anew with a group whose subscriptions others change, before that is
-# done at once.
-_TRIES: Final = 3
 # How many clients with the same id are remembered besides the last one that sent a heartbeat.
 _MAX_TWINS: Final = 8
-# A connection that was in more groups leaves them in slices: each has a line in the log.
-_LEFT_AT_ONCE: Final = 32
-# So many silent members of one group are removed in a step: each has a line in the log.
+_SUBSCRIPTION_BYTES: Final = 400
+_TAG_BYTES: Final = 100
+# So many silent members of one group are removed in a step.
 _EXPIRED_AT_ONCE: Final = 16
 
 
@@ -101,8 +96,8 @@ class ClientManager:
 
     The functions in `on_members_changed` are called with a consumer group's name and its members
     whenever a member joins or leaves or the set of topics changes; those in `on_subscriptions` with
-    a group's name and its subscriptions at each heartbeat that has them, to take these in, in steps;
-    those in `on_taken_in` with the name when all of that has been done; those in `on_reselected`
+    a group's name and its subscriptions at each heartbeat that has them, to take in their expressions
+    in steps; those in `on_taken_in` with the name when that has been done; those in `on_reselected`
     with a topic for which a group's expression has changed.
     """
 
@@ -116,20 +111,18 @@ class ClientManager:
         self._producers: dict[str, dict[str, Member]] = {}
         # The same by client id, then group, for replies; the group heard of last stands last.
         self._producing: dict[str, dict[str, Member]] = {}
-        # Groups by connection, with the number of memberships in each: with many clients, searching
-        # all groups for the members of a lost connection would take too long.
-        self._groups_of: dict[Connection, Counter[str]] = {}
+        # The groups and client ids of a connection, each with its number of memberships: to search all
+        # groups for the members of a lost connection would take too long.
+        self._places_of: dict[Connection, Counter[tuple[str, str]]] = {}
         self._memberships: dict[Connection, int] = {}
         self._membership_count = 0
         # Bytes of subscriptions, by the connection that brought them, and of all groups.
         self._brought: Counter[Connection] = Counter()
         self._subscription_bytes = 0
-        # By topic, the consumer groups that subscribe to it; by group, the topics it subscribes to.
-        # There may be more than these: what a long heartbeat changes is noted in steps.
+        # By topic, the consumer groups that subscribe to it.
         self._subscribers: dict[str, set[str]] = {}
-        self._subscribed: dict[str, set[str]] = {}
-        # What is done in slices beside requests.
-        self._left_to_do: deque[Iterator[None]] = deque()
+        # Groups that a client has joined since `log_joined`.
+        self._just_joined: list[str] = []
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """Return the group; None if no member is online."""
@@ -146,9 +139,7 @@ class ClientManager:
 
     def groups_of(self, topic: str) -> set[str]:
         """Return the consumer groups that are online and subscribe to a topic."""
-        return {
-            group for group in self._subscribers.get(topic, ()) if self.subscribes(group, topic)
-        }
+        return set(self._subscribers.get(topic, ()))
 
     def subscribes(self, group: str, topic: str) -> bool:
         """Say whether a consumer group is online and subscribes to a topic."""
@@ -189,34 +180,13 @@ class ClientManager:
         *,
         fingerprint: int = 0,
         without_subscriptions: bool = False,
-    ) -> None:
-        """Take in one group of a consumer's heartbeat, as `register_steps` does, at once."""
-        steps = self.register_steps(
-            member, data, fingerprint=fingerprint, without_subscriptions=without_subscriptions
-        )
-        for _ in steps:
-            pass
-
-    def register_steps(
-        self,
-        member: Member,
-        data: ConsumerData,
-        *,
-        fingerprint: int = 0,
-        without_subscriptions: bool = False,
     ) -> Iterator[None]:
-        """Take in one group of a consumer's heartbeat; many subscriptions in steps.
+        """Take in one group of a consumer's heartbeat; return the steps that take in its expressions.
 
         A heartbeat leaves its subscriptions out if they have not changed (`without_subscriptions`):
-        then those of the group stay as they are. Else the group has its former ones until all are
-        looked at, and then the new ones at once. If the member leaves meanwhile, the rest is left out.
-        Raises LimitError for too many members, and for too many bytes of subscriptions.
+        then those of the group stay as they are. Raises LimitError for too many members, and for too
+        many bytes of subscriptions.
         """
-        staged = None
-        if not without_subscriptions:
-            staged = yield from self._staged(data)
-            if member.connection.closed:  # nothing would remove it again
-                return
         group = self._consumers.get(data.group_name)
         members = {} if group is None else group.members
         if member.client_id not in members:
@@ -229,8 +199,10 @@ class ClientManager:
             )
         _check_account(members.get(member.client_id), member, data.group_name)
         self._check_room(members, member)
-        if staged is not None:
-            self._check_subscription_bytes(member, staged.news)
+        known = {} if group is None else group.subscriptions
+        subscriptions = known if without_subscriptions else _newest(known, data)
+        news = (each for topic, each in subscriptions.items() if known.get(topic) is not each)
+        self._check_subscription_bytes(member, sum(map(bytes_of, news)))
         if group is None:
             group = ConsumerGroup(
                 data.group_name, data.consume_type, data.message_model, data.consume_from_where
@@ -239,70 +211,55 @@ class ClientManager:
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
+        group.fingerprint = fingerprint
         joined = self._join(group.members, member, data.group_name)
-        if staged is None:
-            group.fingerprint = fingerprint
-            if joined:
-                self._members_changed(group)
-            return
+        changed = joined
+        if subscriptions is not known:
+            changed = joined or subscriptions.keys() != known.keys()
+            self._exchange(group, subscriptions, member.connection)
+        if changed:
+            self._members_changed(group)
+        return iter(()) if without_subscriptions else self._take_in(group, member, data)
+
+    def _exchange(
+        self,
+        group: ConsumerGroup,
+        subscriptions: dict[str, SubscriptionData],
+        connection: Connection | None,
+    ) -> None:
+        """Give a group other subscriptions, which `connection` has brought."""
+        known, group.subscriptions = group.subscriptions, subscriptions
+        group.matchers = {}
+        for topic in known.keys() - subscriptions.keys():
+            subscribers = self._subscribers[topic]
+            subscribers.discard(group.name)
+            if not subscribers:
+                del self._subscribers[topic]
+        for topic in subscriptions.keys() - known.keys():
+            self._subscribers.setdefault(topic, set()).add(group.name)
+        self._charge(group, connection, sum(map(bytes_of, subscriptions.values())))
+        for topic, subscription in subscriptions.items():
+            before = known.get(topic)
+            if before is not None and before.sub_string != subscription.sub_string:
+                for tell in self.on_reselected:
+                    tell(topic)
+
+    def _take_in(self, group: ConsumerGroup, member: Member, data: ConsumerData) -> Iterator[None]:
+        """Take in the expressions of a group, unless its member leaves or sends others meanwhile."""
         for take_in in self.on_subscriptions:
             for _ in take_in(group.name, data.subscription_data_set):
                 yield
                 if group.members.get(member.client_id) is not member:
                     return
-        yield from self._exchange(group, member, data, staged, fingerprint, joined=joined)
-
-    def _staged(self, data: ConsumerData) -> Generator[None, None, Staged]:
-        """Collect in steps what a heartbeat makes of its group as it is at the end."""
-        for _ in range(_TRIES):
-            staged = Staged(self._consumers.get(data.group_name), data)
-            yield from staged.collect()
-            if staged.is_current(self._consumers.get(data.group_name)):
-                return staged
-        staged = Staged(self._consumers.get(data.group_name), data)
-        for _ in staged.collect():
-            pass
-        return staged
-
-    def _exchange(
-        self,
-        group: ConsumerGroup,
-        member: Member,
-        data: ConsumerData,
-        staged: Staged,
-        fingerprint: int,
-        *,
-        joined: bool,
-    ) -> Iterator[None]:
-        """Give a group the subscriptions that were collected, and tell who must know."""
-        yield from self._note_topics(group.name, staged.added)
-        if not staged.is_current(group):
-            staged = yield from self._staged(data)
-            self._check_subscription_bytes(member, staged.news)
-            for _ in self._note_topics(group.name, staged.added):
-                pass
-        if group.members.get(member.client_id) is not member:
-            return
-        group.fingerprint = fingerprint
-        former: dict[str, SubscriptionData] = {}
-        if staged.has_new or staged.changes:
-            former, group.subscriptions = group.subscriptions, staged.subscriptions
-            group.matchers = {}
-            self._charge(group, member.connection, staged.subscription_bytes)
         for tell in self.on_taken_in:
             tell(group.name)
-        if staged.changes or joined:
-            self._members_changed(group)
-        yield from self._leave_topics(group.name, staged.dropped)
-        yield from self._tell_reselected(staged.reselected)
-        yield from emptied(former)
 
-    def _tell_reselected(self, topics: list[str]) -> Iterator[None]:
-        for number, topic in enumerate(topics, 1):
-            for tell in self.on_reselected:
-                tell(topic)
-            if number % AT_ONCE == 0:
-                yield
+    def log_joined(self, client_id: str) -> None:
+        """Log in one line which groups a client has joined: a line for each of a thousand takes 25 ms."""
+        if self._just_joined:
+            first, *others = self._just_joined
+            log.info("client joined", client_id=client_id, group=first, more_groups=len(others))
+            self._just_joined = []
 
     def register_producer(self, member: Member, group: str) -> None:
         """Take in one group of a producer's heartbeat. Raises LimitError for too many members."""
@@ -360,48 +317,33 @@ class ClientManager:
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove every member that came over this connection."""
-        groups = self._groups_of.pop(connection, ())
+        places = self._places_of.pop(connection, None)
         del self._brought[connection]
-        steps = self._leave_groups(list(groups), connection)
-        self._take(steps, at_once=len(groups) <= _LEFT_AT_ONCE)
-
-    def _leave_groups(self, groups: list[str], connection: Connection) -> Iterator[None]:
-        for name in groups:
-            left = self._consumers.get(name)
-            if left is not None and left.brought_by is connection:
-                left.brought_by = None  # what others of the group still need
-            self._remove(
-                [name], lambda member: member.connection is connection, "connection closed"
+        left = []
+        for group, client_id in places or ():
+            consumers = self._consumers.get(group)
+            if consumers is not None:
+                if consumers.brought_by is connection:
+                    consumers.brought_by = None  # what others of the group still need
+                member = consumers.members.get(client_id)
+                if member is not None and member.connection is connection:
+                    left += self._drop(consumers, [member])
+            producer = self._producers.get(group, {}).get(client_id)
+            if producer is not None and producer.connection is connection:
+                self.unregister_producer(group, client_id)
+        if left:
+            log.info(
+                "consumer left",
+                client_id=left[0].client_id,
+                memberships=len(left),
+                reason="connection closed",
             )
-            yield
 
-    def _take(self, steps: Iterator[None], *, at_once: bool) -> None:
-        """Take all steps at once, or in slices from the next turn of the loop on."""
-        if at_once:
-            for _ in steps:
-                pass
-            return
-        self._left_to_do.append(steps)
-        if len(self._left_to_do) == 1:
-            asyncio.get_running_loop().call_soon(self._work_off)
-
-    def _work_off(self) -> None:
-        try:
-            is_done = run_slice(self._left_to_do[0])
-        except Exception:  # those behind it must not suffer from it
-            log.exception("members of groups cannot be removed")
-            is_done = True
-        if is_done:
-            self._left_to_do.popleft()
-        if self._left_to_do:
-            asyncio.get_running_loop().call_soon(self._work_off)
-
-    def remove_expired(self, timeout_ms: int) -> None:
-        """Remove members without a heartbeat for `timeout_ms` and close their connections; where there
-        are many in slices from the next turn of the loop on.
+    async def remove_expired(self, timeout_ms: int) -> None:
+        """Remove members without a heartbeat for `timeout_ms` and close their connections; there may be
+        a million, so others are served in between.
         """
-        steps = self._expire(self._clock.monotonic() - timeout_ms / 1000)
-        self._take(steps, at_once=self._membership_count <= _LEFT_AT_ONCE)
+        await run_slices(self._expire(self._clock.monotonic() - timeout_ms / 1000))
 
     def _expire(self, limit_s: float) -> Iterator[None]:
         for name in list(self._consumers):
@@ -434,43 +376,24 @@ class ClientManager:
             if silent:
                 for member in silent:
                     _forget_silent_twins(member, limit_s)
-                self._drop(group, silent, "no heartbeat")
+                if left := self._drop(group, silent):
+                    log.info(
+                        "consumers left",
+                        group=name,
+                        count=len(left),
+                        first=left[0].client_id,
+                        reason="no heartbeat",
+                    )
                 for member in silent:
                     member.connection.close()
             yield
 
-    def _remove(
-        self, groups: Iterable[str], doomed: Callable[[Member], bool], reason: str
-    ) -> list[Member]:
-        removed: list[Member] = []
-        for name in groups:
-            group = self._consumers.get(name)
-            if group is not None:
-                removed += self._remove_consumers(group, doomed, reason)
-            for member in self.producers(name):
-                if doomed(member):
-                    removed.append(member)
-                    self.unregister_producer(name, member.client_id)
-        return removed
-
-    def _remove_consumers(
-        self, group: ConsumerGroup, doomed: Callable[[Member], bool], reason: str
-    ) -> list[Member]:
-        gone = [member for member in group.members.values() if doomed(member)]
-        if gone:
-            self._drop(group, gone, reason)
-        return gone
-
-    def _drop(self, group: ConsumerGroup, gone: list[Member], reason: str) -> None:
-        left = False
-        for member in gone:
-            if self._leaves(group.members, member, group.name):
-                left = True
-                log.info(
-                    "consumer left", group=group.name, client_id=member.client_id, reason=reason
-                )
+    def _drop(self, group: ConsumerGroup, gone: list[Member]) -> list[Member]:
+        """Take members out of a group; return those that no other client with their id replaces."""
+        left = [member for member in gone if self._leaves(group.members, member, group.name)]
         if left:
             self._members_changed(group)
+        return left
 
     def _leaves(self, members: dict[str, Member], member: Member, group: str) -> bool:
         """Take a member out of its group; return whether no other client with its id stays in it.
@@ -552,14 +475,15 @@ class ClientManager:
             self._memberships[connection] = left
         else:
             del self._memberships[connection]
-        groups = self._groups_of.get(connection)
-        if groups is None:  # it is closed
+        places = self._places_of.get(connection)
+        if places is None:  # it is closed
             return
-        groups[group] -= 1
-        if not groups[group]:
-            del groups[group]
-        if not groups:
-            del self._groups_of[connection]
+        place = group, member.client_id
+        places[place] -= 1
+        if not places[place]:
+            del places[place]
+        if not places:
+            del self._places_of[connection]
 
     def _join(self, members: dict[str, Member], member: Member, group: str) -> bool:
         known = members.get(member.client_id)
@@ -576,7 +500,7 @@ class ClientManager:
         members[member.client_id] = member
         self._joined(member, group)
         if known is None:
-            log.info("client joined", group=group, client_id=member.client_id)
+            self._just_joined.append(group)
             return True
         if known.connection is not member.connection:
             log.info("client came over another connection", group=group, client_id=member.client_id)
@@ -585,49 +509,45 @@ class ClientManager:
     def _joined(self, member: Member, group: str) -> None:
         self._membership_count += 1
         self._memberships[member.connection] = self._memberships.get(member.connection, 0) + 1
-        self._groups_of.setdefault(member.connection, Counter())[group] += 1
+        places = self._places_of.setdefault(member.connection, Counter())
+        places[group, member.client_id] += 1
 
     def _members_changed(self, group: ConsumerGroup) -> None:
         if not group.members:
             del self._consumers[group.name]
-            former, group.subscriptions = group.subscriptions, {}
-            group.matchers = {}
-            self._charge(group, None, 0)
-            self._take(self._forget(group.name, former), at_once=len(former) <= AT_ONCE)
+            self._exchange(group, {}, None)
         for callback in self.on_members_changed:
             callback(group.name, list(group.members.values()))
 
-    def _forget(self, group: str, former: dict[str, SubscriptionData]) -> Iterator[None]:
-        """Free in steps what a group that has ended had."""
-        yield from self._leave_topics(group, list(self._subscribed.get(group, ())))
-        yield from emptied(former)
 
-    def _note_topics(self, group: str, topics: list[str]) -> Iterator[None]:
-        """Note in steps that a group that is online is about to subscribe to topics."""
-        for number, topic in enumerate(topics, 1):
-            if group not in self._consumers:
-                return
-            self._subscribers.setdefault(topic, set()).add(group)
-            self._subscribed.setdefault(group, set()).add(topic)
-            if number % AT_ONCE == 0:
-                yield
+def _newest(known: dict[str, SubscriptionData], data: ConsumerData) -> dict[str, SubscriptionData]:
+    """Return what a heartbeat makes of the subscriptions of its group, `known` itself if nothing.
 
-    def _leave_topics(self, group: str, topics: list[str]) -> Iterator[None]:
-        """Note in steps that a group does not subscribe to topics, unless it does again."""
-        for number, topic in enumerate(topics, 1):
-            noted = self._subscribed.get(group)
-            if noted is None:
-                return
-            if topic in noted and not self.subscribes(group, topic):
-                noted.discard(topic)
-                subscribers = self._subscribers[topic]
-                subscribers.discard(group)
-                if not subscribers:
-                    del self._subscribers[topic]
-                if not noted:
-                    del self._subscribed[group]
-            if number % AT_ONCE == 0:
-                yield
+    A newer version of a known subscription replaces it; topics that the heartbeat does not name are
+    dropped.
+    """
+    subscriptions: dict[str, SubscriptionData] = {}
+    has_new = False
+    for subscription in data.subscription_data_set:
+        before = known.get(subscription.topic)
+        if before is None or subscription.sub_version > before.sub_version:
+            has_new = True
+            subscriptions[subscription.topic] = subscription
+        else:
+            subscriptions[subscription.topic] = before
+    return subscriptions if has_new or len(subscriptions) != len(known) else known
+
+
+def bytes_of(subscription: SubscriptionData) -> int:
+    """Return about how many bytes of memory a subscription takes."""
+    tags = subscription.tags_set
+    return (
+        _SUBSCRIPTION_BYTES
+        + len(subscription.topic)
+        + len(subscription.sub_string)
+        + sum(map(len, tags))
+        + _TAG_BYTES * (len(tags) + len(subscription.code_set))
+    )
 
 
 def _check(what: str, value: int, limit: str, most: int, remedy: str) -> None:

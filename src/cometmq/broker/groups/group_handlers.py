@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import structlog
 
-from cometmq.broker.listed_configs import checked_configs
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
@@ -32,7 +31,6 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.overview_bodies import GroupForbidden
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
 
@@ -71,16 +69,14 @@ class GroupHandlers:
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many groups, or none of them if one is refused."""
-        checked = await checked_configs(
-            requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body,
-            call.body,
-            lambda body: body.group_config_list,
-            self._checked,
-            "groups",
-            "groupConfigList",
-        )
+        listed = requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.decode(
+            call.body
+        ).group_config_list
+        if not listed:
+            raise limits.nothing_named("groups", "groupConfigList")
+        checked = list(map(self._checked, listed))
         log.info("groups set on request", count=len(checked), peer=connection.peer)
-        await run_slices(map(self._groups.put, checked))
+        self._groups.put_all(checked)
         return await self._settled()
 
     def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:

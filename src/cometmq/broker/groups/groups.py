@@ -76,13 +76,19 @@ class GroupManager:
 
     def put(self, group: SubscriptionGroupConfig) -> None:
         """Make or change a group."""
-        if self.get(group.group_name) == group:
+        self.put_all([group])
+
+    def put_all(self, groups: list[SubscriptionGroupConfig]) -> None:
+        """Make or change groups, with one line in the log for all."""
+        changed = [group for group in groups if self.get(group.group_name) != group]
+        if not changed:
             return
-        self.table.subscription_group_table[group.group_name] = group
-        self._next_version()
-        log.info("consumer group set", group=group.group_name)
-        for listener in self.on_put:
-            listener(group)
+        for group in changed:
+            self.table.subscription_group_table[group.group_name] = group
+            self._next_version()
+            for listener in self.on_put:
+                listener(group)
+        log.info("consumer group set", group=changed[0].group_name, more_groups=len(changed) - 1)
         self._on_change()
 
     def forbids(self, group: str, topic: str) -> bool:

@@ -45,16 +45,14 @@ class Groups(Service):
         parts.topics.on_remove.append(parts.groups.topic_removed)
         parts.store.on_settings_changed.append(self._obey_settings)
         LockHandlers(self.locks).register(parts.handlers)
-        self._client_handlers = ClientHandlers(
+        ClientHandlers(
             parts.config,
             parts.clock,
             parts.clients,
             parts.groups,
             parts.topics,
             parts.long_answers,
-            parts.workers,
-        )
-        self._client_handlers.register(parts.handlers)
+        ).register(parts.handlers)
         OffsetHandlers(parts.store, parts.topics, parts.groups, parts.offsets).register(
             parts.handlers
         )
@@ -73,11 +71,8 @@ class Groups(Service):
             quiet_s=lambda: quiet_if(self._tables.offsets_are_saved),
         )
 
-    def close(self) -> None:
-        self._client_handlers.close()
-
     def _obey_settings(self) -> None:
         self._parts.offsets.max_count = self._parts.config.max_consumer_offsets
 
-    def _drop_silent(self) -> None:
-        self._parts.clients.remove_expired(self._parts.config.channel_expired_timeout)
+    async def _drop_silent(self) -> None:
+        await self._parts.clients.remove_expired(self._parts.config.channel_expired_timeout)

@@ -148,7 +148,7 @@ class PullHandler:
         except Refused as refused:
             header = request.header
             if (
-                refused.code in AHEAD
+                self._is_ahead(refused, header)
                 and header.sys_flag & PULL_SUSPEND
                 and self._awaited.hold(
                     header.consumer_group,
@@ -159,6 +159,14 @@ class PullHandler:
                 connection.keep(request, _bytes_beside(header))
                 return None
             raise
+
+    def _is_ahead(self, refused: Refused, header: PullMessageRequestHeader) -> bool:
+        """Say whether the pull may be served soon: a heartbeat is under way, or its expression is being
+        compiled.
+        """
+        if refused.code == ResponseCode.FILTER_DATA_NOT_EXIST:
+            return not self._filters.fault(header.topic, header.consumer_group)
+        return refused.code in AHEAD
 
     def _compiles_long(self, header: PullMessageRequestHeader) -> bool:
         """Say whether the pull brings an expression that takes too long to be compiled at once."""
@@ -398,7 +406,7 @@ class PullHandler:
         try:
             answer = self._serve(connection, request, may_wait=True)
         except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
-            if not final and isinstance(error, Refused) and error.code in AHEAD:
+            if not final and isinstance(error, Refused) and self._is_ahead(error, request.header):
                 return False
             _let_go(connection, request)
             connection.reply_failure(request, error)

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from cometmq.broker.listed_configs import checked_configs
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
@@ -27,7 +26,6 @@ from cometmq.protocol.headers import CreateTopicRequestHeader, DeleteTopicReques
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.slices import run_slices
 from cometmq.store.cleaner import Work
 
 log = structlog.get_logger(__name__)
@@ -104,16 +102,12 @@ class TopicHandlers:
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many topics, or none of them if one is refused."""
-        checked = await checked_configs(
-            requests.UPDATE_AND_CREATE_TOPIC_LIST.body,
-            call.body,
-            lambda body: body.topic_config_list,
-            self._checked,
-            "topics",
-            "topicConfigList",
-        )
+        listed = requests.UPDATE_AND_CREATE_TOPIC_LIST.body.decode(call.body).topic_config_list
+        if not listed:
+            raise limits.nothing_named("topics", "topicConfigList")
+        checked = list(map(self._checked, listed))
         log.info("topics set on request", count=len(checked), peer=connection.peer)
-        await run_slices(map(self._topics.put, checked))
+        self._topics.put_all(checked)
         return await self._settled()
 
     def _checked(self, topic: TopicConfig) -> TopicConfig:

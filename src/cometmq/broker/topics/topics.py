@@ -150,6 +150,13 @@ class TopicManager:
         )
         self._tell_changed([topic])
 
+    def put_all(self, topics: list[TopicConfig]) -> None:
+        """Make or change topics, with one line in the log for all."""
+        changed = [topic for topic in topics if self._set(topic)]
+        if changed:
+            log.info("topics set", count=len(changed), first=changed[0].topic_name)
+            self._tell_changed(changed)
+
     def _set(self, topic: TopicConfig) -> bool:
         existing = self.get(topic.topic_name)
         if existing == topic:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from functools import cmp_to_key
+from random import Random
 
 import pytest
 
@@ -204,3 +205,24 @@ def test_a_decision_does_not_scan_the_entries() -> None:
     policy._by_resource = Counting(policy._by_resource)
     assert not allows(told, "Topic:unknown", PUB)
     assert looked_up == ["Topic:unknown", "Topic:*", "*"]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_longest_prefix_decides_among_prefixes_of_each_other(seed: int) -> None:
+    random = Random(seed)
+
+    def word(most: int) -> str:
+        return "".join(random.choices("ab", k=random.randrange(1, most)))
+
+    decisions = {word(6): random.choice(["Allow", "Deny"]) for _ in range(random.randrange(12))}
+    told = policies([f"Topic:{prefix}* Pub {said}" for prefix, said in decisions.items()])
+    for name in {word(9) for _ in range(50)}:
+        longest = max(filter(name.startswith, decisions), key=len, default=None)
+        allowed = longest is not None and decisions[longest] == "Allow"
+        assert allows(told, f"Topic:{name}", PUB) == allowed
+
+
+def test_an_entry_decides_anew_for_another_address() -> None:
+    told = policies(["Topic:t Pub Allow 10.0.0.0/8"])
+    for ip, allowed in (("10.0.0.1", True), ("11.0.0.1", False), ("10.0.0.1", True)):
+        assert allows(told, "Topic:t", PUB, ip=ip) == allowed
