@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_a_killed_broker_made_the_lag_smaller(capsys: pytest.CaptureFixture[str]
         assert len((await admin.topics.route(TOPIC)).queue_datas) == 1
         for topic in (TOPIC, None):
             with pytest.raises(
-                ServersFailedError, match=r"broker-b at \S+ was lost 10 s ago"
+                ServersFailedError, match=r"broker-b at \S+ was lost 1\d s ago"
             ) as failed:
                 await admin.groups.progress("billing", topic)
             [found] = failed.value.results.values()
@@ -91,7 +92,7 @@ def test_a_killed_broker_made_the_lag_smaller(capsys: pytest.CaptureFixture[str]
                 admin, capsys, consumer_progress, "billing", topic
             )
             assert document["total"]["diffTotal"] is None
-            assert "was lost 10 s ago" in remarks
+            assert re.search(r"was lost 1\d s ago", remarks)
             assert failures == 1
         with pytest.raises(ServersFailedError, match="was lost"):
             await admin.offsets.of_topic(TOPIC, "billing")
