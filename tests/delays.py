@@ -103,7 +103,7 @@ def _calls() -> None:
             turns: dict[str, asyncio.Lock] = self.__dict__.setdefault("turns", {})
             async with turns.setdefault(address, asyncio.Lock()):
                 if _chance().random() < 0.3:
-                    await asyncio.sleep(_chance().uniform(0, 0.15))
+                    await asyncio.sleep(min(_chance().uniform(0, 0.15), timeout_s / 2))
             # The caller waits no longer than it would for an answer that is late.
             left_s = max(timeout_s - (loop.time() - began_s), timeout_s / 2)
             return await call(self, address, command, left_s)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.integration.virtual import until_routed
 
 from cometmq import LocalTransactionState, Message, MessageExt, MessageQueue, SendResult, SendStatus
 from cometmq.aio import AdminClient, LitePullConsumer, Producer, TransactionProducer
@@ -95,6 +96,7 @@ def play(story: Story, *, properties: dict[str, str] | None = None, **options: A
                 app = App(cluster)
                 async with app.admin:
                     await app.admin.topics.create(TOPIC, read_queues=1, write_queues=1)
+                    await until_routed(cluster, TOPIC, *cluster.nodes.brokers)
                     await app.node.run_in(app.producer.start())
                     await app.node.run_in(app.consumer.start())
                     await app.send(b"first")

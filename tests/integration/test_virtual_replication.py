@@ -172,7 +172,7 @@ def test_a_slave_that_does_not_read_holds_up_nobody_and_costs_a_bounded_buffer()
             await copied(cluster, within_s=1)
             cluster.pause(SLAVE)
             # Fewer than the seconds after which the master gives the slave up.
-            await send(producer, 80, size=60_000)
+            await send(producer, 250, size=16_000)
             end = cluster.broker(MASTER).store.commit_log.end
             [slave] = copies.slaves
             assert slave.unsent_bytes <= 2 * 256 * 1024
