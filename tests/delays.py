@@ -96,13 +96,17 @@ def _calls() -> None:
     from cometmq.remoting.client import RemotingClient
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
-        async def late(self: Any, address: str, *arguments: Any, **named: Any) -> Any:
+        async def late(self: Any, address: str, command: Any, timeout_s: float) -> Any:
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
             # Calls to one address stay in their order, as on its connection.
             turns: dict[str, asyncio.Lock] = self.__dict__.setdefault("turns", {})
             async with turns.setdefault(address, asyncio.Lock()):
                 if _chance().random() < 0.3:
-                    await asyncio.sleep(_chance().uniform(0, 0.15))
-            return await call(self, address, *arguments, **named)
+                    await asyncio.sleep(min(_chance().uniform(0, 0.15), timeout_s / 2))
+            # The caller waits no longer than it would for an answer that is late.
+            left_s = max(timeout_s - (loop.time() - began_s), timeout_s / 2)
+            return await call(self, address, command, left_s)
 
         return late
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page, sync_playwright
+from tests.waits import WAIT_S
 
 from cometmq.admin.client import AdminClient
 from cometmq.console.accounts import made_accounts
@@ -149,7 +150,7 @@ class Visitor:
     def _send(
         self, method: str, path: str, body: str | bytes | None, headers: Mapping[str, str]
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.served.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.served.port, timeout=WAIT_S)
         try:
             sent = {"Cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items())}
             connection.request(method, path, body, {**sent, **headers})

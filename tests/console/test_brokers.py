@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from tests.console.running import Served, Visitor
+from tests.waits import eventually
 
 from cometmq import AdminClient, Message, Producer
 from cometmq.testing import Cluster
+
+LOOK_S = 0.3
 
 
 @pytest.fixture
@@ -25,10 +27,9 @@ def name(admin: AdminClient) -> str:
 def test_brokers_and_name_servers_are_listed(
     cluster: Cluster, reader: Visitor, address: str, name: str
 ) -> None:
-    deadline = time.monotonic() + 30
-    while address not in (text := reader.get("/brokers").text):
-        assert time.monotonic() < deadline, text
-        time.sleep(0.3)
+    text = eventually(
+        lambda: reader.get("/brokers").text, lambda text: address in text, pause_s=LOOK_S
+    )
     assert f"{name} {address} master" in text
     assert cluster.namesrv in text
     assert reader.get("/brokers", q="no-such-broker").text.count("No broker has such a name") == 1
@@ -59,12 +60,11 @@ def test_files_say_when_they_can_be_deleted(
     admin.topics.create("broker-files")
     with Producer("broker-files", namesrv=cluster.namesrv) as producer:
         producer.send(Message("broker-files", b"x"))
-    deadline = time.monotonic() + 30
-    while "00000000000000000000" not in (
-        text := reader.get("/broker", address=address, part="files").text
-    ):
-        assert time.monotonic() < deadline, text
-        time.sleep(0.3)
+    text = eventually(
+        lambda: reader.get("/broker", address=address, part="files").text,
+        lambda text: "00000000000000000000" in text,
+        pause_s=LOOK_S,
+    )
     assert "the newest file always stays" in text
 
 

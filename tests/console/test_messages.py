@@ -18,7 +18,7 @@ import fastavro
 import pytest
 from playwright.sync_api import Browser, expect
 from tests.console.running import Answer, Served, Visitor, logged_in, running_console
-from tests.waits import CLOCK, eventually
+from tests.waits import CLOCK, WAIT_S, eventually
 
 from cometmq import AdminClient, ConsumeResult, Message, MessageExt, Producer, PushConsumer
 from cometmq.errors import ConfigError
@@ -373,7 +373,7 @@ def test_a_delayed_message_is_recalled(
 
 @contextmanager
 def following(visitor: Visitor, path: str) -> Iterator[http.client.HTTPResponse]:
-    connection = http.client.HTTPConnection("127.0.0.1", visitor.served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", visitor.served.port, timeout=WAIT_S)
     try:
         cookie = "; ".join(f"{k}={v}" for k, v in visitor.cookies.items())
         connection.request("GET", path, headers={"Cookie": cookie})

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.certificates import Authority, Pair, client_hello
 from tests.console.running import Served, Visitor, running_console
-from tests.waits import CLOCK, eventually
+from tests.waits import CLOCK, WAIT_S, eventually
 
 from cometmq.console import certificate, connections, encrypted, guard, state
 from cometmq.console.accounts import hashed, load_accounts
@@ -26,7 +26,6 @@ from cometmq.errors import ConfigError
 from cometmq.runtime.address_list import AddressList
 from cometmq.testing import Cluster
 
-SOON_S = 20.0
 TRUSTED = AddressList("trusted_proxies", "127.0.0.1,10.0.0.0/8")
 PASSWORD = "a long password"
 DAMAGED = "the new certificate cannot be used; the last one stays"
@@ -58,7 +57,7 @@ def told(served: Served, path: str) -> str:
 def _answer_by_tls(served: Served, path: str) -> tuple[int, str]:
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(
-        "127.0.0.1", served.port, context=context, timeout=SOON_S
+        "127.0.0.1", served.port, context=context, timeout=WAIT_S
     )
     with closing(connection):
         try:
@@ -70,8 +69,8 @@ def _answer_by_tls(served: Served, path: str) -> tuple[int, str]:
 
 
 def connected(served: Served) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", served.port), SOON_S)
-    sock.settimeout(SOON_S)
+    sock = socket.create_connection(("127.0.0.1", served.port), WAIT_S)
+    sock.settimeout(WAIT_S)
     return sock
 
 
@@ -85,7 +84,7 @@ def is_kept(sock: socket.socket) -> bool:
     except ConnectionError:
         return False
     finally:
-        sock.settimeout(SOON_S)
+        sock.settimeout(WAIT_S)
 
 
 def filled(stack: ExitStack, served: Served, count: int) -> list[socket.socket]:
@@ -476,7 +475,7 @@ def test_an_action_whose_form_comes_slowly_is_not_done_once_its_account_is_gone(
         form = urlencode(
             {"csrf": ada.token(), "name": "late", "kind": "avro", "text": '"string"'}
         ).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=WAIT_S)
         connection.putrequest("POST", "/schemas/give")
         for name, value in {
             "content-type": "application/x-www-form-urlencoded",

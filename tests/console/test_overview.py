@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 from tests.console.actors import QUICK_CHECKS, Actors, Bank
 from tests.console.running import Served, Visitor, logged_in, running_console
+from tests.waits import eventually
 
 from cometmq import AdminClient, Message, Producer
 from cometmq.testing import Cluster
 
-DEADLINE_S = 60
+LOOK_S = 0.3
 
 
 def page_with(visitor: Visitor, path: str, *texts: str) -> str:
     """Load a page until it has all texts: the watch looks every few seconds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        text = visitor.get(path).text
-        if all(wanted in text for wanted in texts):
-            return text
-        assert time.monotonic() < deadline, (texts, text)
-        time.sleep(0.3)
+    return eventually(
+        lambda: visitor.get(path).text,
+        lambda text: all(wanted in text for wanted in texts),
+        pause_s=LOOK_S,
+    )
 
 
 def make_lag(cluster: Cluster, admin: AdminClient, name: str, count: int) -> None:
@@ -156,12 +154,11 @@ def test_a_broker_that_is_registered_no_more_is_told(tmp_path: Path) -> None:
 def test_names_are_found_by_any_part_of_them(admin: AdminClient, reader: Visitor) -> None:
     admin.topics.create("Find-Me-Topic")
     admin.groups.create("find-me-group")
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found = json.loads(reader.get("/find", q="find-me").body)
-        if len(found) == 2 or time.monotonic() > deadline:
-            break
-        time.sleep(0.3)
+    found = eventually(
+        lambda: json.loads(reader.get("/find", q="find-me").body),
+        lambda found: len(found) == 2,
+        pause_s=LOOK_S,
+    )
     assert found == [
         {"name": "Group: find-me-group", "url": "/group?name=find-me-group"},
         {"name": "Topic: Find-Me-Topic", "url": "/topic?name=Find-Me-Topic"},
@@ -173,10 +170,11 @@ def test_names_are_found_by_any_part_of_them(admin: AdminClient, reader: Visitor
 def test_the_best_name_comes_first(admin: AdminClient, reader: Visitor) -> None:
     for name in ("a-rank-topic", "rank-topic-two", "rank-topic"):
         admin.topics.create(name)
-    deadline = time.monotonic() + DEADLINE_S
-    while len(found := json.loads(reader.get("/find", q="rank-topic").body)) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
+    found = eventually(
+        lambda: json.loads(reader.get("/find", q="rank-topic").body),
+        lambda found: len(found) >= 3,
+        pause_s=LOOK_S,
+    )
     names = [hit["name"] for hit in found]
     assert names == ["Topic: rank-topic", "Topic: rank-topic-two", "Topic: a-rank-topic"]
 
@@ -190,9 +188,11 @@ def test_the_numbers_change_without_a_reload(
     page.evaluate("window.stays = true")
     admin.topics.create("overview-live")
     with Producer("overview-live", namesrv=cluster.namesrv) as producer:
-        deadline = time.monotonic() + DEADLINE_S
-        while page.locator(".figures dd").first.inner_text() in ("0", "–"):
-            assert time.monotonic() < deadline
+
+        def shown() -> str:
             for _ in range(100):
                 producer.send(Message("overview-live", b"x"))
+            return page.locator(".figures dd").first.inner_text()
+
+        eventually(shown, lambda text: text not in ("0", "–"))
     assert page.evaluate("window.stays")

@@ -21,7 +21,7 @@ from typing import IO, BinaryIO, Self
 
 from tests.crash.hosts import Hosts
 from tests.crash.lost_nodes_judge import raw_log, stored_in
-from tests.waits import CLOCK, eventually
+from tests.waits import CLOCK, WAIT_S, eventually
 
 from cometmq.runtime.ports import HeldPort
 
@@ -29,7 +29,7 @@ CLUSTER = "lost-cluster"
 GROUPS = ("a", "b")
 LOG_FILE = 1 << 20
 DISK_BYTES = 64 << 20
-DEADLINE_S = 120.0
+DEADLINE_S = 2 * WAIT_S
 # The word of a server that is up.
 READY = "boot success"
 

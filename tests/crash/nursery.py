@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from tests.crash.storm_member import fork
-from tests.waits import eventually
+from tests.waits import WAIT_S, eventually
 
-DEADLINE_S: Final = 120.0
+DEADLINE_S: Final = 2 * WAIT_S
 
 
 class Nursery:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.crash.storm_member import RECORD
+from tests.waits import WAIT_S
 
 import cometmq
 from cometmq import Message, MessageQueue
@@ -131,7 +132,7 @@ class Storm:
         ) as producer:
             first = producer.send(Message(TOPIC, b"-1"), queue=MessageQueue(TOPIC, "broker-a", 0))
             assert first.queue_offset == 0
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + WAIT_S
             while True:
                 with cometmq.Producer("storm-look", namesrv=namesrv) as look:
                     if len(look.queues(TOPIC)) == self._plan.queues:
@@ -222,7 +223,7 @@ class Storm:
             os.kill(life.pid, signal.SIGTERM)
             life.leaving = True
         waiting = {life.name for life in self._lives if life.leaving}
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 2 * WAIT_S
         while waiting and time.monotonic() < deadline:
             waiting -= {event.member for event in self._events() if event.kind == b"L"}
             time.sleep(0.05)

@@ -21,7 +21,7 @@ from tests.crash.bad_link import BadLink
 from tests.integration.client_faces import Face, Received, open_face
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.peers import HOST
-from tests.waits import eventually
+from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendStatus
 from cometmq.client.producing.producer import SEND_TIMEOUT_MS
@@ -33,7 +33,7 @@ TOPIC = "cuts"
 # Where the broker says it is, and its link listens; the broker itself is at HOST.
 LINK_HOST = "127.0.0.2"
 PROMISED_S = 5.0
-DEADLINE_S = 120.0
+DEADLINE_S = 2 * WAIT_S
 
 
 class Traffic:

@@ -35,7 +35,7 @@ from tests.integration.raw_client import (
     send_ext,
 )
 from tests.seeds import seed_of
-from tests.waits import eventually
+from tests.waits import WAIT_S, eventually
 
 from cometmq.protocol.record import decode_record, decode_records
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -46,7 +46,7 @@ from cometmq.store.store import Boundary, MessageStore
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("COMETMQ_KILLS", "200"))
-DEADLINE_S = 120.0
+DEADLINE_S = 2 * WAIT_S
 SEND, PULL, QUERY, RUNTIME_INFO, SEARCH = 10, 11, 12, 28, 29
 TOPIC = "T"
 QUEUES = 4

@@ -28,7 +28,7 @@ from pathlib import Path
 import pytest
 from tests.integration.raw_client import Command, RawClient, binary_request, properties, send_ext
 from tests.seeds import seed_of
-from tests.waits import CLOCKS_APART_MS
+from tests.waits import CLOCKS_APART_MS, WAIT_S
 
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -39,7 +39,7 @@ from cometmq.store.store import MessageStore
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("COMETMQ_WAIT_KILLS", "6"))
-DEADLINE_S = 240.0
+DEADLINE_S = 4 * WAIT_S
 SEND, HEARTBEAT, END_TRANSACTION, CHECK, GET_MAX_OFFSET = 10, 34, 37, 39, 30
 DELETE_EXPIRED_COMMITLOG = 329
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12

@@ -33,6 +33,7 @@ LIVES = max(1, CRASHES - DAMAGES - SLAVES - REJOINS)
 # gets its line here.
 FOUND: Final = {
     1081647599: "a queue began at a later file of which a power loss had left the name alone",
+    1164041325: "an index had a gap where retention had been faster, and the disk kept the file",
     1985126213: "keys were missed of a file that the disk did not let go in a former life",
 }
 

@@ -59,11 +59,14 @@ def fill(face: Face, topic: str, count: int) -> None:
 
 
 def consumed(face: Face, name: str, count: int, **options: Any) -> Any:
-    """Return a consumer that has received the `count` messages that were sent for it."""
+    """Return a consumer that is done with the `count` messages that were sent for it."""
     fill(face, name, count)
     received = Received()
     consumer = face.consumer(name, name, received.handle, consume_from=FIRST, **options)
-    received.wait_for(count)
+    last = max(message.queue_offset for message in received.wait_for(count))
+    # A message counts as consumed a moment after the listener has it.
+    offsets = (getattr(consumer, "_async", None) or consumer.client)._member.membership.offsets
+    eventually(lambda: offsets.get(MessageQueue(name, "broker-a", 0)) == last + 1)
     return consumer
 
 

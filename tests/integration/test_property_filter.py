@@ -19,7 +19,7 @@ from tests.integration.raw_client import (
     pull_ext,
     send_ext,
 )
-from tests.waits import CLOCKS_APART_MS
+from tests.waits import CLOCKS_APART_MS, WAIT_S
 
 from cometmq.broker.pulls import awaited_heartbeats
 from cometmq.filtering.sql92 import outcomes
@@ -300,7 +300,7 @@ def test_a_retry_topic_is_filtered_by_where_its_messages_came_from(tmp_path: Pat
             )
         ):
             send(client, "%RETRY%g", b"%d" % i, **values)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT_S
         answer = client.ask(PULL, known("%RETRY%g", "g"))
         while answer.code == PULL_NOT_FOUND and time.monotonic() < deadline:
             answer = client.ask(PULL, known("%RETRY%g", "g"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_a_killed_broker_made_the_lag_smaller(capsys: pytest.CaptureFixture[str]
         assert len((await admin.topics.route(TOPIC)).queue_datas) == 1
         for topic in (TOPIC, None):
             with pytest.raises(
-                ServersFailedError, match=r"broker-b at \S+ was lost 10 s ago"
+                ServersFailedError, match=r"broker-b at \S+ was lost 1\d s ago"
             ) as failed:
                 await admin.groups.progress("billing", topic)
             [found] = failed.value.results.values()
@@ -93,7 +94,7 @@ def test_a_killed_broker_made_the_lag_smaller(capsys: pytest.CaptureFixture[str]
                 admin, capsys, consumer_progress, "billing", topic
             )
             assert document["total"]["diffTotal"] is None
-            assert "was lost 10 s ago" in remarks
+            assert re.search(r"was lost 1\d s ago", remarks)
             assert "is offline" not in remarks  # a member may be at the broker that was lost
             assert failures == 2
         with pytest.raises(ServersFailedError, match="was lost"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.integration.virtual import until_routed
 from tests.waits import WAIT_S, until
 
 from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
@@ -44,6 +45,7 @@ async def sent(cluster: Cluster, account: Account | None, topic: str = "orders")
     credentials = None if account is None else account.credentials
     async with Producer("shop", namesrv=cluster.namesrv, credentials=credentials) as producer:
         result = await producer.send(Message(topic, b"tea", keys=["O-1"]))
+        await until_routed(cluster, topic, result.queue.broker_name)
         return result.offset_msg_id
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 import pytest
+from tests.integration.virtual import until_routed
 
 import cometmq
 from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt
@@ -136,6 +137,7 @@ async def eviction(cluster: Cluster) -> list[Any]:
         Producer("shop", namesrv=cluster.namesrv) as producer,
     ):
         await admin.topics.create("orders")
+        await until_routed(cluster, "orders", "broker-a", "broker-b")
 
         async def brokers() -> list[str]:
             route = await admin.topics.route("orders")

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.integration.virtual import until_routed
 
 from cometmq import LocalTransactionState, Message, MessageExt, MessageQueue, SendResult, SendStatus
 from cometmq.aio import AdminClient, LitePullConsumer, Producer, TransactionProducer
@@ -95,6 +96,7 @@ def play(story: Story, *, properties: dict[str, str] | None = None, **options: A
                 app = App(cluster)
                 async with app.admin:
                     await app.admin.topics.create(TOPIC, read_queues=1, write_queues=1)
+                    await until_routed(cluster, TOPIC, *cluster.nodes.brokers)
                     await app.node.run_in(app.producer.start())
                     await app.node.run_in(app.consumer.start())
                     await app.send(b"first")
@@ -137,7 +139,7 @@ def test_a_black_hole_swallows_until_the_client_gives_up() -> None:
         await app.sent_at_last()
         return took_s
 
-    assert play(story) >= 2
+    assert play(story) == pytest.approx(2)
 
 
 def test_a_one_way_black_hole_stores_what_nobody_acknowledges() -> None:
@@ -159,8 +161,9 @@ def test_a_delayed_link_takes_its_time() -> None:
         return fast_s, await app.send_took_s()
 
     fast_s, slow_s = play(story)
-    assert fast_s < 0.1
-    assert 0.8 <= slow_s <= 1.1
+    # Less than one way takes, and less than three.
+    assert fast_s < 0.4
+    assert 0.8 <= slow_s < 1.2
 
 
 def test_a_slow_link_carries_so_many_bytes_a_second() -> None:
@@ -422,8 +425,7 @@ def test_a_slow_disk_makes_sends_slow() -> None:
         return fast_s, slow_s
 
     fast_s, slow_s = play(story, properties=SYNC)
-    assert fast_s < 0.1
-    assert slow_s >= 1.0
+    assert fast_s < 1.0 <= slow_s
 
 
 def test_a_flipped_bit_is_never_delivered_as_if_it_were_whole() -> None:

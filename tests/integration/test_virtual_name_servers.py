@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 import structlog.testing
+from tests.integration.virtual import until_routed
 from tests.waits import until
 
 from cometmq import ConsumeResult, Message, MessageExt
@@ -71,17 +72,6 @@ def brokers_known(cluster: Cluster) -> list[set[str]]:
 
 def all_know_the_broker(cluster: Cluster) -> bool:
     return brokers_known(cluster) == [{"broker-a"}] * 3
-
-
-async def until_routed(cluster: Cluster, *brokers: str) -> None:
-    """Wait until each name server has the topic at these brokers, which may be after a broker's answer."""
-
-    def known() -> list[set[str]]:
-        routes = [each.table.route(TOPIC) for each in cluster.name_servers]
-        return [{each.broker_name for each in route.queue_datas} for route in routes if route]
-
-    wanted = [set(brokers)] * len(cluster.name_servers)
-    await until(known, lambda seen: seen == wanted, wait_s=60, pause_s=0.1)
 
 
 # Clients
@@ -258,7 +248,7 @@ def test_what_is_no_name_server_is_told_and_the_others_are_used(kind: str) -> No
             async with producer(cluster, both) as made:
                 assert await took_s(made.send(Message(TOPIC, b"x"))) < ONE_TIMEOUT_S + 1
                 await waits_for_no_silent_server(made.send(Message(TOPIC, b"x")))
-            await until_routed(cluster, "broker-a")
+            await until_routed(cluster, TOPIC, "broker-a")
             async with AdminClient(both) as admin:
                 assert (await admin.topics.route(TOPIC)).broker_datas
                 await waits_for_no_silent_server(admin.topics.route(TOPIC))
@@ -303,7 +293,7 @@ def test_a_wiped_broker_gets_no_sends_until_the_permission_is_added() -> None:
     async def scene(cluster: Cluster) -> None:
         async with producer(cluster) as made, AdminClient(cluster.namesrv) as admin:
             await admin.topics.create(TOPIC, read_queues=2, write_queues=2)
-            await until_routed(cluster, "broker-a", "broker-b")
+            await until_routed(cluster, TOPIC, "broker-a", "broker-b")
             await made.send(Message(TOPIC, b"x"))
 
             async def used() -> set[str]:
@@ -343,7 +333,7 @@ def test_an_ordered_topic_keeps_its_queues_while_a_broker_is_gone() -> None:
     async def scene(cluster: Cluster) -> None:
         async with producer(cluster) as made, AdminClient(cluster.namesrv) as admin:
             await admin.topics.create(TOPIC, read_queues=2, write_queues=2, order=True)
-            await until_routed(cluster, "broker-a", "broker-b")
+            await until_routed(cluster, TOPIC, "broker-a", "broker-b")
             assert await admin.topics.order_config(TOPIC) == "broker-a:2;broker-b:2"
 
             async def place(key: str) -> str:
@@ -373,7 +363,7 @@ def test_a_slave_keeps_the_route_and_takes_no_sends() -> None:
     async def scene(cluster: Cluster) -> None:
         async with producer(cluster) as made, AdminClient(cluster.namesrv) as admin:
             await admin.topics.create(TOPIC, read_queues=2, write_queues=2)
-            await until_routed(cluster, "broker-a", "broker-b")
+            await until_routed(cluster, TOPIC, "broker-a", "broker-b")
 
             async def used() -> set[str]:
                 sent = [await made.send(Message(TOPIC, b"x")) for _ in range(8)]

@@ -167,11 +167,14 @@ def test_a_half_open_link_is_given_up_by_both_and_made_anew() -> None:
 def test_a_slave_that_does_not_read_holds_up_nobody_and_costs_a_bounded_buffer() -> None:
     async def story(cluster: Cluster) -> None:
         copies = master_of(cluster)
-        async with Producer("shop", namesrv=cluster.namesrv) as producer:
+        async with Producer(
+            "shop", namesrv=cluster.namesrv, compress_over_bytes=1 << 20
+        ) as producer:
             await send(producer, 2)
             await copied(cluster, within_s=1)
             cluster.pause(SLAVE)
-            await send(producer, 1200, size=4000)
+            # Fewer than the seconds after which the master gives the slave up.
+            await send(producer, 250, size=16_000)
             end = cluster.broker(MASTER).store.commit_log.end
             [slave] = copies.slaves
             assert slave.unsent_bytes <= 2 * 256 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import unicodedata
 from typing import Any
 
@@ -11,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.console import bodies
-from cometmq.runtime.clock import SYSTEM_CLOCK
 
 
 def say(text: str, /, **values: Any) -> str:
@@ -71,10 +71,10 @@ def test_strings_without_an_end_do_not_hold_the_console() -> None:
     """Such a body of 256 KiB took eight minutes, in which the console served nobody."""
     for signs in (b'\\"', b'"\\', b'"'):
         body = b"[" + signs * ((bodies._JSON_BYTES - 1) // len(signs))
-        began_s = SYSTEM_CLOCK.monotonic()
+        began_s = time.thread_time()
         shown = bodies.show(body, "auto", "utf-8", say)
         assert shown.kind == "text"
-        assert SYSTEM_CLOCK.monotonic() - began_s < 5.0
+        assert time.thread_time() - began_s < 5.0
 
 
 def test_a_large_text_is_cut_and_says_so() -> None:

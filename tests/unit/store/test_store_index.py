@@ -24,6 +24,8 @@ from cometmq.store.files.disk import Disk
 from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
 from cometmq.store.index.index_service import IndexAnswer
 from cometmq.store.log.scan import LogScan
+from cometmq.store.offline.check import Area
+from cometmq.store.offline.repair import check
 from cometmq.store.store import MessageStore
 from cometmq.testing.virtual.disk import VirtualDisk
 
@@ -429,6 +431,23 @@ def test_a_part_that_retention_took_before_it_was_indexed(make_box: Callable[...
     build(store)
     assert find(store, "k0") == []
     assert find(store, "k39")
+
+
+def test_an_index_with_a_gap_vouched_for_keys_that_it_lacked(make_box: Callable[..., Box]) -> None:
+    """The disk did not let a file go that was indexed in part, and the next start found it again."""
+    box = make_box(**SMALL)
+    store = box.open()
+    for number in range(40):
+        put_keys(store, f"k{number}")
+        if number == 4:
+            build(store)
+    left = store.commit_log.files.detach_first()
+    build(store)
+    assert find(store, "k39")
+    store.close()
+    assert left in box.log_files
+    assert [each for each in check(box.config)[1].findings if each.area is Area.INDEX] == []
+    assert find(box.open(), "k39")
 
 
 def test_only_what_was_committed_is_indexed(make_box: Callable[..., Box]) -> None:

@@ -189,9 +189,7 @@ class IndexService:
             return
         if self._record_at(last) is None:
             log.warning("the index does not belong to the log, rebuilding it", offset=last)
-            for file in self._files:
-                file.remove()
-            self._files = []
+            self._remove_all()
             return
         self.position = last
         for file in reversed(filled):
@@ -200,6 +198,12 @@ class IndexService:
             file.release()
             if file.count - 1 > count:
                 break
+
+    def _remove_all(self) -> None:
+        """Delete all files, the newest first: those that a failure leaves have no gap."""
+        while self._files:
+            self._files[-1].remove()
+            self._files.pop()
 
     def _record_at(self, offset: int) -> ScannedRecord | None:
         return read_record(self._log.files, offset, check_crc=False)
@@ -270,7 +274,10 @@ class IndexService:
     def _build_batch(self) -> None:
         start, end = self.position, self._log.readable_end
         if start < self._log.min_offset:
-            # Retention removed what was still to be indexed.
+            # Retention removed what was still to be indexed, and thus all that is. If the next start
+            # finds a file again that the disk did not let go, an index with a gap in it would vouch for
+            # keys that it lacks.
+            self._remove_all()
             start = self.position = self._log.min_offset
             self._indexed_keys = 0
         file = self._log.files.find(start)
