@@ -68,13 +68,16 @@ class MessageLog(Protocol):
         """
         ...
 
-    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
-        """Return a group's offsets, for the queues where it has one."""
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int | None]:
+        """Return a group's offset of each queue, None where it has none; leave out queues of which
+        the log does not say it.
+        """
         ...
 
     def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         """Return the first offset of each queue that was stored at this time or later."""
         ...
+
 
 
 @contextmanager
@@ -225,10 +228,9 @@ class LiveLog:
     def gaps(self, topics: Collection[str]) -> list[Gap]:
         return _gaps_of(topics, self._gaps)
 
-    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int | None]:
         with self._client() as client:
-            found = client.committed(group, _queues(client, topics))
-        return {queue: offset for queue, offset in found.items() if offset is not None}
+            return client.committed(group, _queues(client, topics))
 
     def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         with self._client() as client:
@@ -282,7 +284,7 @@ class StoreLog:
         }
 
     def groups(self) -> set[str]:
-        tables = (_offset_table(path) for path in self._stores.values())
+        tables = (_offset_table(path) or {} for path in self._stores.values())
         by_offsets = {name.rpartition("@")[2] for table in tables for name in table}
         return by_offsets | groups_among(self.topics())
 
@@ -318,13 +320,18 @@ class StoreLog:
     def gaps(self, topics: Collection[str]) -> list[Gap]:
         return _gaps_of(topics, self._gaps)
 
-    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int | None]:
+        wanted = set(topics)
         found = {}
         for broker, path in self._stores.items():
             table = _offset_table(path)
-            for topic in topics:
-                for queue_id, offset in table.get(f"{topic}@{group}", {}).items():
-                    found[MessageQueue(topic, broker, queue_id)] = offset
+            if table is None:
+                continue
+            for queue in StoreFiles(path).queues():
+                if queue.topic in wanted:
+                    offsets = table.get(f"{queue.topic}@{group}", {})
+                    place = MessageQueue(queue.topic, broker, queue.queue_id)
+                    found[place] = offsets.get(queue.queue_id)
         return found
 
     def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
@@ -333,11 +340,12 @@ class StoreLog:
         )
 
 
-def _offset_table(store: str) -> dict[str, dict[int, int]]:
-    """Read the store's file of consumer offsets; a copy of a store may lack it."""
+
+def _offset_table(store: str) -> dict[str, dict[int, int]] | None:
+    """Read the store's file of consumer offsets; None for a copy of a store that lacks it."""
     file = Path(store) / "config" / "consumerOffset.json"
     if not file.exists():
-        return {}
+        return None
     try:
         return decode_body(file.read_bytes(), _OffsetTables).offset_table
     except (OSError, CometMQError) as error:
