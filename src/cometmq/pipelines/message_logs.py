@@ -78,6 +78,11 @@ class MessageLog(Protocol):
         """Return the first offset of each queue that was stored at this time or later."""
         ...
 
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        """Return when the message at one offset of each queue was stored, in ms since the epoch;
+        None if that is not known.
+        """
+        ...
 
 
 @contextmanager
@@ -236,6 +241,10 @@ class LiveLog:
         with self._client() as client:
             return client.offsets_for_timestamp(queues, time_ms)
 
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        with self._client() as client:
+            return client.store_times(places)
+
     def _client(self) -> BlockingRangeReader:
         return LiveOptions(self._options | {"subscribe": "any"}, streaming=False).new_reader()
 
@@ -339,6 +348,8 @@ class StoreLog:
             f"{self.what} is read as a whole: of {time_ms} and {queues} it says nothing"
         )
 
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        raise ConfigError(f"{self.what} is read as a whole: of {places} it says nothing")
 
 
 def _offset_table(store: str) -> dict[str, dict[int, int]] | None:
