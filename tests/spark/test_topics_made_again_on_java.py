@@ -55,7 +55,11 @@ def test_a_topic_that_a_java_broker_made_again_is_data_loss_by_name_or_read_from
 ) -> None:
     need("java", "mvn")
     gaps = {"failOnDataLoss": "false", "gapLog": str(tmp_path / "gaps")}
-    with ChangingCluster(brokers=0) as cluster, JavaBroker(cluster.namesrv) as broker:
+    with (
+        ChangingCluster(brokers=0) as cluster,
+        # Java deletes no topic without its timers.
+        JavaBroker(cluster.namesrv, conf={"timerWheelEnable": "true"}) as broker,
+    ):
         make(cluster)
         old = filled(cluster, broker.address, 49)
         query = checkpoint_of(cluster)
