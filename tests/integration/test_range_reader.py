@@ -160,6 +160,17 @@ def test_offsets_of_a_group_are_kept(reader: BlockingRangeReader) -> None:
     assert reader.committed(group, [QUEUE, other]) == {QUEUE: 17, other: None}
 
 
+def test_a_group_without_an_offset_has_none_and_not_0_while_the_first_message_is_in_memory(
+    reader: BlockingRangeReader,
+) -> None:
+    group = "TOOLS_CONSUMER"
+    begun, other = QUEUE._replace(queue_id=1), QUEUE._replace(queue_id=0)
+    assert reader.offsets([begun]) == {begun: (0, 1)}
+    assert reader.committed(group, [begun]) == {begun: None}
+    reader.commit("TOOLS_CONSUMER", {other: 0})
+    assert reader.committed(group, [other]) == {other: 0}
+
+
 def test_what_is_not_there(reader: BlockingRangeReader) -> None:
     with pytest.raises(RouteNotFoundError, match="knows a route of topic nothing"):
         reader.queues("nothing")

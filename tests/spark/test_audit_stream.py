@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark import archives
 from tests.spark.audited import Sender, audited, balance, context_of, kinds
+from tests.spark.changing_cluster import ChangingCluster
 from tests.spark.processes import QUICK_JAVA
 from tests.spark.standalone import HOST
 from tests.spark.test_pipeline_audit import NOT_CONSUMED, send_explained, send_unexplained
+from tests.spark.test_topics_made_again import TOPIC, fill, make_again
 from tests.waits import JVM_WAIT_S, eventually
 
-from cometmq.errors import ConfigError
+from cometmq.errors import ConfigError, DataLossError
 from cometmq.pipelines import audit
 from cometmq.pipelines.audit.report import Report
 from cometmq.pipelines.audit.stream_state import State
@@ -305,3 +307,24 @@ def test_a_stream_that_is_killed_goes_on_where_it_was_and_keeps_no_more_each_rou
         assert balance(report, "killed") == (sent, sent, None, {})
         rounds = Rounds(context_of(spark, cluster), state, topics=["killed"], resend_window_s=0.0)
         check_sum(rounds, report)
+
+
+def test_a_topic_made_again_behind_an_audit_is_data_loss_by_name(
+    spark: Any, tmp_path: Path
+) -> None:
+    with ChangingCluster() as cluster:
+        fill(cluster, 49)
+        rounds = Rounds(context_of(spark, cluster), tmp_path / "state", topics=[TOPIC])
+        assert rounds.run().holds
+        # Shorter, equally long and longer than what is audited.
+        for count in (12, 49, 60):
+            make_again(cluster)
+            fill(cluster, count)
+            with pytest.raises(DataLossError, match=f"topic {TOPIC} was deleted and made again"):
+                rounds.run()
+        make_again(cluster)
+        with pytest.raises(
+            DataLossError, match=f"{TOPIC}@broker-a:0 was audited up to 49 and ends at 0"
+        ):
+            rounds.run()
+    assert state_of(tmp_path / "state").rounds == 1

@@ -80,6 +80,9 @@ def test_rounds_by_the_traces_of_two_groups_sum_up_to_an_audit_of_the_whole(
         report = rounds.run()
         assert (report.holds, report.differences) == (True, [])
         assert waiting(report, TOPIC)[NOT_FOUND, "not consumed yet"] == 5
+        # It has no offset, and counts from the beginning.
+        assert {one.committed["search"] for one in report.cut} == {None}
+        assert sum(one.committed["billing"] or 0 for one in report.cut) == 10
         # What a later round reads of their traces tells of messages that the first one has read.
         sent += send_traced(namesrv, range(10, 20))
         sender.send(TOPIC, "FROM-NOWHERE", TAGS="open")

@@ -112,6 +112,60 @@ def test_a_topic_made_again_is_read_from_its_first_message_where_gaps_are_allowe
     assert (noted["topic"], noted["start"], noted["count"]) == (TOPIC, 49, 0)
 
 
+def test_a_topic_made_again_behind_a_query_of_a_moment_is_data_loss_by_name(
+    cluster: ChangingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its only batch was planned within the seconds for which marks stay as they are."""
+    monkeypatch.setattr(live_queues, "LOOK_EVERY_S", 600.0)
+    fill(cluster, 49)
+    query = checkpoint_of(cluster)
+    assert json.loads(query.offset_log[-1])[MARKS][TOPIC]["broker-a"]["0"][0] == 48
+    make_again(cluster)
+    fill(cluster, 60)
+    query.start(options_of(cluster))
+    with pytest.raises(DataLossError, match=f"topic {TOPIC} was deleted and made again"):
+        query.trigger()
+    query.stop()
+
+
+def test_a_topic_made_again_and_empty_at_the_next_look_is_data_loss_by_name(
+    cluster: ChangingCluster,
+) -> None:
+    fill(cluster, 49)
+    query = checkpoint_of(cluster)
+    make_again(cluster)
+    # Nothing is there to compare with, so a shorter queue is waited for.
+    query.start(options_of(cluster, timeoutMs="1000"))
+    with pytest.raises(DataLossError, match=rf"offsets 0 to 48 of {TOPIC}@broker-a:0 \(beyond"):
+        query.trigger()
+    fill(cluster, 60)
+    query.start(options_of(cluster))
+    with pytest.raises(DataLossError, match=f"topic {TOPIC} was deleted and made again"):
+        query.trigger()
+    query.stop()
+
+
+def test_a_topic_made_again_and_empty_is_read_from_its_first_message_where_gaps_are_allowed(
+    cluster: ChangingCluster, tmp_path: Path
+) -> None:
+    old = fill(cluster, 49)
+    gaps = {"failOnDataLoss": "false", "gapLog": str(tmp_path)}
+    query = checkpoint_of(cluster, **gaps)
+    make_again(cluster)
+    query.start(options_of(cluster, **gaps, timeoutMs="1000"))
+    assert query.trigger()
+    assert not query.trigger()
+    new = fill(cluster, 60)
+    while query.trigger():
+        pass
+    query.stop()
+    assert sorted(place for places in query.output.values() for place in places) == sorted(
+        old + new
+    )
+    (noted,) = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
+    assert (noted["cause"], noted["start"], noted["end"]) == ("beyond the end", 0, 49)
+
+
 def test_a_topic_made_again_while_the_query_runs_is_data_loss_by_name(
     cluster: ChangingCluster,
 ) -> None:

@@ -220,12 +220,15 @@ class RangeReader(AsyncClient):
     async def committed(
         self, group: str, queues: Iterable[MessageQueue]
     ) -> dict[MessageQueue, int | None]:
-        """Return the stored offsets of `group`, with None for a queue that has none."""
+        """Return the stored offsets of `group`, with None for a queue that has none.
+
+        A broker before 5.0 returns 0 instead of none while the queue's first message is in memory.
+        """
         brokers = self._running().brokers
         name = self._namespace.wrap(group)
 
         async def stored(address: str, queue: MessageQueue) -> int | None:
-            return await brokers.query_consumer_offset(address, name, queue)
+            return await brokers.query_consumer_offset(address, name, queue, is_stored=True)
 
         return await self._of_each(queues, stored)
 

@@ -68,12 +68,20 @@ class MessageLog(Protocol):
         """
         ...
 
-    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
-        """Return a group's offsets, for the queues where it has one."""
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int | None]:
+        """Return a group's offset of each queue, None where it has none; leave out queues of which
+        the log does not say it.
+        """
         ...
 
     def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         """Return the first offset of each queue that was stored at this time or later."""
+        ...
+
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        """Return when the message at one offset of each queue was stored, in ms since the epoch;
+        None if that is not known.
+        """
         ...
 
 
@@ -225,14 +233,17 @@ class LiveLog:
     def gaps(self, topics: Collection[str]) -> list[Gap]:
         return _gaps_of(topics, self._gaps)
 
-    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int | None]:
         with self._client() as client:
-            found = client.committed(group, _queues(client, topics))
-        return {queue: offset for queue, offset in found.items() if offset is not None}
+            return client.committed(group, _queues(client, topics))
 
     def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         with self._client() as client:
             return client.offsets_for_timestamp(queues, time_ms)
+
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        with self._client() as client:
+            return client.store_times(places)
 
     def _client(self) -> BlockingRangeReader:
         return LiveOptions(self._options | {"subscribe": "any"}, streaming=False).new_reader()
@@ -282,7 +293,7 @@ class StoreLog:
         }
 
     def groups(self) -> set[str]:
-        tables = (_offset_table(path) for path in self._stores.values())
+        tables = (_offset_table(path) or {} for path in self._stores.values())
         by_offsets = {name.rpartition("@")[2] for table in tables for name in table}
         return by_offsets | groups_among(self.topics())
 
@@ -318,13 +329,18 @@ class StoreLog:
     def gaps(self, topics: Collection[str]) -> list[Gap]:
         return _gaps_of(topics, self._gaps)
 
-    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int]:
+    def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int | None]:
+        wanted = set(topics)
         found = {}
         for broker, path in self._stores.items():
             table = _offset_table(path)
-            for topic in topics:
-                for queue_id, offset in table.get(f"{topic}@{group}", {}).items():
-                    found[MessageQueue(topic, broker, queue_id)] = offset
+            if table is None:
+                continue
+            for queue in StoreFiles(path).queues():
+                if queue.topic in wanted:
+                    offsets = table.get(f"{queue.topic}@{group}", {})
+                    place = MessageQueue(queue.topic, broker, queue.queue_id)
+                    found[place] = offsets.get(queue.queue_id)
         return found
 
     def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
@@ -332,12 +348,15 @@ class StoreLog:
             f"{self.what} is read as a whole: of {time_ms} and {queues} it says nothing"
         )
 
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        raise ConfigError(f"{self.what} is read as a whole: of {places} it says nothing")
 
-def _offset_table(store: str) -> dict[str, dict[int, int]]:
-    """Read the store's file of consumer offsets; a copy of a store may lack it."""
+
+def _offset_table(store: str) -> dict[str, dict[int, int]] | None:
+    """Read the store's file of consumer offsets; None for a copy of a store that lacks it."""
     file = Path(store) / "config" / "consumerOffset.json"
     if not file.exists():
-        return {}
+        return None
     try:
         return decode_body(file.read_bytes(), _OffsetTables).offset_table
     except (OSError, CometMQError) as error:

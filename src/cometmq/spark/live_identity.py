@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
-from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import DataLossError
 from cometmq.model.queue import MessageQueue
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
@@ -64,21 +64,33 @@ class MadeAgain:
         )
 
 
+class StoreTimes(Protocol):
+    """Looks up messages: brokers, by a BlockingRangeReader, or a log that a pipeline reads."""
+
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        """Return when the message at one offset of each queue was stored, None if that is not
+        known.
+        """
+        ...
+
+
 class LiveIdentity:
     """Sets and compares marks for the planner of a query: every few seconds at most, but at once
-    for a queue that has become shorter.
+    for a queue that has become shorter or has no mark yet.
     """
 
     def __init__(self, every_s: float, clock: BlockingClock = SYSTEM_CLOCK) -> None:
         self._every_s = every_s
         self._clock = clock
         self._compare_after_s = self._set_after_s = 0.0
+        # The ends for which no message was found since marks were last set for all queues.
+        self._without: dict[MessageQueue, int] = {}
         self.marks: Marks = {}
         self.made_again: dict[MessageQueue, MadeAgain] = {}
 
     def compare(
         self,
-        reader: BlockingRangeReader,
+        reader: StoreTimes,
         bounds: Mapping[MessageQueue, Range],
         starts: Mapping[MessageQueue, int],
     ) -> None:
@@ -105,9 +117,11 @@ class LiveIdentity:
             ):
                 self.made_again[queue] = MadeAgain(queue, places[queue], stored_ms, mark)
 
-    def set(self, reader: BlockingRangeReader, ends: Mapping[MessageQueue, int]) -> Marks:
+    def set(self, reader: StoreTimes, ends: Mapping[MessageQueue, int]) -> Marks:
         """Return the marks for an offset with these `ends`: new ones right before the ends, or
         existing ones that are at most a few seconds old.
+
+        A queue without a mark gets one at once: a query may end with the batch that is planned now.
         """
         kept = {
             queue: mark
@@ -115,17 +129,22 @@ class LiveIdentity:
             if queue not in self.made_again and mark[0] < ends.get(queue, 0)
         }
         now_s = self._clock.monotonic()
-        if now_s < self._set_after_s:
-            return kept
-        self._set_after_s = now_s + self._every_s
+        if now_s >= self._set_after_s:
+            self._set_after_s = now_s + self._every_s
+            self._without.clear()
+            old = {queue: mark[0] + 1 for queue, mark in kept.items()}
+        else:
+            old = self._without | {queue: ends[queue] for queue in kept}
         places = {
-            queue: end - 1
-            for queue, end in ends.items()
-            if end > 0 and kept.get(queue, (-1, 0))[0] != end - 1
+            queue: end - 1 for queue, end in ends.items() if end > 0 and old.get(queue) != end
         }
+        if not places:
+            return kept
         for queue, stored_ms in reader.store_times(places).items():
             if stored_ms is not None:
                 kept[queue] = places[queue], stored_ms
+            else:
+                self._without[queue] = ends[queue]
         return kept
 
 

@@ -121,14 +121,21 @@ class BrokerApi:
         return answer.body.consumer_id_list
 
     async def query_consumer_offset(
-        self, address: str, group: str, queue: MessageQueue
+        self, address: str, group: str, queue: MessageQueue, *, is_stored: bool = False
     ) -> int | None:
-        """Return the group's stored offset of a queue, or None if there is none."""
+        """Return the group's offset of a queue, or None if there is none.
+
+        Where there is none, brokers answer 0 while the queue's first message is in memory: a new
+        member begins there. With `is_stored` they do not; a broker before 5.0 does it always.
+        """
         answer = await self._remoting.ask(
             address,
             requests.QUERY_CONSUMER_OFFSET,
             QueryConsumerOffsetRequestHeader(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                set_zero_if_not_found=False if is_stored else None,
             ),
             what=f"the offset of group {group} at {queue}",
             also=(ResponseCode.QUERY_NOT_FOUND,),

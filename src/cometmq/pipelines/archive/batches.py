@@ -28,6 +28,7 @@ from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.locations import Location
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION
 from cometmq.spark.live_admission import shared
+from cometmq.spark.live_identity import Marks
 from cometmq.spark.live_plan import Range, lost
 
 log = structlog.get_logger(__name__)
@@ -134,11 +135,13 @@ class Batches:
         staged = self._archive.new_staging()
         gaps = self._archive.new_gap_log() if self._note_loss else None
         filled = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
+        # Before the messages are read: the topic may be created again meanwhile.
+        marks = self._log.marks({queue: end for queue, (_, end) in ranges.items()})
         if filled:
             schema = self._archive.schema()
             frame = self._log.rows(self._spark, filled, gaps, schema.columns)
             write_files(with_hour(frame), staged, schema, tasks=self._tasks(filled))
-        commit = self._commit_of(ranges, staged, gaps)
+        commit = self._commit_of(ranges, marks, staged, gaps)
         self._archive.commit(commit)
         self._tell({queue: end for queue, (_, end) in ranges.items()})
         number = commit.state.next_batch - 1
@@ -211,7 +214,11 @@ class Batches:
         return max(tasks, parallelism, self._min_tasks)
 
     def _commit_of(
-        self, ranges: Mapping[MessageQueue, Range], staged: Location, gaps: Path | None
+        self,
+        ranges: Mapping[MessageQueue, Range],
+        marks: Marks,
+        staged: Location,
+        gaps: Path | None,
     ) -> Commit:
         archive = self._archive
         number = archive.state.next_batch
@@ -221,7 +228,6 @@ class Batches:
             before = archive.manifests.get(hour, Manifest(*hour))
             manifests.append(Manifest(*hour, (*before.files, *files), before.log, before.suspect))
         queues = archive.state.by_queue()
-        marks = self._log.marks({queue: end for queue, (_, end) in ranges.items()})
         for queue, (start, end) in ranges.items():
             before_it = queues.get(queue)
             queues[queue] = QueueState(

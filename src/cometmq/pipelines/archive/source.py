@@ -30,6 +30,7 @@ from cometmq.spark.live_queues import LiveQueues
 from cometmq.spark.store_plan import LMQ_PREFIX
 from cometmq.spark.unknown_topics import unknown_topics
 from cometmq.store.reading.files import StoreFiles, kept_from_brokers
+from cometmq.store.reading.store_times import store_time_ms
 
 log = structlog.get_logger(__name__)
 
@@ -223,18 +224,31 @@ class StoreSource:
         self._topics = chosen
         self._bounds: dict[MessageQueue, Range] | None = None
         self.identity = LiveIdentity(0.0)
+        self._has_compared = False
 
-    def marks(self, _ends: Mapping[MessageQueue, int]) -> Marks:
-        """Return none: after a crash, finding one message takes a read of the whole log."""
-        return {}
+    def marks(self, ends: Mapping[MessageQueue, int]) -> Marks:
+        return self.identity.set(self, ends)
+
+    def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        """Return when the message at one offset of each queue was stored, None if the log has no
+        such message. Of several, as after a crash behind a topic that was created again, the newest
+        counts.
+        """
+        if not places:
+            return {}
+        return self._times_by_queues(places) if self._knows_queues() else self._times(places)
 
     def bounds(
-        self, _known: Mapping[MessageQueue, int], /, *, all_of_them: bool
+        self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
     ) -> dict[MessageQueue, Range]:
         del all_of_them  # a store's queues are always there
         if self._bounds is None:
             # Nobody writes to the store, so these stay as they are.
             self._bounds = self._bounds_by_queues() if self._knows_queues() else self._counted()
+        if self.identity.marks and not self._has_compared:
+            # Those of the archive that was there. Further ones are of this store.
+            self.identity.compare(self, self._bounds, known)
+            self._has_compared = True
         return self._bounds
 
     def rows(
@@ -307,12 +321,46 @@ class StoreSource:
     def _counted(self) -> dict[MessageQueue, Range]:
         from pyspark.sql import functions as F
 
-        frame = self._frame(self._spark, _PLACES).groupBy("topic", "queue_id")
-        found = frame.agg(F.min("queue_offset"), F.max("queue_offset")).collect()
+        frame = self._frame(self._spark, (*_PLACES, "commit_log_offset"))
+        # The log may still have messages of a topic that was deleted and created again, with higher
+        # offsets than the newest message.
+        newest = F.max_by("queue_offset", "commit_log_offset")
+        found = frame.groupBy("topic", "queue_id").agg(F.min("queue_offset"), newest).collect()
         return {
             MessageQueue(topic, self._broker, queue_id): (low, high + 1)
             for topic, queue_id, low, high in found
         }
+
+    def _times_by_queues(
+        self, places: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, int | None]:
+        with kept_from_brokers(self._directory):
+            log = self._files.log_files()
+            there = {(queue.topic, queue.queue_id): queue for queue in self._files.queues()}
+            files = {queue: there.get((queue.topic, queue.queue_id)) for queue in places}
+            return {
+                queue: None if own is None else store_time_ms(own, places[queue], log)
+                for queue, own in files.items()
+            }
+
+    def _times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        """Read the whole log: after a crash, consume queues may lack the messages."""
+        from pyspark.sql import functions as F
+
+        wanted = small_table(
+            self._spark,
+            [(queue.topic, queue.queue_id, offset) for queue, offset in places.items()],
+            "topic string, queue_id int, queue_offset bigint",
+        )
+        frame = self._frame(self._spark, (*_PLACES, "store_time"))
+        found = frame.join(F.broadcast(wanted), list(_PLACES)).groupBy("topic", "queue_id")
+        times = {
+            MessageQueue(topic, self._broker, queue_id): stored_ms
+            for topic, queue_id, stored_ms in found.agg(
+                F.unix_millis(F.max("store_time"))
+            ).collect()
+        }
+        return {queue: times.get(queue) for queue in places}
 
     def _frame(
         self, spark: Any, columns: Collection[str] | None = None, gaps: Path | None = None

@@ -44,7 +44,7 @@ class Told:
     """What the expressions need to know besides the row.
 
     sent_by, consumed_by: OFFSETS, TRACE or LEDGER; the second by group.
-    has_offsets: the groups that have committed anything.
+    placed: the groups of which the log says their offsets, or that they have none.
     cut_ms: the time of the cut.
     first_sent_ms: by topic, the time of the first record of a send.
     expired_ms: by topic, the time before which sent messages may be gone from log and archive
@@ -54,7 +54,7 @@ class Told:
     config: Config
     sent_by: str
     consumed_by: Mapping[str, str]
-    has_offsets: frozenset[str]
+    placed: frozenset[str]
     cut_ms: int
     first_sent_ms: Mapping[str, int]
     expired_ms: Mapping[str, int]
@@ -344,7 +344,9 @@ class Differences:
         committed = f.col(f"committed_{at}")
         behind = f.col("queue_offset") >= committed
         by_offsets = told.consumed_by[group] == OFFSETS
-        if by_offsets or group in told.has_offsets:
+        if by_offsets or group in told.placed:
+            # A group without an offset of a queue has consumed nothing of it so far: it counts from
+            # the beginning.
             behind = behind | committed.isNull()
         fresh = f.unix_millis("store_time") > told.settled_ms
         cases: list[Case] = [

@@ -116,7 +116,8 @@ class Comparison:
             "archived": self._config.archive or "no archive is named",
         }
         for group, by in self.told.consumed_by.items():
-            has_any = group in self.told.has_offsets
+            stored = self.cut.committed.get(group, {}).values()
+            has_any = any(offset is not None for offset in stored)
             offsets = "the group's offsets" + ("" if has_any else ", of which it has none")
             said[f"consumed by {group}"] = named(by, ledgers[1], offsets)
         return said
@@ -124,7 +125,7 @@ class Comparison:
     # What a round of a stream does in another way
 
     def _bounds(
-        self, ranges: Ranges, committed: Mapping[str, Mapping[MessageQueue, int]]
+        self, ranges: Ranges, committed: Mapping[str, Mapping[MessageQueue, int | None]]
     ) -> rows.Bounds:
         """Return what is compared of the queues that now have these ranges."""
         return rows.Bounds(ranges, committed=committed)
@@ -200,8 +201,7 @@ class Comparison:
         ranges = self._log.ranges(config.topics)
         check_topics(self._log, ranges, config.topics, "topics")
         committed = {group: self._log.committed(group, config.topics) for group in config.groups}
-        # Brokers answer 0 for a group that they do not know if the queue still has its first
-        # message.
+        # A broker before 5.0 says 0 instead of none, even of a group that it does not know.
         strange = [group for group, offsets in committed.items() if not any(offsets.values())]
         if strange and self._said_by(config.consumed) == OFFSETS:
             self._check_groups(strange)

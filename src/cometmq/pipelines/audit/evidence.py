@@ -141,7 +141,11 @@ class Evidence:
         committed = self.log.committed(group, [topic])
         done = small_table(
             self.spark,
-            [(queue.broker_name, queue.queue_id, offset) for queue, offset in committed.items()],
+            [
+                (queue.broker_name, queue.queue_id, offset)
+                for queue, offset in committed.items()
+                if offset is not None
+            ],
             "broker string, queue_id int, committed bigint",
         )
         origin = self._unwrapped(f.col("properties")[p.RETRY_TOPIC]).alias("topic")

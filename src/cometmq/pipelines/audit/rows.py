@@ -16,7 +16,7 @@ message becomes a row, too. This module does not judge what is right or wrong.
     rule_<n>                                  whether the condition of the n-th rule holds
     stray                                     it lies in a file that the archive does not know
     low, end, first, archived_to              bounds of the queue: `log_bounds`
-    committed_<n>                             the n-th group's offset
+    committed_<n>                             the n-th group's offset; null if it has none
     late                                      it was stored after the cut, or judged by an earlier
                                               round of a stream: it only shows that it is there
     copy, copies                              number of this copy of its msg_id, and of all copies
@@ -80,13 +80,13 @@ class Bounds:
 
     log: the lowest offset of the log, and its end.
     archived: the first offset that was to be archived, and the offset below which all is archived.
-    committed: offsets by group.
+    committed: offsets by group, None for a queue of which the group has none.
     first: where the audit of a queue begins, if something else than log and archive says so.
     """
 
     log: Mapping[MessageQueue, tuple[int, int]]
     archived: Mapping[MessageQueue, tuple[int, int]] = field(default_factory=dict)
-    committed: Mapping[str, Mapping[MessageQueue, int]] = field(default_factory=dict)
+    committed: Mapping[str, Mapping[MessageQueue, int | None]] = field(default_factory=dict)
     first: Mapping[MessageQueue, int] = field(default_factory=dict)
 
     def begin(self, queue: MessageQueue) -> int:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from cometmq.errors import ConfigError
+from cometmq.errors import ConfigError, DataLossError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.layout import layout_of
 from cometmq.pipelines.audit import evidence as ev
@@ -43,6 +43,7 @@ from cometmq.pipelines.context import Context
 from cometmq.pipelines.message_logs import MessageLog, Ranges, no_messages
 from cometmq.pipelines.small_tables import small_table
 from cometmq.spark.live_admission import shared
+from cometmq.spark.live_identity import LiveIdentity, Marks
 
 # Clocks of brokers, clients and the driver differ by less.
 _CLOCKS_APART_MS: Final = 60_000
@@ -92,6 +93,7 @@ class Round(Comparison):
         self._state = state
         self._directory = directory
         self._limited: set[MessageQueue] = set()
+        self._marks: Marks = {}
         self._waiting: list[Found] = []
         self._hold_ms = round(config.hold_s * 1000)
 
@@ -102,7 +104,7 @@ class Round(Comparison):
         judged_ms = max(self._settled_ms, self._state.judged_ms or 0)
         oldest_ms = judged_ms if left.oldest_ms is None else min(left.oldest_ms, judged_ms)
         places = [
-            Place(*queue, self._first[queue], end, low)
+            Place(*queue, self._first[queue], end, low, self._marks.get(queue))
             for queue, (low, end) in sorted(self.cut.log.items())
         ]
         kept = [one for one in self._state.judged if one.cut_ms > self._remembered_ms]
@@ -147,16 +149,17 @@ class Round(Comparison):
     # What is read
 
     def _bounds(
-        self, ranges: Ranges, committed: Mapping[str, Mapping[MessageQueue, int]]
+        self, ranges: Ranges, committed: Mapping[str, Mapping[MessageQueue, int | None]]
     ) -> rows.Bounds:
         known = self._state.by_queue()
         # Messages of a broker that is away keep waiting.
         away = {q: (place.low, place.to) for q, place in known.items() if q not in ranges}
         whole = {**ranges, **away}
         starts = self._starts(whole)
+        identity = self._same_as_before(ranges, starts)
         for queue, (_, end) in whole.items():
             if starts[queue] > end:
-                raise ConfigError(
+                raise DataLossError(
                     f"{queue} was audited up to {starts[queue]:,} and ends at {end:,}: its topic "
                     f"was deleted and created again, or its broker lost messages. Audit it with "
                     f"another state"
@@ -166,7 +169,24 @@ class Round(Comparison):
         self._limited = {queue for queue, lag in lags.items() if counts[queue] < lag}
         self._first = {q: known[q].first if q in known else start for q, start in starts.items()}
         log = {queue: (low, starts[queue] + counts[queue]) for queue, (low, _) in whole.items()}
+        self._marks = identity.set(self._log, {queue: end for queue, (_, end) in log.items()})
         return rows.Bounds(log, committed=committed, first=starts)
+
+    def _same_as_before(self, ranges: Ranges, starts: Mapping[MessageQueue, int]) -> LiveIdentity:
+        """Compare the queues with the marks of the last round. Raise DataLossError for a topic that
+        was deleted and created again.
+        """
+        identity = LiveIdentity(0.0)
+        known = self._state.by_queue()
+        identity.marks = {queue: place.mark for queue, place in known.items() if place.mark}
+        identity.compare(self._log, ranges, starts)
+        for queue, found in sorted(identity.made_again.items()):
+            raise DataLossError(
+                f"topic {queue.topic} was deleted and made again since it was audited: {found}. "
+                "Messages of it that the audit had not read are gone, and going on would leave out "
+                f"the new ones below offset {starts[queue]}. Audit the new topic with another state"
+            )
+        return identity
 
     def _starts(self, ranges: Ranges) -> dict[MessageQueue, int]:
         """Return from where on each queue is read."""

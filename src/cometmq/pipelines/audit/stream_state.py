@@ -50,7 +50,8 @@ _ASKED: Final = (
 
 class Place(msgspec.Struct, frozen=True):
     """How far a queue was read: from `first` to below `to`. `low` was the lowest offset of its
-    log.
+    log. `mark` is a message that was read, to recognise a topic that was created again
+    (`cometmq.spark.live_identity`); states of earlier versions have none.
     """
 
     topic: str
@@ -59,6 +60,7 @@ class Place(msgspec.Struct, frozen=True):
     first: int
     to: int
     low: int
+    mark: tuple[int, int] | None = None
 
     @property
     def queue(self) -> MessageQueue:
