@@ -40,6 +40,7 @@ OF_NO_BROKER: Final = {
 # Phrases of errors about a broker that does not answer, or is no longer registered.
 CAUSES: Final = (
     "has answered nothing for",
+    "does not answer at",
     "did not answer within",
     "no name server knows broker-b",
     "was lost",

@@ -208,7 +208,9 @@ def _hand_over(
             consumed(CometClient(), base, wanted)
             assert set(indexes(producer.named("checked"))) == unknown, "what ended is not asked for"
             producer.finish()
-        check_nothing_else(namesrv, "moved", wanted, once=second is CometBroker)
+        # A Java broker notes a moment later than it makes a copy that the copy stands for the message.
+        once = second is CometBroker and not (checked and first is JavaBroker)
+        check_nothing_else(namesrv, "moved", wanted, once=once)
 
 
 @pytest.fixture(scope="module")
