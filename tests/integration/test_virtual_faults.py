@@ -139,7 +139,8 @@ def test_a_black_hole_swallows_until_the_client_gives_up() -> None:
         await app.sent_at_last()
         return took_s
 
-    assert play(story) == pytest.approx(2)
+    # A client reads once more before it gives up, a millisecond later.
+    assert play(story) == pytest.approx(2, abs=0.002)
 
 
 def test_a_one_way_black_hole_stores_what_nobody_acknowledges() -> None:

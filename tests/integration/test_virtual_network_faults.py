@@ -116,7 +116,8 @@ async def get_over_one(cluster: Cluster, traffic: Traffic, trial: Trial) -> None
     await traffic.flows(within_s=NOTICED_WITHIN_S)
     sent = set(traffic.acknowledged)
     await until(lambda: traffic.consumed.keys() >= sent, wait_s=NOTICED_WITHIN_S, pause_s=0.1)
-    assert traffic.longest_s <= SEND_TIMEOUT_MS / 1000 + 0.001
+    # A client reads once more before it gives up, a millisecond later.
+    assert traffic.longest_s <= SEND_TIMEOUT_MS / 1000 + 0.002
 
 
 def restart(node: str) -> Callable[[Cluster], Awaitable[None]]:

@@ -156,20 +156,21 @@ class StateWriter:
         if self._closed:
             return
         self._closed = True
-        self._have_missing_written()
-        files = list(self._states)
-        for file in files:
-            state = self._states[file]
+        for file, state in list(self._states.items()):
             if state.timer is not None:
                 state.timer.cancel()
             if state.running is not None:
                 # `_ended` would need another turn of the loop, which may not come any more.
                 job, future = state.running
                 self._finish(file, job, future.exception(), 0.0)
-            if (job_due := state.due) is not None:
-                state.due = None
-                future = self._executor.submit(self._write, file, job_due.capture(), paced=False)
-                self._finish(file, job_due, future.exception(), 0.0)
+        # Now, or a file would be missing that was removed right after its last write.
+        self._have_missing_written()
+        files = list(self._states)
+        for file in files:
+            if (due := self._states[file].due) is not None:
+                self._states[file].due = None
+                future = self._executor.submit(self._write, file, due.capture(), paced=False)
+                self._finish(file, due, future.exception(), 0.0)
             files += [added for added in self._states if added not in files]
         self._executor.shutdown(wait=True)
 
@@ -177,7 +178,7 @@ class StateWriter:
         idle = [
             file
             for file in self._kept
-            if (state := self._states.get(file)) is None or not (state.due or state.running)
+            if (state := self._states.get(file)) is None or state.due is None
         ]
         for file in self._executor.submit(self._missing, idle).result():
             self._ask(file, self._kept[file], None)

@@ -633,10 +633,11 @@ async def test_a_message_that_is_not_there_reaches_nobody(
 
 
 def crowd_of(broker: Broker, ids: list[str]) -> None:
-    crowd = joined(broker, ids[0], 5000)
-    for client_id in ids[1:]:
-        member = Member(client_id, crowd.line.connection, "JAVA", 400, 1)
-        broker.clients.register_consumer(member, ConsumerData(GROUP))
+    for first in range(0, len(ids), 1_000):  # a connection has 2,048 memberships at most
+        crowd = joined(broker, ids[first], 5000 + first)
+        for client_id in ids[first + 1 : first + 1_000]:
+            member = Member(client_id, crowd.line.connection, "JAVA", 400, 1)
+            broker.clients.register_consumer(member, ConsumerData(GROUP))
 
 
 @pytest.mark.parametrize("count", [1, 128, 129, 3_000])
