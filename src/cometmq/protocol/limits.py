@@ -39,7 +39,7 @@ MAX_CONFIG_LENGTH: Final = 32 * 1024
 MAX_SELECTION_LENGTH: Final = _MIB
 MAX_STATUS_LENGTH: Final = _MIB // 2
 MAX_GROUP_CONFIG_LENGTH: Final = 64 * 1024
-MAX_CONFIG_LIST_LENGTH: Final = 256 * 1024
+MAX_CONFIG_LIST_LENGTH: Final = 512 * 1024
 MAX_USER_LENGTH: Final = 16 * 1024
 MAX_ACL_LENGTH: Final = _MIB
 
@@ -209,7 +209,7 @@ def check_locks(body: LockBatchRequestBody) -> None:
         len(body.mq_set),
         "MAX_LOCKS_AT_ONCE",
         MAX_LOCKS_AT_ONCE,
-        "ask for them in several requests",
+        "have fewer queues on one broker, or more consumers in the group",
     )
     check_name("the group name", body.consumer_group)
     for queue in body.mq_set:

@@ -472,6 +472,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self.closed:
             self.flush()
             self.closed = True
+            self._drop_waiting()
             self._transport.close()
 
     def abort(self) -> None:
@@ -480,6 +481,7 @@ class Connection(asyncio.Protocol):
             self._end_of_connection()
         if self._transport is not None:
             self.closed = True
+            self._drop_waiting()
             self._transport.abort()
 
     def fail(self) -> None:
@@ -655,7 +657,8 @@ class Connection(asyncio.Protocol):
         self._flush_due = True  # below
         try:
             serving.serve_slice(self)
-            self._check_bytes()
+            if not self.closed:
+                self._check_bytes()
         except ProtocolError as error:
             self._end(error)
         except Exception:  # noqa: BLE001 - as a loop does for `data_received`
@@ -675,7 +678,9 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
             return
         if self.holding.frame_began:  # the rest of the frame could not arrive meanwhile
-            self.holding.frame_began += self._loop.time() - self._paused_at
+            # TLS may have brought its beginning after that.
+            began = max(self._paused_at, self.holding.frame_began)
+            self.holding.frame_began += self._loop.time() - began
         self._transport.resume_reading()
 
     def _check_bytes(self) -> None:
@@ -687,6 +692,9 @@ class Connection(asyncio.Protocol):
 
     def _drop_requests(self) -> None:
         self._frames.drop()
+        self._drop_waiting()
+
+    def _drop_waiting(self) -> None:
         if self._serving is not None:
             self._serving.drop()
 

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from cometmq.remoting.connection import Connection
 
 # A request of fewer bytes takes no longer than a slice.
-_LARGE_BYTES: Final = 65536
+_SMALL_BYTES: Final = 4096
+# What a request that waits takes in memory besides its bytes.
+_FRAME_BYTES: Final = 128
 # Why a connection is blocked.
 CONGESTED: Final = 1
 FULL: Final = 2
@@ -47,7 +49,7 @@ class Serving:
     def __init__(self, turns: ServingTurns, handlers: Handlers) -> None:
         self.turns = turns
         self._administration = handlers.administration
-        # Requests of a read, of which those from `_next` on wait, and how many bytes they have.
+        # Requests of a read, of which those from `_next` on wait, and how many bytes of memory they take.
         self._frames: list[Frame] = []
         self._next = 0
         self.waiting_bytes = 0
@@ -69,24 +71,23 @@ class Serving:
         """
         if self._next < len(self._frames):  # TLS may bring more than was asked for
             self._frames += frames
-            self.waiting_bytes += _bytes_of(frames, 0)
+            self.waiting_bytes += _bytes_of(frames)
             return
         self._frames = frames
         self._next = 0
         self._administers = False
-        # One small request does not wait, whatever others bring: it takes less than a slice.
-        is_small = len(frames) == 1 and len(frames[0].body) < _LARGE_BYTES
+        # One small request does not wait, whatever others bring.
+        is_small = len(frames) == 1 and len(frames[0].header) + len(frames[0].body) < _SMALL_BYTES
         if (
             not self.blocked
             and connection.debt_s <= SLICE_S
             and (is_small or not self.turns.is_spent(now_s))
         ):
             self._serve(connection, now_s)
-            if not is_small:
-                used_s = self.turns.monotonic() - now_s
-                connection.debt_s = owed_s(connection.debt_s + used_s - SLICE_S)
+            used_s = self.turns.monotonic() - now_s
+            connection.debt_s = owed_s(connection.debt_s + used_s - SLICE_S)
         if self._next < len(self._frames):
-            self.waiting_bytes = _bytes_of(self._frames, self._next)
+            self._forget_served()
             self.settle(connection)
 
     def serve_slice(self, connection: Connection) -> None:
@@ -94,36 +95,44 @@ class Serving:
         self._in_line = False
         if connection.closed:
             return
-        begin = self._next
-        try:
-            self._serve(connection, self.turns.monotonic())
-        finally:
-            served = _bytes_of(self._frames[begin : self._next], 0)
-            self.waiting_bytes = self.waiting_bytes - served if self.waits else 0
+        self._serve(connection, self.turns.monotonic())
 
     def _serve(self, connection: Connection, now_s: float) -> None:
         frames, end = self._frames, len(self._frames)
         until_s = now_s + SLICE_S
         self._slice_left = SLICE_COST
-        while self._next < end and not self.blocked:
-            frame = frames[self._next]
-            code = peek_code(frame)
-            if (code in self._administration) != self._administers:
-                break
-            self._next += 1
-            connection.serve(frame, code)
-            if connection.closed:
-                break
-            self._slice_left -= 1
-            if self._next < end and (
-                self._slice_left <= 0
-                or connection.out_bytes >= SLICE_BYTES
-                or self.turns.monotonic() >= until_s
-            ):
-                break
-        if self._next >= len(self._frames):
-            self._frames = []
-            self._next = 0
+        try:
+            while self._next < end and not self.blocked:
+                frame = frames[self._next]
+                code = peek_code(frame)
+                if (code in self._administration) != self._administers:
+                    break
+                self._next += 1
+                connection.serve(frame, code)
+                if connection.closed:
+                    break
+                self._slice_left -= 1
+                if self._next < end and (
+                    self._slice_left <= 0
+                    or connection.out_bytes >= SLICE_BYTES
+                    or self.turns.monotonic() >= until_s
+                ):
+                    break
+        finally:
+            self._forget_served()
+
+    def _forget_served(self) -> None:
+        """Let go of the requests that were served, and count the others."""
+        frames, served = self._frames, self._next
+        if served >= len(frames):
+            self.drop()
+            return
+        if self.waiting_bytes:
+            self.waiting_bytes -= _bytes_of(frames[:served])
+        else:
+            self.waiting_bytes = _bytes_of(frames[served:])
+        del frames[:served]
+        self._next = 0
 
     def begins_task(self) -> None:
         """Note that a request has begun a task, whose work comes in a later turn."""
@@ -166,8 +175,9 @@ class Serving:
             return False
 
 
-def _bytes_of(frames: list[Frame], begin: int) -> int:
-    size = 0
-    for frame in frames[begin:]:
+def _bytes_of(frames: list[Frame]) -> int:
+    """Return how much memory requests take."""
+    size = len(frames) * _FRAME_BYTES
+    for frame in frames:
         size += len(frame.header) + len(frame.body)
     return size

@@ -40,6 +40,7 @@ from cometmq.protocol.headers import (
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from cometmq.protocol.limits import MAX_LOCKS_AT_ONCE
 from cometmq.remoting.client import RemotingClient
 
 SEND_BACK_TIMEOUT_S: Final = 5.0
@@ -258,27 +259,37 @@ class BrokerApi:
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> set[MessageQueue]:
         """Take or renew the locks of `queues`. Return those that the client then holds."""
-        answer = await self._remoting.ask(
-            address,
-            requests.LOCK_BATCH_MQ,
-            NoHeader(),
-            LockBatchRequestBody(client_id, group, [MessageQueueBean.of(q) for q in queues]),
-            what="the queue locks",
-            timeout_s=LOCK_TIMEOUT_S,
-        )
-        return {bean.queue() for bean in answer.body.lock_ok_mq_set}
+        held = set()
+        for beans in _lockable(queues):
+            answer = await self._remoting.ask(
+                address,
+                requests.LOCK_BATCH_MQ,
+                NoHeader(),
+                LockBatchRequestBody(client_id, group, beans),
+                what="the queue locks",
+                timeout_s=LOCK_TIMEOUT_S,
+            )
+            held.update(bean.queue() for bean in answer.body.lock_ok_mq_set)
+        return held
 
     async def unlock_queues(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        await self._remoting.ask(
-            address,
-            requests.UNLOCK_BATCH_MQ,
-            NoHeader(),
-            UnlockBatchRequestBody(client_id, group, [MessageQueueBean.of(q) for q in queues]),
-            what="the release of queue locks",
-            timeout_s=LOCK_TIMEOUT_S,
-        )
+        for beans in _lockable(queues):
+            await self._remoting.ask(
+                address,
+                requests.UNLOCK_BATCH_MQ,
+                NoHeader(),
+                UnlockBatchRequestBody(client_id, group, beans),
+                what="the release of queue locks",
+                timeout_s=LOCK_TIMEOUT_S,
+            )
+
+
+def _lockable(queues: Iterable[MessageQueue]) -> list[list[MessageQueueBean]]:
+    """Divide queues among requests, none of which names more than a broker of ours takes."""
+    beans = [MessageQueueBean.of(queue) for queue in queues]
+    return [beans[at : at + MAX_LOCKS_AT_ONCE] for at in range(0, len(beans), MAX_LOCKS_AT_ONCE)]
 
 
 def _offset_update(
