@@ -17,7 +17,7 @@ BY_MODULE := --dist loadfile --no-loadscope-reorder
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-tests spark-kills spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -88,20 +88,14 @@ console-test: compiled ## The web console: every page and action on a real clust
 screenshots: compiled ## The pictures of the console in docs/img, of a cluster that is filled for them
 	@$(BIN)/python scripts/screenshots
 
-spark: spark-tests spark-kills ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
-
-# Two at a time, a Spark each.
-spark-tests: $(SPARK_READY) $(SPARK_TABLES_READY)
+# Two at a time, a Spark each; what is killed at random has the machine for itself.
+spark: $(SPARK_READY) $(SPARK_TABLES_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(VENV)-spark/bin/mypy src benchmarks tests/spark tests/unit/spark tests/unit/pipelines
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
 	@$(VENV)-spark/bin/python -m tests.spark.hadoop_aws
 	@$(VENV)-spark/bin/python -m tests.spark.class_archive
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 $(BY_MODULE) $(ARGS)
-
-# What is killed at random has the machine for itself.
-spark-kills: $(SPARK_READY)
-	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(SPARK_KILLS)
 
 spark-versions: $(SPARK_VERSIONS_READY) ## Sources and sink on the older versions of PySpark, and through Spark Connect
