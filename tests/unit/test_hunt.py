@@ -42,15 +42,20 @@ def kind(name: str, program: str, **more: Any) -> Kind:
 
 
 class Hunted:
-    """A hunt with some kinds, which ends when each has been run `runs` times."""
+    """A hunt with some kinds, which ends when each has been run `runs` times, and `says` texts were
+    printed.
+    """
 
-    def __init__(self, directory: Path, *kinds: Kind, runs: int = 1, lanes: int = 2) -> None:
+    def __init__(
+        self, directory: Path, *kinds: Kind, runs: int = 1, lanes: int = 2, says: int = 0
+    ) -> None:
         self.said: list[str] = []
         self.directory = directory
         self.hunt = Hunt(kinds, directory, minutes=60.0, rng=random.Random(1), say=self.said.append)
 
         def tick() -> None:
-            if all(row.runs >= runs for row in self.hunt.rows.values()):
+            rows = self.hunt.rows.values()
+            if all(row.runs >= runs for row in rows) and len(self.said) >= says:
                 self.hunt.stop()
 
         self.passed = self.hunt.run(lanes, tick)
@@ -130,7 +135,9 @@ def test_no_attempt_begins_that_would_not_end_in_time(tmp_path: Path) -> None:
 
 def test_a_failure_that_can_be_cut_short_names_the_file(tmp_path: Path) -> None:
     shorter = Attempt(("-c", "print('    python -m x --schedule short.json')"), "seed 1")
-    hunted = Hunted(tmp_path, kind("runs", FAILS, cut=lambda _attempt, _said: shorter), lanes=1)
+    hunted = Hunted(
+        tmp_path, kind("runs", FAILS, cut=lambda _attempt, _said: shorter), lanes=1, says=2
+    )
     assert hunted.said[1] == "Cut short, replay it by\n    python -m x --schedule short.json"
 
 
