@@ -81,6 +81,8 @@ def test_every_page_can_be_reached_by_links(operators_visits: list[Visit]) -> No
         "/login",
         "/metrics",
         "/messages/tail",
+        "/propose",
+        "/propose/messages",
         "/reports/page",
     }
     assert pages - reached <= unlinked

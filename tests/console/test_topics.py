@@ -97,8 +97,9 @@ def test_a_topic_shows_its_queues(cluster: Cluster, admin: AdminClient, reader: 
     with Producer("fills", namesrv=cluster.namesrv) as producer:
         for _ in range(3):
             producer.send(Message("shown", b"x"), queue=MessageQueue("shown", "broker-a", 1))
-    text = reader.get("/topic", name="shown").text
-    assert "Messages stored 3" in text
+    text = eventually(
+        lambda: reader.get("/topic", name="shown").text, lambda text: "Messages stored 3" in text
+    )
     assert "broker-a 0 0 0 0 –" in text
     assert "broker-a 1 3 0 3 " in text
     messages = "/messages?topic=shown&amp;queue=broker-a%3A1"
