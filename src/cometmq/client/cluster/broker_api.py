@@ -259,7 +259,7 @@ class BrokerApi:
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> set[MessageQueue]:
         """Take or renew the locks of `queues`. Return those that the client then holds."""
-        held = set()
+        held: set[MessageQueue] = set()
         for beans in _lockable(queues):
             answer = await self._remoting.ask(
                 address,
