@@ -204,6 +204,8 @@ class Connection(asyncio.Protocol):
                 now_s = serving.turns.monotonic()
                 writes_later = serving.turns.begin_read(self, now_s)
                 serving.read(self, frames, now_s)
+                if self._frames.buffered:
+                    serving.rest(self, self._frames.buffered)
             self._check_bytes()
         except ProtocolError as error:
             self._end(error)
@@ -650,13 +652,14 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - one request must not end the connection
             self.reply_failure(request, error)
 
-    def serve_slice(self) -> None:
-        """Serve requests that wait for one slice; `ServingTurns` calls this."""
+    def serve_slice(self) -> bool:
+        """Serve requests that wait for one slice; return whether any did. `ServingTurns` calls this."""
         serving = self._serving
         assert serving is not None, "only connections of a server wait in line"
         self._flush_due = True  # below
+        served = False
         try:
-            serving.serve_slice(self)
+            served = serving.serve_slice(self)
             if not self.closed:
                 self._check_bytes()
         except ProtocolError as error:
@@ -668,6 +671,7 @@ class Connection(asyncio.Protocol):
         serving.settle(self)
         if self._is_lost and not serving.waits:
             self._end_of_connection()
+        return served
 
     def set_reading(self, reads: bool) -> None:
         """Have the transport read, or not; `Serving` calls this."""

@@ -3,6 +3,7 @@
     requests wait   blocked   the connection is
     no              no        read
     yes             no        in a line of `ServingTurns`, and not read
+    no, it rests    no        the same: in the middle of a large frame, in a turn whose reads took long
     any             yes       neither: its peer does not read its answers, or it holds too many bytes
 
 What a read brings is served at once, for a slice, if nothing waits and the connection owes no time. When
@@ -32,8 +33,11 @@ from cometmq.remoting.turns import (
 if TYPE_CHECKING:
     from cometmq.remoting.connection import Connection
 
-# A request of fewer bytes takes no longer than a slice.
-_SMALL_BYTES: Final = 4096
+# A read of so few requests and bytes takes less than a slice, but for some that are owed then.
+_SMALL_COUNT: Final = 16
+_SMALL_BYTES: Final = 16384
+# A connection with so many bytes of an unfinished frame may rest.
+_LARGE_BYTES: Final = 65536
 # What a request that waits takes in memory besides its bytes.
 _FRAME_BYTES: Final = 128
 # Why a connection is blocked.
@@ -58,6 +62,8 @@ class Serving:
         self._slice_left = 0
         self._in_line = self._administers = False
         self.is_reading = True
+        # Whether it reads no more of a large frame until it is its turn.
+        self._rests = False
 
     @property
     def waits(self) -> bool:
@@ -76,8 +82,8 @@ class Serving:
         self._frames = frames
         self._next = 0
         self._administers = False
-        # One small request does not wait, whatever others bring.
-        is_small = len(frames) == 1 and len(frames[0].header) + len(frames[0].body) < _SMALL_BYTES
+        # Few small requests do not wait, whatever others bring.
+        is_small = len(frames) <= _SMALL_COUNT and _bytes_of(frames) < _SMALL_BYTES
         if (
             not self.blocked
             and connection.debt_s <= SLICE_S
@@ -90,12 +96,23 @@ class Serving:
             self._forget_served()
             self.settle(connection)
 
-    def serve_slice(self, connection: Connection) -> None:
-        """Serve the requests that wait for a slice. Raises ProtocolError as `read` does."""
-        self._in_line = False
-        if connection.closed:
-            return
+    def rest(self, connection: Connection, unfinished: int) -> None:
+        """Read on within a frame of which `unfinished` bytes are there when it is the connection's turn,
+        if the reads of this turn have taken READS_S.
+        """
+        if unfinished > _LARGE_BYTES and self.turns.is_spent(self.turns.monotonic()):
+            self._rests = True
+            self.settle(connection)
+
+    def serve_slice(self, connection: Connection) -> bool:
+        """Serve the requests that wait for a slice; return whether any did. Raises ProtocolError as
+        `read` does.
+        """
+        self._in_line = self._rests = False
+        if connection.closed or not self.waits:
+            return False
         self._serve(connection, self.turns.monotonic())
+        return True
 
     def _serve(self, connection: Connection, now_s: float) -> None:
         frames, end = self._frames, len(self._frames)
@@ -157,7 +174,7 @@ class Serving:
         """Have the connection read, or wait in a line, or neither, as the table of this module says."""
         if connection.closed:
             return
-        waits = self._next < len(self._frames)
+        waits = self._rests or self._next < len(self._frames)
         if waits and not self.blocked and not self._in_line:
             self._in_line = True
             self._administers = self._first_administers()
@@ -169,6 +186,8 @@ class Serving:
 
     def _first_administers(self) -> bool:
         """Return whether the first request that waits runs or inspects the cluster."""
+        if not self.waits:
+            return False
         try:
             return peek_code(self._frames[self._next]) in self._administration
         except ProtocolError:  # it is raised again when it is the request's turn

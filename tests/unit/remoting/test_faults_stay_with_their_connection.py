@@ -116,12 +116,13 @@ class Waiting:
             raise FailingHookError
         self.was_flushed = True
 
-    def serve_slice(self) -> None:
+    def serve_slice(self) -> bool:
         if self._failing == "serve_slice":
             raise FailingHookError
         self.left -= 1
         if self.left:
             self._turns.join(self, administers=self._administers)
+        return True
 
     def fail(self) -> None:
         self.is_closed = True
