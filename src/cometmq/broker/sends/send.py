@@ -151,6 +151,7 @@ class SendHandler:
             now_ms=parts.clock.now_ms,
             randbytes=self._randomness.randbytes,
         )
+        self._packed_host = parts.packed_host
         self._host_hex = parts.packed_host.hex().upper().encode()
         parts.store.on_settings_changed.append(self._configure)
         self._configure()
@@ -418,9 +419,8 @@ class SendHandler:
             sys_flag=header.sys_flag | topic_sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
-        message_ids = [b"%b%016X" % (self._host_hex, offset) for offset in physical_offsets]
         self._acknowledge_batch(
-            connection, request, queue, message_ids, first_queue_offset, began_s
+            connection, request, queue, physical_offsets, first_queue_offset, began_s
         )
 
     async def _send_timed(
@@ -458,8 +458,8 @@ class SendHandler:
         entries: list[BatchEntry] = []
         await run_slices(map(entries.append, (entry for entry, _ in checked)))
         await run_slices(map(put, entries))
-        message_ids = [b"%b%016X" % (self._host_hex, place) for _, place in places]
-        self._acknowledge_batch(connection, request, queue, message_ids, places[0][0], began_s)
+        offsets = [place for _, place in places]
+        self._acknowledge_batch(connection, request, queue, offsets, places[0][0], began_s)
 
     async def _send_large(
         self,
@@ -480,14 +480,8 @@ class SendHandler:
             reconsume_times=header.reconsume_times or 0,
         )
         first_queue_offset, begin = await self.large_batches.store(batch, messages)
-        message_ids: list[bytes] = []
-        host = self._host_hex
-        await run_slices(
-            map(message_ids.append, (b"%b%016X" % (host, begin + start) for start in batch.starts))
-        )
-        self._acknowledge_batch(
-            connection, request, queue, message_ids, first_queue_offset, began_s
-        )
+        offsets = [begin + start for start in batch.starts]
+        self._acknowledge_batch(connection, request, queue, offsets, first_queue_offset, began_s)
 
     def _checked(self, entries: Iterable[BatchEntry]) -> Iterator[tuple[BatchEntry, int]]:
         """Yield the messages of a batch and their tags codes. Raises Refused."""
@@ -509,10 +503,14 @@ class SendHandler:
         connection: Connection,
         request: SendRequest,
         queue: ConsumeQueue,
-        message_ids: list[bytes],
+        offsets: list[int],
         first_queue_offset: int,
         began_s: float,
     ) -> None:
+        host = self._packed_host
+        # The id of a message is its place in hexadecimal digits: host, port and commit-log offset.
+        places = b"".join([host + offset.to_bytes(8, "big") for offset in offsets])
+        message_ids = places.hex(",", len(host) + 8).upper().encode()
         unique_id = _find_unique_id(request.header.properties or "")
         self._acknowledge(
             connection,
@@ -522,7 +520,7 @@ class SendHandler:
             b'%b"msgId":"%b","queueId":"%d","queueOffset":"%d"%b'
             % (
                 self._own_ext,
-                b",".join(message_ids),
+                message_ids,
                 queue.queue_id,
                 first_queue_offset,
                 b"" if unique_id is None else b',"transactionId":%b' % _quoted(unique_id),
@@ -530,7 +528,7 @@ class SendHandler:
             partial(
                 self._answered,
                 queue.totals,
-                len(request.frame.body) // len(message_ids),
+                len(request.frame.body) // len(offsets),
                 began_s,
             ),
         )
