@@ -29,7 +29,6 @@ from cometmq.remoting.turns import (
     SLICE_COST,
     SLICE_S,
     TASK_COST,
-    TURN_S,
     ServingTurns,
     owed_s,
 )
@@ -204,18 +203,16 @@ class Serving:
         if waits and not self.blocked and not self._in_line:
             self._in_line = True
             self._administers = self._first_administers()
-            self.turns.join(connection, self._line(connection.debt_s))
+            self.turns.join(connection, self._line())
         reads = not waits and not self.blocked
         if reads != self.is_reading:
             self.is_reading = reads
             connection.set_reading(reads)
 
-    def _line(self, debt_s: float) -> int:
+    def _line(self) -> int:
         if self._administers:
             return ADMINISTRATION
-        if self._rests or debt_s > TURN_S or not _are_few(self._frames):
-            return MANY
-        return FEW
+        return MANY if self._rests or not _are_few(self._frames) else FEW
 
     def _first_administers(self) -> bool:
         """Return whether the first request that waits runs or inspects the cluster."""

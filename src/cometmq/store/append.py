@@ -6,7 +6,7 @@ a millisecond later, in another thread). Java: CommitLog.asyncPutMessage, Messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final, NoReturn, Protocol
 
 from zlib_ng.zlib_ng import crc32
@@ -19,6 +19,7 @@ from cometmq.errors import (
     StoreStarvedError,
 )
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 from cometmq.protocol.record import CRC_MASK, encode_record
 from cometmq.protocol.record_layout import (
@@ -32,7 +33,7 @@ from cometmq.store.batch_records import BatchRecords
 from cometmq.store.config import StoreConfig
 from cometmq.store.delivery_note import encode_note, note_size
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.queues.consume_queue import UNIT, ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue, units_struct
 from cometmq.store.refusals import PageCacheWatch, RefusalCause, Refusals
 
 # Java allows this much beside the body for the other fields of a record.
@@ -63,17 +64,6 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float, /) -> None:
         """Hold up the calling thread, so that others run."""
-
-
-class BatchEntry(Protocol):
-    """Describes a message of a batch; `cometmq.protocol.batch.BatchEntry` is one."""
-
-    @property
-    def flag(self) -> int: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def properties(self) -> bytes: ...
 
 
 class Appender:
@@ -204,8 +194,8 @@ class Appender:
     def append_batch(
         self,
         queue: ConsumeQueue,
-        entries: Sequence[BatchEntry],
-        tags_codes: Sequence[int],
+        entries: list[BatchEntry],
+        tags_codes: list[int],
         born_timestamp: int,
         born_host: bytes,
         *,
@@ -225,8 +215,14 @@ class Appender:
         wider = len(born_host) + len(self._store_host) - 2 * V4_HOST_SIZE
         total = (queue.record_overhead + wider) * len(entries)
         for entry in entries:
-            self._check(len(entry.body), len(entry.properties))
-            total += len(entry.body) + len(entry.properties)
+            body_length, properties_length = len(entry.body), len(entry.properties)
+            if (
+                self._refusal is not None
+                or body_length > self._max_body_size
+                or properties_length > MAX_PROPERTIES_LENGTH
+            ):
+                self._check(body_length, properties_length)
+            total += body_length + properties_length
         self._check_total(total)
         self._make_room(queue, len(entries), total)
         now = now_ms or self._clock.now_ms()
@@ -256,8 +252,8 @@ class Appender:
     def _append_plain(
         self,
         queue: ConsumeQueue,
-        entries: Sequence[BatchEntry],
-        tags_codes: Sequence[int],
+        entries: list[BatchEntry],
+        tags_codes: list[int],
         born_timestamp: int,
         born_host: bytes,
         sys_flag: int,
@@ -278,7 +274,7 @@ class Appender:
         queue_offset = queue.next_offset
         begin = physical_offset = log.end
         parts: list[bytes] = []
-        units: list[bytes] = []
+        units: list[int] = []
         offsets: list[int] = []
         for index, entry in enumerate(entries):
             body, properties = entry.body, entry.properties
@@ -301,7 +297,7 @@ class Appender:
                 properties_length.to_bytes(2, "big"),
                 properties,
             )
-            units.append(UNIT.pack(physical_offset, size, tags_codes[index]))
+            units += (physical_offset, size, tags_codes[index])
             offsets.append(physical_offset)
             queue_offset += 1
             physical_offset += size
@@ -309,8 +305,9 @@ class Appender:
         log.map[position : position + total] = b"".join(parts)
         log.last_store_timestamp = now
         log.end = physical_offset
-        queue.put_units(memoryview(b"".join(units)))
-        totals, count = queue.totals, len(offsets)
+        count = len(offsets)
+        queue.put_units(memoryview(units_struct(count).pack(*units)))
+        totals = queue.totals
         totals.message_count += count
         totals.byte_count += total
         totals.batch_rest += count - 1

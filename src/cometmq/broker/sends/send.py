@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
 from typing import Final, NoReturn
 
 import msgspec
@@ -31,7 +30,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE, TRANSACTION_MASK
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.batch import BatchEntry, decode_batch
+from cometmq.protocol.batch import BatchEntry, decode_some
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import answer_template, encode_answer
 from cometmq.protocol.frame import frame_prefix
@@ -392,28 +391,27 @@ class SendHandler:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group [{header.topic}]",
             )
-        checked = self._checked(decode_batch(body))
         if "DELAY" in text or "TIMER_D" in text:
             delays = _batch_delays(text)
             if delays:
+                checked = self._checked(body)
                 connection.reply_when(
                     request,
                     self._send_timed(connection, request, queue, topic_sys_flag, checked, delays),
                 )
                 return
-        messages = list(islice(checked, _MOST_AT_ONCE + 1))
-        if len(messages) > _MOST_AT_ONCE:
+        entries, tags_codes, end = self._decode_some(body, 0, 0, _MOST_AT_ONCE)
+        if end < len(body):
+            checked = self._checked(body)
             connection.reply_when(
                 request,
-                self._send_large(
-                    connection, request, queue, topic_sys_flag, chain(messages, checked), began_s
-                ),
+                self._send_large(connection, request, queue, topic_sys_flag, checked, began_s),
             )
             return
         first_queue_offset, physical_offsets = self._store.append_batch(
             queue,
-            [entry for entry, _ in messages],
-            [tags_code for _, tags_code in messages],
+            entries,
+            tags_codes,
             header.born_timestamp,
             connection.packed_peer,
             sys_flag=header.sys_flag | topic_sys_flag,
@@ -483,20 +481,35 @@ class SendHandler:
         offsets = [begin + start for start in batch.starts]
         self._acknowledge_batch(connection, request, queue, offsets, first_queue_offset, began_s)
 
-    def _checked(self, entries: Iterable[BatchEntry]) -> Iterator[tuple[BatchEntry, int]]:
+    def _checked(self, body: bytes) -> Iterator[tuple[BatchEntry, int]]:
         """Yield the messages of a batch and their tags codes. Raises Refused."""
+        count = position = 0
+        while position < len(body):
+            entries, tags_codes, position = self._decode_some(body, position, count, 1)
+            count += 1
+            yield entries[0], tags_codes[0]
+
+    def _decode_some(
+        self, body: bytes, position: int, count: int, most: int
+    ) -> tuple[list[BatchEntry], list[int], int]:
+        """Decode and check messages of a batch, as `decode_some` does; return them, their tags codes and
+        the position of the next one. Raises Refused.
+        """
         try:
-            for entry in entries:
-                properties = entry.properties.decode("utf-8", "replace")
-                self._refuse_special(properties)
-                if not entry.body:
-                    self._refuse_body(0)
-                if len(entry.properties) > MAX_PROPERTIES_LENGTH:
-                    self._refuse_properties(len(entry.properties))
-                tags = _find_tags(properties)
-                yield entry, java_hash(tags) if tags else 0
+            entries, end = decode_some(body, position, count, most)
         except ProtocolError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error), limit=error.limit) from error
+        tags_codes: list[int] = []
+        for entry in entries:
+            properties = entry.properties.decode("utf-8", "replace")
+            self._refuse_special(properties)
+            if not entry.body:
+                self._refuse_body(0)
+            if len(entry.properties) > MAX_PROPERTIES_LENGTH:
+                self._refuse_properties(len(entry.properties))
+            tags = _find_tags(properties)
+            tags_codes.append(java_hash(tags) if tags else 0)
+        return entries, tags_codes, end
 
     def _acknowledge_batch(
         self,
