@@ -69,7 +69,7 @@ MAX_LISTED_NAMES: Final = 2_048
 # So many names are looked at in a step.
 _NAMES_AT_ONCE: Final = 512
 _DIVIDE: Final = "divide them among several clients"
-_IN_PARTS: Final = "make them in several requests"
+_IN_PARTS: Final = "create them in several requests"
 
 
 def check_limit(what: str, count: int, name: str, limit: int, remedy: str) -> None:

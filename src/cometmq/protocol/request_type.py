@@ -187,8 +187,8 @@ class RawBody(BodyKind[bytes]):
 
 class JsonBody(BodyKind[BodyT]):
     """Writes and reads JSON of one type. With `max_length` any client may send it, so its dialect
-    is bounded, too. `check` raises ProtocolError for a value with too many entries: nothing is judged or
-    done for any of them before.
+    is bounded, too. `check` raises ProtocolError for a value with too many entries, before the
+    server judges or carries out any of them.
     """
 
     def __init__(

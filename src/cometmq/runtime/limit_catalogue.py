@@ -221,11 +221,11 @@ _declare(
     _ERROR, "the actions and addresses of a policy", at="protocol.json_dialect", servers=_BOTH,
 )  # fmt: skip
 _declare(
-    "MAX_OBJECTS", "objects", "Objects, by their braces, in the JSON of a request that any client may send.",
+    "MAX_OBJECTS", "objects", "Objects in the JSON of a request that any client may send, counted by their braces.",
     _ERROR, "the largest heartbeat has 5,121", at="protocol.limits", servers=_BOTH,
 )  # fmt: skip
 _declare(
-    "MAX_GROUPS", "groups", "Groups of producers and consumers in a heartbeat, or in a list to be made.",
+    "MAX_GROUPS", "groups", "Producer and consumer groups in a heartbeat, or groups in a list to create.",
     _ERROR, "an application has some dozens, mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
@@ -265,7 +265,7 @@ _declare(
     at="broker.groups.assignments",
 )  # fmt: skip
 _declare(
-    "MAX_CONFIGS", "topics", "Topics in a list to be made.", _ERROR,
+    "MAX_CONFIGS", "topics", "Topics in a list to create.", _ERROR,
     "mqadmin sends files of some hundred", at="protocol.limits",
 )  # fmt: skip
 _declare(
@@ -359,7 +359,7 @@ _declare(
 _declare(
     "MAX_MEMBERSHIPS_OF_CONNECTION", "memberships",
     "Clients times their groups that are online by one connection.", _BUSY,
-    "a connection belongs to one client, whose heartbeat has 1,024 groups at most",
+    "a connection belongs to one client, and its heartbeat has 1,024 groups at most",
     at="broker.groups.clients",
 )  # fmt: skip
 _declare(

@@ -83,9 +83,9 @@ class ClientHandlers:
     def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
         """Take in every group of the client; make unknown consumer groups if that is allowed.
 
-        Only expressions that are not compiled yet take several turns of the loop: then the answer waits
-        for them. It does not wait for the disk: no message depends on groups and retry topics that are
-        made here, and the next heartbeat makes them again.
+        Only expressions that are not compiled yet take several turns of the loop, and the answer waits
+        for them. It does not wait for the disk: no message depends on groups and retry topics that a
+        heartbeat creates, and the next heartbeat creates them again.
 
         A client that sends a fingerprint may leave its subscriptions out of the next heartbeat, if
         the answer says that they have not changed (Java: heartBeatV2).
@@ -112,8 +112,8 @@ class ClientHandlers:
         data: HeartbeatData,
         answer: RemotingCommand,
     ) -> Iterator[None]:
-        """Register the client with its groups, and then in steps their expressions; say in `answer` what
-        has changed. Raises LimitError when what was registered before it is done.
+        """Register the client with its groups, then take in their expressions in steps; say in `answer`
+        what has changed. A LimitError is raised after the expressions of the groups registered before it.
         """
         filters: list[Iterator[None]] = []
         fault = None
