@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cometmq.model.topic import TopicConfig
+from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.route_table import Registration
 from cometmq.protocol import headers as h
 from cometmq.protocol.access_bodies import (
@@ -35,10 +35,11 @@ from cometmq.protocol.access_bodies import (
     UserInfo,
     UserRequestHeader,
 )
-from cometmq.protocol.bodies import TopicConfigSerializeWrapper
+from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header
+from cometmq.protocol.register_body import encode_register_body
 from cometmq.protocol.requests import AUTH_CREATE_ACL, AUTH_CREATE_USER
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials
@@ -170,6 +171,21 @@ def _policies(version: int, *, by_mqadmin: bool = False) -> Asked:
     )
 
 
+def _registration(version: int, count: int = 50_000, *, compressed: bool = False) -> Asked:
+    """Return a registration in which every topic is changed."""
+    topics = {
+        f"orders-{n:06}": TopicConfig(f"orders-{n:06}", read_queue_nums=1 + version % 2)
+        for n in range(count)
+    }
+    wrapper = TopicConfigSerializeWrapper(DataVersion(version), topic_config_table=topics)
+    return Asked(
+        RequestCode.REGISTER_BROKER,
+        h.RegisterBrokerRequestHeader("many", "127.0.0.1:9", "c", "", 0, compressed=compressed),
+        encode_register_body(RegisterBrokerBody([], wrapper), compressed=compressed),
+        at_name_server=True,
+    )
+
+
 REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
     "expressions": _expressions,
     "expressions-again": lambda version: _expressions(version // 1000),
@@ -218,6 +234,11 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
         body=b"".join(b"wrng%d=%d\n" % (n, version % 10) for n in range(3_000))[: 32 * 1024],
         at_name_server=True,
     ),
+    "registration-1000": lambda version: _registration(version, 1_000),
+    "registration-10000": lambda version: _registration(version, 10_000),
+    "registration-50000": _registration,
+    "registration-50000-again": lambda version: _registration(version // 1000),
+    "registration-50000-compressed": lambda version: _registration(version, compressed=True),
     "reset-200000": lambda _: _reset(),
     "all-offsets-200000": lambda _: Asked(
         RequestCode.GET_ALL_CONSUMER_OFFSET, before=(_reset().before[0], _group(), _reset())

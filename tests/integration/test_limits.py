@@ -942,11 +942,17 @@ async def many_filter_servers(stage: Stage) -> Answers:
     return [await register(await stage.at_name_server(), body)]
 
 
-@patched(limits, "MAX_REGISTERED_ENTRY_LENGTH", 5_000, at_name_server=True)
+@patched(limits, "MAX_REGISTERED_VALUES", 500, at_name_server=True)
 async def a_topic_with_many_attributes(stage: Stage) -> Answers:
     topics = topics_of(2)
-    topics["many"] = {"topicName": "many", "attributes": {f"+k{n}": "v" for n in range(30_000)}}
+    topics["many"] = {"topicName": "many", "attributes": {f"+k{n}": "v" for n in range(1_000)}}
     return [await register(await stage.at_name_server(), registration(topics))]
+
+
+@patched(register_body, "MAX_DIALECT_REGISTRATION_LENGTH", 100, at_name_server=True)
+async def a_registration_in_the_dialect(stage: Stage) -> Answers:
+    body = registration(topics_of(2)).replace(b'"perm"', b"perm")
+    return [await register(await stage.at_name_server(), body)]
 
 
 @patched(limits, "MAX_ROUTE_QUEUES", 1, at_name_server=True)

@@ -64,11 +64,18 @@ _encode_json: Final = json.JSONEncoder(ensure_ascii=False).encode
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 
 
-def decode_body(data: bytes, type_: type[T], *, max_dialect_length: int | None = None) -> T:
+def decode_body(
+    data: bytes,
+    type_: type[T],
+    *,
+    max_dialect_length: int | None = None,
+    limit: str = "MAX_DIALECT_REQUEST_LENGTH",
+) -> T:
     """Return the value of `type_` in a JSON body; unknown keys are ignored.
 
-    A body in the dialect, which is no strict JSON, may have `max_dialect_length` bytes. Raise
-    ProtocolError, which says what does not fit or where the JSON breaks off.
+    A body in the dialect, which is no strict JSON, may have `max_dialect_length` bytes; `limit` is the
+    name of that in the error. Raise ProtocolError, which says what does not fit or where the JSON
+    breaks off.
     """
     try:
         is_request = max_dialect_length is not None
@@ -80,9 +87,8 @@ def decode_body(data: bytes, type_: type[T], *, max_dialect_length: int | None =
             if max_dialect_length is not None and len(data) > max_dialect_length:
                 raise ProtocolError(
                     f"a JSON body of {len(data)} bytes is not strict JSON ({error}); in fastjson's "
-                    f"dialect the limit MAX_DIALECT_REQUEST_LENGTH is {max_dialect_length} bytes; "
-                    "send less at once",
-                    limit="MAX_DIALECT_REQUEST_LENGTH",
+                    f"dialect the limit {limit} is {max_dialect_length} bytes; send less at once",
+                    limit=limit,
                 ) from error
             return _decode(_strict(data), type_, is_request=is_request)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol import register_body
+from cometmq.protocol import json_dialect, limits, register_body
 from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import MQVersion
 from cometmq.protocol.json_dialect import encode_body
@@ -17,7 +17,6 @@ from cometmq.protocol.register_body import (
     body_crc,
     check_body_crc,
     decode_register_body,
-    decode_register_steps,
     encode_register_body,
 )
 
@@ -173,44 +172,54 @@ def test_any_bytes_are_a_registration_or_a_protocol_error(
         decode_register_body(sent, compressed=compressed, version=MQVersion.V5_3_3)
 
 
-def steps_of(data: bytes, *, compressed: bool) -> int:
-    steps = decode_register_steps(data, compressed=compressed, version=MQVersion.V5_3_3)
-    return sum(1 for _ in steps)
-
-
 MANY = b",".join(b'"k%d":"v"' % number for number in range(30_000))
-TOO_LONG = [
-    b'{"filterServerList":[%b"a"]}' % (b'"a",' * 100_000),
+TOO_MANY = [
+    b'{"filterServerList":[%b"a"]}' % (b'"a",' * 30_000),
     b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"attributes":{%b}}}}}' % MANY,
+    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b"t":{}}}}' % (b'"t":{},' * 5_000),
     b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{"t":{"m":{%b}}}}}' % MANY,
-    # A table that is there twice, or elsewhere, is not decoded in parts.
-    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"attributes":{%b}}},'
-    b'"topicConfigTable":{}}}' % MANY,
-    b'{"x":{"topicConfigTable":{%b}},"filterServerList":[]}' % MANY,
 ]
 
 
-@pytest.mark.parametrize("data", TOO_LONG)
-def test_a_piece_that_would_be_decoded_at_once_is_bounded(data: bytes) -> None:
-    with pytest.raises(ProtocolError, match="the limit MAX_REGISTERED_ENTRY_LENGTH is 262144"):
-        steps_of(data, compressed=False)
+@pytest.mark.parametrize("data", TOO_MANY)
+def test_values_are_counted_before_they_are_decoded(
+    monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setattr(limits, "MAX_REGISTERED_VALUES", 20_000)
+    monkeypatch.setattr(json_dialect, "_decode", None)
+    with pytest.raises(ProtocolError, match="the limit MAX_REGISTERED_VALUES is 20000"):
+        decode_register_body(data, compressed=False, version=MQVersion.V5_3_3)
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b"\0\0\0\0" + sized(b"[%b]" % b",".join([b'"a"'] * 100_000)) + b"\0\0\0\0",
+        b"\0\0\0\0" + sized(b"[%b]" % b",".join([b'"a"'] * 30_000)) + b"\0\0\0\0",
         b"\0\0\0\1" + sized(b"t 4 8 6 SINGLE_TAG {%b}" % MANY) + sized(b"[]") + b"\0\0\0\0",
         b"\0\0\0\0" + sized(b"[]") + b"\0\0\0\1" + sized(b'{"topic":"t","m":{%b}}' % MANY),
     ],
 )
-def test_a_compressed_piece_is_bounded_too(content: bytes) -> None:
+def test_values_of_the_compressed_form_are_counted_too(
+    monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setattr(limits, "MAX_REGISTERED_VALUES", 20_000)
     data = zlib.compress(sized(VERSION_JSON) + content)
-    with pytest.raises(ProtocolError, match="the limit MAX_REGISTERED_ENTRY_LENGTH is 262144"):
-        steps_of(data, compressed=True)
+    with pytest.raises(ProtocolError, match="the limit MAX_REGISTERED_VALUES is 20000"):
+        decode_register_body(data, compressed=True, version=MQVersion.V5_3_3)
 
 
-def test_topics_with_many_attributes_are_decoded_a_few_at_a_time() -> None:
-    topic = sized(b't 4 8 6 SINGLE_TAG {"+k":"%b"}' % (b"v" * 40_000))
-    content = sized(VERSION_JSON) + b"\0\0\0\x40" + topic * 64 + sized(b"[]") + b"\0\0\0\0"
-    assert steps_of(zlib.compress(content), compressed=True) > 64
+def test_one_field_of_the_compressed_form_holds_one_value() -> None:
+    refuse(sized(VERSION_JSON) + b"\0\0\0\0" + sized(b"[]") + b"\0\0\0\1" + sized(b"{},{}"))
+
+
+MAPPED = b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{"t":{"currIdMap":{0:1}}}}}'
+
+
+def test_a_registration_in_the_dialect_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = decode_register_body(
+        MAPPED, compressed=False, version=MQVersion.V5_3_3
+    ).topic_config_serialize_wrapper
+    assert wrapper.topic_queue_mapping_info_map == {"t": {"currIdMap": {"0": 1}}}
+    monkeypatch.setattr(register_body, "MAX_DIALECT_REGISTRATION_LENGTH", len(MAPPED) - 1)
+    with pytest.raises(ProtocolError, match="the limit MAX_DIALECT_REGISTRATION_LENGTH is 87 by"):
+        decode_register_body(MAPPED, compressed=False, version=MQVersion.V5_3_3)
