@@ -52,6 +52,7 @@ _PATH_STEP: Final = re.compile(r"\.((?:[^.\[\\]|\\.)+)|\[(\d+)\]", re.DOTALL)
 
 # The limit for a request's body in the dialect, which takes up to a tenth of a second per megabyte.
 MAX_DIALECT_REQUEST_LENGTH: Final = 256 * 1024
+_REQUEST_LIMIT: Final = "MAX_DIALECT_REQUEST_LENGTH"
 # While a longer body is decoded the collector rests, which saves a third of the time.
 _LARGE_BYTES: Final = 256 * 1024
 # So many entries of a table are in one piece of its text.
@@ -69,16 +70,16 @@ def decode_body(
     type_: type[T],
     *,
     max_dialect_length: int | None = None,
-    limit: str = "MAX_DIALECT_REQUEST_LENGTH",
+    limit: str = _REQUEST_LIMIT,
 ) -> T:
     """Return the value of `type_` in a JSON body; unknown keys are ignored.
 
     A body in the dialect, which is no strict JSON, may have `max_dialect_length` bytes; `limit` is the
-    name of that in the error. Raise ProtocolError, which says what does not fit or where the JSON
-    breaks off.
+    name of that in the error. With that of any client's request, nulls and references have narrower
+    limits, too. Raise ProtocolError, which says what does not fit or where the JSON breaks off.
     """
     try:
-        is_request = max_dialect_length is not None
+        is_request = max_dialect_length is not None and limit == _REQUEST_LIMIT
         try:
             return _decode(data, type_, is_request=is_request)
         except msgspec.ValidationError:

@@ -221,5 +221,5 @@ def test_a_registration_in_the_dialect_is_bounded(monkeypatch: pytest.MonkeyPatc
     ).topic_config_serialize_wrapper
     assert wrapper.topic_queue_mapping_info_map == {"t": {"currIdMap": {"0": 1}}}
     monkeypatch.setattr(register_body, "MAX_DIALECT_REGISTRATION_LENGTH", len(MAPPED) - 1)
-    with pytest.raises(ProtocolError, match="the limit MAX_DIALECT_REGISTRATION_LENGTH is 87 by"):
+    with pytest.raises(ProtocolError, match="the limit MAX_DIALECT_REGISTRATION_LENGTH is 85 by"):
         decode_register_body(MAPPED, compressed=False, version=MQVersion.V5_3_3)
