@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -45,7 +45,6 @@ from cometmq.protocol.ids import (
     parse_offset_id,
     parse_unique_id,
 )
-from cometmq.protocol.json_cuts import cut_tables
 from cometmq.protocol.json_dialect import decode_body, encode_body, pretty
 from cometmq.protocol.properties import decode_properties, encode_properties, find_property
 from cometmq.protocol.queue_table import decode_queue_table
@@ -387,59 +386,8 @@ def run_registration(random: Random, data: bytes) -> object:
     return outcomes
 
 
-def finished(steps: Generator[None, None, T]) -> T:
-    """Take all steps and return the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
 def run_heartbeat(_: Random, data: bytes) -> object:
     return requests.HEART_BEAT.body.decode(data)
-
-
-_CUT: Final = ("topics", "mappings")
-
-
-def run_cuts(random: Random, data: bytes) -> object:
-    """Check that a body whose tables are cut out is right if it is right in one piece, and means the
-    same.
-    """
-    cut = finished(cut_tables(data, _CUT, level=2, chunk_bytes=random.randrange(1, 40)))
-    whole, rest = _object(data), _object(cut.rest)
-    if not isinstance(rest, dict):
-        # Its tables were not looked at: only what stands in them may be wrong.
-        assert not isinstance(whole, dict)
-        return None
-    is_right = True
-    for name in _CUT:
-        table = rest.get(name)
-        parts = cut.parts(table) if isinstance(table, dict) else None
-        if parts is None:
-            continue
-        joined: dict[str, object] = {}
-        try:
-            for part in parts:
-                found = _object(part)
-                is_right = is_right and isinstance(found, dict)
-                joined |= found if isinstance(found, dict) else {}
-        except ProtocolError:
-            is_right = False
-        rest[name] = joined
-    if cut.is_spent:
-        assert (rest if is_right else None) == (whole if isinstance(whole, dict) else None)
-    return rest
-
-
-def _object(data: bytes) -> object:
-    """Return what JSON says; None for what is none."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 class _Socket(asyncio.Transport):
@@ -581,14 +529,6 @@ TARGETS: Final = [
             encode_report(0) + encode_report(1) + encode_report(2**62),
         ],
         run_replication,
-    ),
-    Target(
-        "cuts",
-        [
-            b'{"topics":{"a":{"n":1},"b\\"{,":{"n":[2,{}]},"c":{}},"x":[1,{"y":2}],"mappings":{"a":[]}}',
-            b'{"x":{"topics":{"a":1,"b":2}},"topics":{ } , "mappings" : {"a":{},"b":{},"c":{"d":"}"}}}',
-        ],
-        run_cuts,
     ),
     Target(
         "tls-records",

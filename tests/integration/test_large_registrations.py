@@ -57,7 +57,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     register = RouteTable.register
 
     def noted(self: RouteTable, received: Received, link: Link) -> RegisterResult | None:
-        found.append(len(received.topics.topic_config_table))
+        found.append(len(received.topics))
         return register(self, received, link)
 
     monkeypatch.setattr(RouteTable, "register", noted)

@@ -19,12 +19,12 @@ from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
 from cometmq.namesrv.route_table import BrokerKey, LiveBroker, Registration, RouteTable
 from cometmq.protocol import headers, limits, requests
-from cometmq.protocol.bodies import KVTable, RegisterBrokerBody
+from cometmq.protocol.bodies import KVTable
 from cometmq.protocol.codes import MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.json_dialect import encode_body, encode_strict_sorted
-from cometmq.protocol.register_body import check_body_crc, decode_register_body
+from cometmq.protocol.register_body import Registered, check_body_crc, decode_register_body
 from cometmq.remoting.access import Access
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
@@ -170,7 +170,7 @@ class RouteHandlers:
 
         It costs some tens of milliseconds for 50,000 topics, and brokers register seldom.
         """
-        header, body = request.header, RegisterBrokerBody()
+        header, body = request.header, Registered()
         check_body_crc(request.body, header.body_crc32)
         # Nearly all that is made here stays, so the collector would look at it again for nothing.
         with resting():
@@ -178,7 +178,6 @@ class RouteHandlers:
                 body = decode_register_body(
                     request.body, compressed=_is_compressed(request), version=request.version
                 )
-                limits.check_registration(body)
             registration = _registration(request, body)
             self._check_place(connection, registration)
             result = self._table.register(registration, connection)
@@ -227,7 +226,7 @@ class RouteHandlers:
         for live in self._table.holders(name, broker_id, registration.address):
             if live.link is connection or live.link.closed:
                 continue
-            state_version = registration.topics.data_version.state_version
+            state_version = registration.data_version.state_version
             moves = live.key.address != registration.address
             if self._speaks_for(live, connection) and (
                 not moves or state_version > live.data_version.state_version
@@ -359,9 +358,9 @@ def _is_compressed(request: Request[headers.RegisterBrokerRequestHeader]) -> boo
 
 
 def _registration(
-    request: Request[headers.RegisterBrokerRequestHeader], body: RegisterBrokerBody
+    request: Request[headers.RegisterBrokerRequestHeader], body: Registered
 ) -> Registration:
-    header = request.header
+    header, wrapper = request.header, body.topic_config_serialize_wrapper
     return Registration(
         header.cluster_name,
         header.broker_name,
@@ -371,6 +370,8 @@ def _registration(
         ext_of(request).get(_ZONE_NAME),
         header.heartbeat_timeout_millis,
         header.enable_acting_master,
-        body.topic_config_serialize_wrapper,
+        wrapper.data_version,
+        wrapper.topic_config_table,
+        wrapper.topic_queue_mapping_info_map,
         body.filter_server_list,
     )

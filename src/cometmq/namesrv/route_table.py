@@ -27,10 +27,11 @@ from cometmq.model.route import (
     TopicRouteData,
 )
 from cometmq.model.sysflag import PERM_RW, PERM_WRITE
-from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.model.topic import DataVersion
 from cometmq.namesrv.config import NamesrvConfig
-from cometmq.protocol.bodies import BrokerMemberGroup, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies import BrokerMemberGroup
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.register_body import StaticTopicMapping, TopicQueues
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 DEFAULT_LIVE_TIMEOUT_MS: Final = 120_000
@@ -87,7 +88,9 @@ class Registration:
     zone_name: str | None = None
     timeout_ms: int | None = None
     enable_acting_master: bool | None = None
-    topics: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topics: dict[str, TopicQueues] = field(default_factory=dict)
+    mappings: dict[str, StaticTopicMapping] = field(default_factory=dict)
     filter_servers: list[str] = field(default_factory=list)
 
     @property
@@ -125,7 +128,7 @@ class _Served:
     memory and is nothing that Python's collector goes through.
     """
 
-    queues: dict[str, QueueData] = field(default_factory=dict)
+    queues: dict[str, TopicQueues] = field(default_factory=dict)
     mappings: dict[str, bytes] = field(default_factory=dict)
     # For how many queue data the mappings count.
     weight: int = 0
@@ -135,7 +138,7 @@ class _Served:
 class _Changes:
     """What a registration changes of what its broker name serves."""
 
-    queues: dict[str, QueueData] = field(default_factory=dict)
+    queues: dict[str, TopicQueues] = field(default_factory=dict)
     # How many of these are no replacements.
     new_count: int = 0
     # The topics that are gone because they did not come.
@@ -164,7 +167,7 @@ class RouteTable:
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
         # Brokers that were lost without unregistering, by name, with the queues of their topics.
-        self._lost: dict[str, tuple[LostBroker, dict[str, QueueData]]] = {}
+        self._lost: dict[str, tuple[LostBroker, dict[str, TopicQueues]]] = {}
         # Counts the changes of facts that a route contains.
         self.changes = 0
         # What brokers that are gone have served, and who is told that `release` has something to do.
@@ -212,8 +215,9 @@ class RouteTable:
         said = self._said_of(registration)
         changes = self._changes(registration)
         self._check_room(registration, changes)
-        topic_count = len(registration.topics.topic_config_table)
-        if topic_count == 1 and (known is None or registration.broker_id not in known.broker_addrs):
+        if len(registration.topics) == 1 and (
+            known is None or registration.broker_id not in known.broker_addrs
+        ):
             return None
         if former := self._former(registration):
             self._remove(former)
@@ -356,7 +360,7 @@ class RouteTable:
                 _appoint_acting_master(broker, queues[broker.broker_name])
         return TopicRouteData(
             broker_datas=brokers,
-            queue_datas=[queues[broker.broker_name] for broker in brokers],
+            queue_datas=[_queue_data(at.broker_name, queues[at.broker_name]) for at in brokers],
             filter_server_table=filter_servers,
             topic_queue_mapping_by_broker={
                 name: msgspec.json.decode(served.mappings[topic])
@@ -426,10 +430,15 @@ class RouteTable:
         for data in datas:
             if data.broker_name not in self._brokers:
                 return data.broker_name
-        by_name = {data.broker_name: data for data in datas}
+        by_name = {
+            data.broker_name: TopicQueues(
+                data.perm, data.read_queue_nums, data.topic_sys_flag, data.write_queue_nums
+            )
+            for data in datas
+        }
         self._check_routes(len(by_name.keys() - self._queues(topic).keys()))
-        for name, data in by_name.items():
-            self._put(name, {topic: data})
+        for name, queues in by_name.items():
+            self._put(name, {topic: queues})
         return None
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
@@ -470,7 +479,7 @@ class RouteTable:
         if held is None or held == registration.address:
             return False
         live = self._live.get(BrokerKey(registration.cluster, held))
-        version = registration.topics.data_version.state_version
+        version = registration.data_version.state_version
         return live is not None and live.data_version.state_version > version
 
     def _said_of(self, registration: Registration) -> object:
@@ -490,39 +499,37 @@ class RouteTable:
 
         A known topic changes only under a version that the broker did not register before.
         """
-        name, given = registration.broker_name, registration.topics.topic_config_table
+        name, given = registration.broker_name, registration.topics
         broker, served = self._brokers.get(name), self._served.get(name) or _Served()
         is_newer = (
             broker is None
             or not broker.broker_addrs.get(registration.broker_id)
-            or self.data_version(registration.key) != registration.topics.data_version
+            or self.data_version(registration.key) != registration.data_version
         )
-        changes, drop_perm = _Changes(), self._dropped_perm(registration)
-        known, queues = served.queues, changes.queues
-        for key, config in given.items():
-            topic = config.topic_name or key
-            former = known.get(topic)
-            # Most topics are as they were; nothing is made for those.
-            if former is None or (is_newer and not _is_as_registered(former, config, drop_perm)):
-                queues[topic] = QueueData(
-                    name,
-                    config.read_queue_nums,
-                    config.write_queue_nums,
-                    config.perm & ~drop_perm,
-                    config.topic_sys_flag,
-                )
-        changes.new_count = len(queues.keys() - known.keys())
+        changes, known = _Changes(), served.queues
+        if drop_perm := self._dropped_perm(registration):
+            given = _with_perm(given, keep=~drop_perm)
+        if not known:
+            changes.queues = given
+        elif is_newer:
+            changes.queues = {
+                topic: each for topic, each in given.items() if known.get(topic) != each
+            }
+        else:
+            changes.queues = {topic: each for topic, each in given.items() if topic not in known}
+        changes.new_count = len(changes.queues) - sum(map(known.__contains__, changes.queues))
         has_mappings = False
-        for topic, mapping in (registration.topics.topic_queue_mapping_info_map or {}).items():
+        for topic, mapping in registration.mappings.items():
             # Java's brokers send their own; others would stay in the table when their broker goes.
-            if str(mapping.get("bname", name)) == name:
+            if mapping.bname in (None, name):
                 has_mappings = True
-                data, said = _encoder.encode(mapping), served.mappings.get(topic)
-                if is_newer and said != data:
+                data, former = _encoder.encode(mapping), served.mappings.get(topic)
+                if is_newer and former != data:
                     changes.mappings[topic] = data
-                    changes.weight += _weight(topic, data) - (_weight(topic, said) if said else 0)
+                    changes.weight += _weight(topic, data)
+                    changes.weight -= _weight(topic, former) if former else 0
         if self._config.delete_topic_with_broker_registration and not has_mappings:
-            changes.missing = known.keys() - {each.topic_name or key for key, each in given.items()}
+            changes.missing = known.keys() - given.keys()
         return changes
 
     def _take(self, name: str, changes: _Changes) -> None:
@@ -537,7 +544,7 @@ class RouteTable:
             served.weight += changes.weight
             self._route_count += changes.weight
 
-    def _put(self, name: str, queues: dict[str, QueueData]) -> None:
+    def _put(self, name: str, queues: dict[str, TopicQueues]) -> None:
         """Add these queues, or replace those of the same topics."""
         if not queues:
             return
@@ -558,7 +565,7 @@ class RouteTable:
             registration.broker_name,
             registration.broker_id,
             registration.ha_address,
-            registration.topics.data_version,
+            registration.data_version,
             DEFAULT_LIVE_TIMEOUT_MS if timeout_ms is None else timeout_ms,
             self._now_ms(),
             link,
@@ -646,7 +653,7 @@ class RouteTable:
             served = self._served[name] = _Served()
         return served
 
-    def _queues(self, topic: str) -> dict[str, QueueData]:
+    def _queues(self, topic: str) -> dict[str, TopicQueues]:
         """Return the queues of a topic by broker name."""
         return {
             name: served.queues[topic]
@@ -671,8 +678,7 @@ class RouteTable:
         served = self._served.get(broker_name)
         if served is None:
             return 0
-        for data in served.queues.values():
-            data.perm = data.perm & keep | add
+        served.queues = _with_perm(served.queues, keep=keep, add=add)
         self.changes += 1
         return len(served.queues)
 
@@ -696,16 +702,26 @@ def _weight(topic: str, mapping: bytes) -> int:
     return 1 + (len(topic) + len(mapping)) // _BYTES_OF_ROUTE
 
 
-def _is_as_registered(known: QueueData, config: TopicConfig, drop_perm: int) -> bool:
-    return (
-        known.read_queue_nums == config.read_queue_nums
-        and known.write_queue_nums == config.write_queue_nums
-        and known.perm == config.perm & ~drop_perm
-        and known.topic_sys_flag == config.topic_sys_flag
+def _queue_data(broker_name: str, queues: TopicQueues) -> QueueData:
+    return QueueData(
+        broker_name,
+        queues.read_queue_nums,
+        queues.write_queue_nums,
+        queues.perm,
+        queues.topic_sys_flag,
     )
 
 
-def _appoint_acting_master(broker: BrokerData, queues: QueueData) -> None:
+def _with_perm(table: dict[str, TopicQueues], *, keep: int, add: int = 0) -> dict[str, TopicQueues]:
+    """Return the table with other permissions; its topics have few different ones."""
+    made: dict[TopicQueues, TopicQueues] = {}
+    for queues in table.values():
+        if queues not in made:
+            made[queues] = msgspec.structs.replace(queues, perm=queues.perm & keep | add)
+    return {topic: made[queues] for topic, queues in table.items()}
+
+
+def _appoint_acting_master(broker: BrokerData, queues: TopicQueues) -> None:
     """Show the slave with the lowest id as the master of a broker without one, for reads."""
     addresses = broker.broker_addrs
     if not broker.enable_acting_master or MASTER_ID in addresses or queues.perm & PERM_WRITE:

@@ -41,7 +41,7 @@ MAX_REFERENCES: Final = 10_000
 # Values that references may repeat: a small body with references to references must not fill the
 # memory.
 MAX_REFERENCED_NODES: Final = 100_000
-# The same for what any client may send: each reference takes 5 us, each value 0.5 us. mqadmin sends two
+# The same for requests: each reference takes 5 us, each value 0.5 us. mqadmin sends two
 # references for each entry of a policy but the first, and a policy has 1,000.
 MAX_REQUEST_TREE_VALUES: Final = 20_000
 MAX_REQUEST_REFERENCES: Final = 2_500
@@ -52,7 +52,6 @@ _PATH_STEP: Final = re.compile(r"\.((?:[^.\[\\]|\\.)+)|\[(\d+)\]", re.DOTALL)
 
 # The limit for a request's body in the dialect, which takes up to a tenth of a second per megabyte.
 MAX_DIALECT_REQUEST_LENGTH: Final = 256 * 1024
-_REQUEST_LIMIT: Final = "MAX_DIALECT_REQUEST_LENGTH"
 # While a longer body is decoded the collector rests, which saves a third of the time.
 _LARGE_BYTES: Final = 256 * 1024
 # So many entries of a table are in one piece of its text.
@@ -70,16 +69,16 @@ def decode_body(
     type_: type[T],
     *,
     max_dialect_length: int | None = None,
-    limit: str = _REQUEST_LIMIT,
+    limit: str = "MAX_DIALECT_REQUEST_LENGTH",
 ) -> T:
     """Return the value of `type_` in a JSON body; unknown keys are ignored.
 
-    A body in the dialect, which is no strict JSON, may have `max_dialect_length` bytes; `limit` is the
-    name of that in the error. With that of any client's request, nulls and references have narrower
-    limits, too. Raise ProtocolError, which says what does not fit or where the JSON breaks off.
+    A request's body in the dialect, which is no strict JSON, may have `max_dialect_length` bytes;
+    `limit` is the name of that in the error. Nulls and references have narrower limits then, too. Raise
+    ProtocolError, which says what does not fit or where the JSON breaks off.
     """
     try:
-        is_request = max_dialect_length is not None and limit == _REQUEST_LIMIT
+        is_request = max_dialect_length is not None
         try:
             return _decode(data, type_, is_request=is_request)
         except msgspec.ValidationError:
@@ -110,7 +109,8 @@ def _decode(data: bytes, type_: type[T], *, is_request: bool) -> T:
 
 
 def _decoded(data: bytes, type_: type[T], is_request: bool) -> T:
-    if _REFERENCE not in data:
+    # A single byte is found ten times as fast.
+    if b"$" not in data or _REFERENCE not in data:
         try:
             return _decoder(type_).decode(data)
         except msgspec.ValidationError:

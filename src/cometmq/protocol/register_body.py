@@ -14,23 +14,28 @@ the topic wrapper alone. The compressed form is a zlib stream of the following, 
 
 The compressed form does not carry a topic's order flag, sys flag and 4.x attributes; they take their
 defaults, as they do in Java.
+
+A broker writes all that it knows of its topics. A name server reads only what routes need of it, because
+50,000 topics come in one piece: the decoder skips the rest. Their names are the keys of their table.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from cometmq.errors import ProtocolError
+from cometmq.model.ranges import Int32, Int64
+from cometmq.model.sysflag import PERM_RW
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies import Body, RegisterBrokerBody
 from cometmq.protocol.codes import MQVersion
 from cometmq.protocol.compression import inflate
 from cometmq.protocol.json_dialect import decode_body, encode_body
-from cometmq.protocol.limits import check_registered, check_registered_values
+from cometmq.protocol.limits import check_names, check_registered, check_registered_values
 
 T = TypeVar("T")
 
@@ -40,6 +45,46 @@ _COMPRESSION_LEVEL: Final = 9
 MAX_INFLATED_LENGTH: Final = 16 * 1024 * 1024
 # Java's brokers write registrations in fastjson's dialect if they have static topics.
 MAX_DIALECT_REGISTRATION_LENGTH: Final = 4 * 1024 * 1024
+
+
+class TopicQueues(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What a route says of one topic at one broker name. Equal ones may be one object."""
+
+    perm: Int32 = PERM_RW
+    read_queue_nums: Int32 = 16
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 16
+
+
+class StaticTopicMapping(Body, omit_defaults=True):
+    """Which queues of a static topic are at a broker (Java: TopicQueueMappingInfo)."""
+
+    bname: str | None = None
+    curr_id_map: dict[Int32, Int32] = msgspec.field(default_factory=dict)
+    dirty: bool = False
+    epoch: Int64 = 0
+    scope: str | None = None
+    topic: str | None = None
+    total_queues: Int32 = 0
+
+
+class RegisteredTopics(Body):
+    """What a name server takes of a `TopicConfigSerializeWrapper`."""
+
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicQueues] = msgspec.field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, StaticTopicMapping] = msgspec.field(
+        default_factory=dict
+    )
+
+
+class Registered(Body):
+    """What a name server takes of a `RegisterBrokerBody`."""
+
+    filter_server_list: list[str] = msgspec.field(default_factory=list)
+    topic_config_serialize_wrapper: RegisteredTopics = msgspec.field(
+        default_factory=RegisteredTopics
+    )
 
 
 def body_crc(data: bytes) -> int:
@@ -73,18 +118,27 @@ def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) 
     return zlib.compress(b"".join(parts), _COMPRESSION_LEVEL)
 
 
-def decode_register_body(data: bytes, *, compressed: bool, version: int) -> RegisterBrokerBody:
+def decode_register_body(data: bytes, *, compressed: bool, version: int) -> Registered:
     """Decode the registration of a broker whose requests carry `version` (an MQVersion ordinal).
 
-    Raise ProtocolError for bytes of another form, for more JSON values than a registration may have,
-    and when the stream inflates to more than MAX_INFLATED_LENGTH bytes.
+    Raise ProtocolError for bytes of another form, for more than a registration may have, for a name that
+    is too long, and when the stream inflates to more than MAX_INFLATED_LENGTH bytes.
     """
     if compressed and version >= MQVersion.V3_0_11:
-        return _decode_compressed(data, version)
-    check_registered_values(data)
-    if version < MQVersion.V3_0_11:
-        return RegisterBrokerBody([], _decode(data, TopicConfigSerializeWrapper))
-    return _decode(data, RegisterBrokerBody)
+        body = _decode_compressed(data, version)
+    else:
+        check_registered_values(data)
+        if version < MQVersion.V3_0_11:
+            body = Registered([], _decode(data, RegisteredTopics))
+        else:
+            body = _decode(data, Registered)
+    wrapper = body.topic_config_serialize_wrapper
+    topics, mappings = wrapper.topic_config_table, wrapper.topic_queue_mapping_info_map
+    check_registered(len(topics), len(mappings), len(body.filter_server_list))
+    check_names("the topic name", topics)
+    check_names("the topic name", mappings)
+    check_names("the filter server", body.filter_server_list)
+    return body
 
 
 def _decode(data: bytes, type_: type[T]) -> T:
@@ -96,51 +150,56 @@ def _decode(data: bytes, type_: type[T]) -> T:
     )
 
 
-def _decode_list(parts: list[bytes], type_: type[T]) -> list[T]:
-    """Decode many short JSON values together: each by itself would take ten times as long."""
-    values = _decode(b"[%b]" % b",".join(parts), list[type_])  # type: ignore[valid-type]  # a variable
-    if len(values) != len(parts):
-        raise ProtocolError(f"a registration has {len(values)} JSON values in {len(parts)} fields")
-    return values
-
-
-def _decode_compressed(data: bytes, version: int) -> RegisterBrokerBody:
+def _decode_compressed(data: bytes, version: int) -> Registered:
     content = inflate(data, max_length=MAX_INFLATED_LENGTH, limit="MAX_INFLATED_LENGTH")
     check_registered_values(content)
     reader = _Reader(content)
-    wrapper = TopicConfigSerializeWrapper(_decode(reader.sized(), DataVersion))
+    data_version = _decode(reader.sized(), DataVersion)
     count = reader.count()
     check_registered(count, 0, 0)
-    wrapper.topic_config_table = _decode_topics(reader.many_sized(count))
+    topics = _topics(reader.many_sized(count))
     filter_servers = _decode(reader.sized(), list[str])
+    mappings: dict[str, StaticTopicMapping] = {}
     if version >= MQVersion.V5_0_0:
         count = reader.count()
         check_registered(0, count, 0)
-        mappings = _decode_list(list(reader.many_sized(count)), dict[str, Any])
-        wrapper.topic_queue_mapping_info_map = {
-            str(mapping.get("topic")): mapping for mapping in mappings
-        }
-    return RegisterBrokerBody(filter_servers, wrapper)
+        mappings = _mappings(list(reader.many_sized(count)))
+    return Registered(filter_servers, RegisteredTopics(data_version, topics, mappings))
 
 
-def _decode_topics(lines: Iterator[bytes]) -> dict[str, TopicConfig]:
-    topics: list[dict[str, Any]] = []
-    # Nearly every topic has no attributes.
-    having: list[dict[str, Any]] = []
-    attributes: list[bytes] = []
-    for line in lines:
-        fields, attributes_json = _topic_fields(line)
-        topics.append(fields)
-        if attributes_json not in ("", "{}"):
-            having.append(fields)
-            attributes.append(attributes_json.encode())
-    for fields, decoded in zip(having, _decode_list(attributes, dict[str, str]), strict=True):
-        fields["attributes"] = decoded
+def _mappings(parts: list[bytes]) -> dict[str, StaticTopicMapping]:
+    """Decode many short mappings together: each by itself would take ten times as long."""
+    mappings = _decode(b"[%b]" % b",".join(parts), list[StaticTopicMapping])
+    if len(mappings) != len(parts):
+        raise ProtocolError(
+            f"a registration has {len(mappings)} JSON values in {len(parts)} fields"
+        )
+    return {mapping.topic or "": mapping for mapping in mappings}
+
+
+def _topics(lines: Iterator[bytes]) -> dict[str, TopicQueues]:
+    topics: dict[str, TopicQueues] = {}
+    # Most topics differ in their names only.
+    alike: dict[bytes, TopicQueues] = {}
+    line = b""
     try:
-        configs = msgspec.convert(topics, list[TopicConfig], strict=False)
-    except msgspec.ValidationError as error:
-        raise ProtocolError(f"a registered topic does not decode: {error}") from error
-    return {config.topic_name: config for config in configs}
+        for line in lines:
+            name, _, said = line.partition(b" ")
+            queues = alike.get(said)
+            if queues is None:
+                queues = alike[said] = _queues(said)
+            topics[name.decode()] = queues
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ProtocolError(f"a registered topic {line[:80]!r} does not decode: {error}") from error
+    return topics
+
+
+def _queues(said: bytes) -> TopicQueues:
+    """Decode what stands behind a topic's name. Its attributes are left alone, which may have blanks."""
+    read_queues, write_queues, perm, _filter_type, *_ = said.split(b" ", 4)
+    fields = {"readQueueNums": read_queues, "writeQueueNums": write_queues, "perm": perm}
+    texts = {name: value.decode() for name, value in fields.items()}
+    return msgspec.convert(texts, TopicQueues, strict=False)
 
 
 def _encode_topic(config: TopicConfig) -> bytes:
@@ -155,23 +214,6 @@ def _encode_topic(config: TopicConfig) -> bytes:
         encode_body(config.attributes).decode(),
     )
     return " ".join(map(str, fields)).encode()
-
-
-def _topic_fields(line: bytes) -> tuple[dict[str, Any], str]:
-    """Return the fields of a topic, and its attributes as JSON."""
-    # The attributes' JSON may contain blanks, hence the limit of the split.
-    try:
-        name, read_queues, write_queues, perm, filter_type, *rest = line.decode().split(" ", 5)
-    except ValueError as error:
-        raise ProtocolError(f"a registered topic {line[:80]!r} does not decode: {error}") from error
-    fields: dict[str, Any] = {
-        "topicName": name,
-        "readQueueNums": read_queues,
-        "writeQueueNums": write_queues,
-        "perm": perm,
-        "topicFilterType": filter_type,
-    }
-    return fields, rest[0] if rest else ""
 
 
 def _int32(value: int) -> bytes:
