@@ -504,8 +504,14 @@ def _readers_of_bodies() -> set[str]:
             for method in cls.body:
                 if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and any(
                     isinstance(node, ast.Attribute)
-                    and node.attr == "body"
-                    and ast.unparse(node.value).removesuffix(".frame") in ("call", "request")
+                    and (
+                        node.attr == "typed_body"
+                        or (
+                            node.attr == "body"
+                            and ast.unparse(node.value).removesuffix(".frame")
+                            in ("call", "request")
+                        )
+                    )
                     for node in ast.walk(method)
                 ):
                     found.add(f"{cls.name}.{method.name}")

@@ -285,7 +285,7 @@ class RouteHandlers:
         limits.check_name("the topic name", topic)
         route = TopicRouteData()
         if request.body:
-            route = requests.REGISTER_TOPIC_IN_NAMESRV.body.decode(request.body)
+            route = requests.REGISTER_TOPIC_IN_NAMESRV.typed_body(request)
         limits.check_route_queues(route)
         self._check_queues(connection, {data.broker_name for data in route.queue_datas})
         stranger = self._table.register_topic(topic, route.queue_datas)
@@ -317,7 +317,7 @@ class RouteHandlers:
     ) -> RemotingCommand:
         header = request.header
         key = BrokerKey(header.cluster_name, header.broker_addr)
-        theirs = requests.QUERY_DATA_VERSION.body.decode(request.body) if request.body else None
+        theirs = requests.QUERY_DATA_VERSION.typed_body(request) if request.body else None
         ours = self._table.data_version(key)
         self._touch(connection, key)
         return response(
