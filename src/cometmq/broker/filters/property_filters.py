@@ -103,7 +103,7 @@ class PropertyFilters:
         self, connection: Connection, call: Request[NoHeader]
     ) -> RemotingCommand | None:
         """Say if this broker would serve the subscription. FilterExpressionError has code 23."""
-        subscription = requests.CHECK_CLIENT_CONFIG.body.decode(call.body).subscription_data
+        subscription = requests.CHECK_CLIENT_CONFIG.typed_body(call).subscription_data
         check_subscription(subscription)
         if by_class(subscription):
             self._predicates.find(subscription.sub_string)
