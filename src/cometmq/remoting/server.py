@@ -27,6 +27,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.handshakes import Door
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
+from cometmq.runtime.rare_line import RareLine
 from cometmq.runtime.tasks import TaskOwner, quiet_if
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_REFUSALS_TOLD_EVERY_S: Final = 10.0
 # A connection that has sent nothing at all is closed after this time.
 SILENT_TIMEOUT_S: Final = 60.0
 DEFAULT_CONNECTIONS: Final = 50_000
@@ -141,8 +141,7 @@ class RemotingServer:
         # are taken out when the server comes across them.
         self._silent: dict[Connection, None] = {}
         self._most_descriptors = self._descriptor_limit = 0
-        self._refused = 0
-        self._refusal_told_at = -_REFUSALS_TOLD_EVERY_S
+        self._refusals = RareLine()
         self._swept_at = self._sweep_period_s = 0.0
 
     @property
@@ -357,14 +356,8 @@ class RemotingServer:
         return False
 
     def _tell_refusal(self, peer: str, reason: str) -> None:
-        """Log one line for all connections that are refused within ten seconds."""
-        self._refused += 1
-        now = asyncio.get_running_loop().time()
-        if now - self._refusal_told_at < _REFUSALS_TOLD_EVERY_S:
-            return
-        log.warning("connections refused", peer=peer, refused=self._refused, reason=reason)
-        self._refused = 0
-        self._refusal_told_at = now
+        if refused := self._refusals.count():
+            log.warning("connections refused", peer=peer, refused=refused, reason=reason)
 
     def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
