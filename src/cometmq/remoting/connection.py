@@ -54,7 +54,7 @@ from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.runtime.write_lines import writelines_of
+from cometmq.runtime.write_lines import write_lines
 
 log = get_logger(__name__)
 
@@ -163,7 +163,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._writelines = writelines_of(self._transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_high)
         self.peer_ip, self.peer_port = _endpoint(transport.get_extra_info("peername"))
         if not self.peer_ip:  # the peer reset the connection before it was accepted
@@ -447,7 +446,7 @@ class Connection(asyncio.Protocol):
             out.clear()
             return
         self._out = []
-        self._writelines(out)
+        write_lines(self._transport, out)
         self.last_active = self._loop.time()
         self._written += size
         if self._written >= WORTH_COUNTING_BYTES:

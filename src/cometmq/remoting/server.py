@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,7 @@ from cometmq.runtime.handshakes import Door
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.rare_line import RareLine
-from cometmq.runtime.tasks import TaskOwner, quiet_if
+from cometmq.runtime.tasks import OnDemand, TaskOwner
 
 if TYPE_CHECKING:
     from cometmq.remoting.server_tls import ServerTls
@@ -195,12 +196,10 @@ class RemotingServer:
         self._sweep_period_s = min(10.0, shortest_s / 4)
         self._swept_at = asyncio.get_running_loop().time()
         self._owner.every(self._sweep_period_s, self._sweep, "sweep")
-        self._owner.every(
-            MEASURE_PERIOD_S,
-            self.holdings.measure,
-            "measure-holdings",
-            quiet_s=lambda: quiet_if(self.holdings.is_idle),
-        )
+        holdings = self.holdings
+        measuring = OnDemand(self._owner, lambda: math.inf if holdings.is_idle else 0.0)
+        holdings.on_use.append(measuring.arm)
+        measuring.every(MEASURE_PERIOD_S, holdings.measure, "measure-holdings")
 
     async def close(self) -> None:
         """Stop listening, close all connections, cancel the tasks of requests. Idempotent."""

@@ -17,7 +17,7 @@ from cometmq.replication.admission import UNKNOWN_S
 from cometmq.replication.pace import Allowance, Speed
 from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
-from cometmq.runtime.write_lines import writelines_of
+from cometmq.runtime.write_lines import write_lines
 
 if TYPE_CHECKING:
     from cometmq.replication.master import ReplicationMaster
@@ -78,7 +78,6 @@ class SlaveConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._writelines = writelines_of(self._transport)
         peer = transport.get_extra_info("peername")
         if not peer:  # the peer reset the connection before it was accepted
             self.abort()
@@ -358,7 +357,7 @@ class SlaveConnection(asyncio.Protocol):
         self.position += size
         self._last_write_s = now_s = self._loop.time()
         self.speed.add(size, now_s)
-        self._writelines(buffers)
+        write_lines(self._transport, buffers)
 
     def _keep_alive(self) -> None:
         """Send an empty frame when nothing else was sent for haSendHeartbeatInterval."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 # In these versions `writelines` of asyncio's own transports takes any amount, and never says that
@@ -15,10 +15,11 @@ _PASSES_LIMIT: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (
 ) <= sys.version_info < (3, 13, 2)
 
 
-def writelines_of(
-    transport: asyncio.Transport,
-) -> Callable[[Iterable[bytes | bytearray | memoryview]], None]:
-    """Return the `writelines` of a transport, or what stands in for it."""
+def write_lines(
+    transport: asyncio.Transport, buffers: Iterable[bytes | bytearray | memoryview]
+) -> None:
+    """Write all buffers as `transport.writelines` does, or in the way that stands in for it."""
     if _PASSES_LIMIT and type(transport).__module__.startswith("asyncio"):
-        return lambda buffers: transport.write(b"".join(buffers))
-    return transport.writelines
+        transport.write(b"".join(buffers))
+    else:
+        transport.writelines(buffers)
