@@ -82,6 +82,7 @@ class Appender:
         "_v4",
         "_watch",
         "appended_count",
+        "at_growth",
         "refusals",
     )
 
@@ -106,6 +107,14 @@ class Appender:
         )
         self.configure(config)
         self.appended_count = 0
+        # Are called once, when the log grows.
+        self.at_growth: list[Callable[[], None]] = []
+
+    def grew(self) -> None:
+        """Call those who wait for the log to grow."""
+        waiting, self.at_growth = self.at_growth, []
+        for call in waiting:
+            call()
 
     @property
     def page_cache_watch(self) -> PageCacheWatch:
@@ -180,6 +189,8 @@ class Appender:
         )
         log.last_store_timestamp = now
         log.end = end
+        if self.at_growth:
+            self.grew()
         queue.put(physical_offset, size, tags_code)
         totals = queue.totals
         totals.message_count += 1
@@ -305,6 +316,8 @@ class Appender:
         log.map[position : position + total] = b"".join(parts)
         log.last_store_timestamp = now
         log.end = physical_offset
+        if self.at_growth:
+            self.grew()
         count = len(offsets)
         queue.put_units(memoryview(units_struct(count).pack(*units)))
         totals = queue.totals
@@ -363,6 +376,8 @@ class Appender:
         log.map[position : position + size] = batch.data
         log.last_store_timestamp = now
         log.end = physical_offset + size
+        if self.at_growth:
+            self.grew()
         if queue.extends:
             for index, tags_code in enumerate(batch.tags_codes):
                 place = physical_offset + batch.starts[index]
@@ -538,6 +553,8 @@ class Appender:
         )
         log.last_store_timestamp = now
         log.end = physical_offset + size
+        if self.at_growth:
+            self.grew()
         self.appended_count += 1
         if queued:
             queue.put_message(physical_offset, size, tags_code, now, properties)

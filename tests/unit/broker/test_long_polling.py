@@ -270,16 +270,16 @@ async def test_a_sweep_over_many_pulls_of_one_queue_takes_several_turns() -> Non
     for number in range(10_000):
         pulls.hold(f"{number}", deadline=1.0 if number % 2 else 50.0)
     pulls.polling.sweep(1.0)
-    assert pulls.polling.quiet_s(1.0) == 0.0
+    assert pulls.polling.idle_s(1.0) == 0.0
     turns = 0
-    while pulls.polling.quiet_s(1.0) == 0.0:
+    while pulls.polling.idle_s(1.0) == 0.0:
         before = pulls.polling.count
         await asyncio.sleep(0)
         turns += 1
         assert before - pulls.polling.count <= 250
     assert turns >= 19
     assert pulls.polling.count == 5_000
-    assert pulls.polling.quiet_s(1.0) == 49.0
+    assert pulls.polling.idle_s(1.0) == 49.0
 
 
 async def test_a_message_during_a_sweep_leaves_nobody_behind() -> None:
@@ -291,32 +291,32 @@ async def test_a_message_during_a_sweep_leaves_nobody_behind() -> None:
     pulls.polling.arrived("t", 0, 1, 7)  # who waits for any message leaves
     for _ in range(200):
         await asyncio.sleep(0)
-    assert pulls.polling.quiet_s(1.0) == 0.0, "the rest is looked at in the next round"
+    assert pulls.polling.idle_s(1.0) == 0.0, "the rest is looked at in the next round"
     pulls.polling.sweep(1.0)
     for _ in range(200):
         await asyncio.sleep(0)
     assert pulls.polling.count == 500
     assert len(pulls.answered) == 1_500
-    assert pulls.polling.quiet_s(1.0) == 49.0
+    assert pulls.polling.idle_s(1.0) == 49.0
 
 
 async def test_a_sweep_is_quiet_until_the_first_of_the_pulls_that_stay_has_waited_enough() -> None:
     pulls = waiter()
     polling = pulls.polling
-    assert polling.quiet_s(1.0) == math.inf
+    assert polling.idle_s(1.0) == math.inf
     for deadline in (7.0, 3.0, 9.0):
         pulls.hold(f"{deadline}", deadline=deadline)
-    assert polling.quiet_s(1.0) == 2.0
+    assert polling.idle_s(1.0) == 2.0
     polling.sweep(3.5)
     assert await pulls.woken() == ["3.0"]
-    assert polling.quiet_s(3.5) == 3.5
+    assert polling.idle_s(3.5) == 3.5
     pulls.hold("sooner", deadline=4.0)
-    assert polling.quiet_s(3.5) == 0.5
+    assert polling.idle_s(3.5) == 0.5
     polling.arrived("t", 0, 1, 0)
     # Those that left earlier cost one round, no more.
-    assert polling.quiet_s(3.5) == 0.5
+    assert polling.idle_s(3.5) == 0.5
     polling.sweep(4.0)
-    assert polling.quiet_s(4.0) == math.inf
+    assert polling.idle_s(4.0) == math.inf
 
 
 async def test_a_pull_that_fails_keeps_no_other_from_its_answer() -> None:

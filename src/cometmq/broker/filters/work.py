@@ -10,12 +10,12 @@ spend is bounded, too: it is then answered with what it found, and its client as
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from cometmq.model.work import WorkBudget
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.rotation import Rotation
 
 # In units of WorkBudget. Of a turn: about 80 messages of usual size before a usual expression. Of a
 # pull: ten times as many, so that a client that is far away is not answered for every slice.
@@ -24,21 +24,25 @@ WORK_PER_PULL: Final = 5_000_000
 
 
 class FilterWork(WorkBudget):
-    """The budget of filters. `deferred_count` pulls wait, at most `max_deferred` may.
+    """The budget of filters. At most `max_deferred` pulls may wait.
 
     For the loop's thread only.
     """
 
-    __slots__ = ("_deferred", "_is_turning", "_per_turn", "deferred_count", "max_deferred", "turns")
+    __slots__ = ("_deferred", "_is_turning", "_per_turn", "max_deferred", "turns")
 
     def __init__(self, max_deferred: int, per_turn: int = WORK_PER_TURN) -> None:
         super().__init__(per_turn)
         self._per_turn = per_turn
-        self._deferred: dict[Connection, deque[Callable[[], None]]] = {}
+        self._deferred: Rotation[Connection, Callable[[], None]] = Rotation()
         self._is_turning = False
         self.max_deferred = max_deferred
-        self.deferred_count = 0
         self.turns = 0
+
+    @property
+    def deferred_count(self) -> int:
+        """How many pulls wait for a later turn."""
+        return len(self._deferred)
 
     def charge(self, units: int) -> None:
         """Pay for work in this turn. Raises OutOfWorkError when nothing is left."""
@@ -59,10 +63,9 @@ class FilterWork(WorkBudget):
         An error that `serve` raises closes the connection. Connections are served in rotation, so that
         one with many pulls does not hold up the others.
         """
-        if self.deferred_count >= self.max_deferred:
+        if len(self._deferred) >= self.max_deferred:
             return False
-        self._deferred.setdefault(connection, deque()).append(serve)
-        self.deferred_count += 1
+        self._deferred.add(connection, serve)
         if not self._is_turning:
             self._turn_soon()
         return True
@@ -76,15 +79,10 @@ class FilterWork(WorkBudget):
         self.left = self._per_turn
         self.turns += 1
         while self._deferred and self.left > 0:
-            connection = next(iter(self._deferred))
-            waiting = self._deferred.pop(connection)
+            connection, serve = self._deferred.take()
             if connection.closed:
-                self.deferred_count -= len(waiting)
+                self._deferred.remove(connection)
                 continue
-            serve = waiting.popleft()
-            self.deferred_count -= 1
-            if waiting:
-                self._deferred[connection] = waiting
             try:
                 serve()
             except Exception:  # noqa: BLE001 - the edge between a connection and all others

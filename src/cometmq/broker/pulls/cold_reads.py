@@ -58,6 +58,8 @@ class ColdReads:
         self._postponed: dict[Connection, deque[_Waiting]] = {}
         self._of_connection: dict[Connection, int] = {}
         self._is_closed = False
+        # Is called when `sweep` has something to do.
+        self.on_sweep_due: Callable[[], None] = lambda: None
         self.count = 0
 
     def read(
@@ -148,6 +150,7 @@ class ColdReads:
 
     def _postpone(self, connection: Connection, waiting: deque[_Waiting]) -> None:
         self._postponed.setdefault(connection, deque()).extend(waiting)
+        self.on_sweep_due()
 
     def _forget(self, connection: Connection) -> None:
         self.count -= 1

@@ -72,6 +72,8 @@ class LongPolling:
         self.max_of_connection = max_of_connection
         # Called with the name of the limit for each pull that it does not allow to wait.
         self.on_limit: Callable[[str], None] = lambda _limit: None
+        # Is called when `sweep` has something to do sooner than `idle_s` said.
+        self.on_sweep_due: Callable[[], None] = lambda: None
         self._work = work
         self._held: dict[str, dict[int, list[HeldPull]]] = {}
         self._count = 0
@@ -106,7 +108,9 @@ class LongPolling:
             self.on_limit("maxHeldPullsPerConnection")
             return False
         pull.connection.held_pulls += 1
-        self._earliest = min(self._earliest, pull.deadline)
+        if pull.deadline < self._earliest:
+            self._earliest = pull.deadline
+            self.on_sweep_due()
         self._held.setdefault(pull.topic, {}).setdefault(pull.queue_id, []).append(pull)
         self._count += 1
         return True
@@ -189,7 +193,7 @@ class LongPolling:
             self._sweeping = self._sweep_steps(now)
             self._sweep_on()
 
-    def quiet_s(self, now: float) -> float:
+    def idle_s(self, now: float) -> float:
         """Return for how many seconds `sweep` has nothing to do unless something else happens."""
         if self._postponed or self._sweeping is not None:
             return 0.0
@@ -294,6 +298,7 @@ class LongPolling:
                 continue
             if pull.connection.congested:
                 self._postponed.append(pull)
+                self.on_sweep_due()
                 continue
             pull.connection.held_pulls -= 1
             try:

@@ -8,6 +8,7 @@ from typing import Final
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.pulls.pull import PullHandler
 from cometmq.broker.traffic import Traffic
+from cometmq.runtime.tasks import OnDemand
 
 _SWEEP_PERIOD_S: Final = 0.5
 
@@ -33,10 +34,12 @@ class Pulls(Service):
             polling.sweep(loop.time())
             cold_reads.sweep()
 
-        def quiet_s() -> float:
-            return 0.0 if cold_reads.must_sweep else polling.quiet_s(loop.time())
+        def idle_s() -> float:
+            return 0.0 if cold_reads.must_sweep else polling.idle_s(loop.time())
 
-        self._parts.tasks.every(_SWEEP_PERIOD_S, sweep, "long-polling-sweep", quiet_s=quiet_s)
+        sweeping = OnDemand(self._parts.tasks, idle_s)
+        polling.on_sweep_due = cold_reads.on_sweep_due = sweeping.arm
+        sweeping.every(_SWEEP_PERIOD_S, sweep, "long-polling-sweep")
 
     def close(self) -> None:
         self._handler.cold_reads.close()
