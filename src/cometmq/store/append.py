@@ -2,6 +2,8 @@
 
 Both are written in one call, so the next reader of the queue sees the message (Java writes the unit
 a millisecond later, in another thread). Java: CommitLog.asyncPutMessage, MessageExtEncoder.
+
+Longer than 500 lines: all ways to append share one log, its checks and its refusals.
 """
 
 from __future__ import annotations
