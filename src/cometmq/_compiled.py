@@ -48,6 +48,7 @@ HOT: Final = (
     "remoting.serving",
     "remoting.signing",
     "remoting.turns",
+    "runtime.write_lines",
     "store.append",
     "store.log.commit_log",
     "store.queues.consume_queue",
