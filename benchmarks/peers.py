@@ -139,11 +139,17 @@ class Peer(ABC):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class NewestJavaBroker(JavaBroker):
+    """Runs the newest broker that is published."""
+
+    module = "server55"
+
+
 class JavaPeer(Peer):
     """Runs the Java broker and name server from the published artifacts."""
 
     label = "Java"
-    broker_class = JavaBroker
+    broker_class: type[JavaBroker] = NewestJavaBroker
     warmup_limit_seconds = float("inf")
 
     def __init__(self, directory: Path, *, heap_mib: int, conf: Mapping[str, str]) -> None:
