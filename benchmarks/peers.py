@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from tests.interop.peers import (
     HOST,
+    Java55Broker,
     JavaBroker,
     JavaNamesrv,
     free_broker_port,
@@ -139,17 +140,11 @@ class Peer(ABC):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-class NewestJavaBroker(JavaBroker):
-    """Runs the newest broker that is published."""
-
-    module = "server55"
-
-
 class JavaPeer(Peer):
     """Runs the Java broker and name server from the published artifacts."""
 
     label = "Java"
-    broker_class: type[JavaBroker] = NewestJavaBroker
+    broker_class: type[JavaBroker] = Java55Broker
     warmup_limit_seconds = float("inf")
 
     def __init__(self, directory: Path, *, heap_mib: int, conf: Mapping[str, str]) -> None:

@@ -619,6 +619,12 @@ class JavaBroker(JavaServer):
         return False
 
 
+class Java55Broker(JavaBroker):
+    """The broker of 5.5, the newest that is published."""
+
+    module = "server55"
+
+
 def peak_memory_kib(pid: int) -> int:
     """Peak resident memory (VmHWM) of a process in KiB, 0 when the process is gone."""
     with contextlib.suppress(OSError):
