@@ -216,6 +216,9 @@ class CometPeer(Peer):
             "storePathRootDir": str(directory / "store"),
             "storePathCommitLog": str(directory / "store" / "commitlog"),
             "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_BYTES),
+            # As for Java's: a long run fills the disk, and a broker that deletes has nothing to pull.
+            "diskMaxUsedSpaceRatio": "95",
+            "cleanFileForciblyEnable": "false",
             **conf,
         }
 
