@@ -91,11 +91,17 @@ class StateWriter:
         """
         self._kept[file] = capture
 
-    async def look(self) -> None:
-        """Have missing files written, after a look in the thread."""
+    async def look(self, beside: Callable[[], None] = lambda: None) -> None:
+        """Have missing files written, after a look in the thread, which calls `beside` first."""
         if self._closed:
             return
-        future = self._executor.submit(self._missing, list(self._kept))
+        kept = list(self._kept)
+
+        def look() -> list[JsonFile]:
+            beside()
+            return self._missing(kept)
+
+        future = self._executor.submit(look)
         for file in await asyncio.wrap_future(future):
             # A failed write is tried again anyway, on its own schedule.
             if not self._closed and not self._states.setdefault(file, _State()).failures:

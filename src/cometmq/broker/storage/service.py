@@ -12,7 +12,7 @@ from cometmq.broker.storage.flushing import FlushTimers
 from cometmq.broker.storage.indexing import Indexing
 from cometmq.broker.storage.query_handlers import QueryHandlers
 from cometmq.broker.storage.queue_query import QueueQuery
-from cometmq.broker.storage.watching import FileWatch
+from cometmq.broker.storage.watching import watch_files
 from cometmq.store.cleaner import Work
 
 
@@ -32,7 +32,6 @@ class Storage(Service):
             parts.store, parts.flusher, parts.clock, parts.tasks, parts.workers
         )
         self._cleaning = CleaningTimer(parts.store, parts.tasks, parts.workers)
-        self._watch = FileWatch(parts)
 
     async def open(self) -> None:
         parts = self._parts
@@ -52,11 +51,10 @@ class Storage(Service):
         self._indexing.start()
         self._flush_timers.start()
         self._cleaning.start()
-        self._watch.start()
+        watch_files(self._parts)
 
     def close(self) -> None:
         """Wait for the work under way in the threads, and end them."""
-        self._watch.close()
         self._flush_timers.close()
         self._indexing.close()
         self._parts.flusher.close()
