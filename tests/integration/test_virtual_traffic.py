@@ -123,6 +123,7 @@ def test_mornings_are_right_after_idle_nights_and_a_clock_that_goes_back() -> No
         await box.burst(20)
         assert await box.mornings() == [0, 1, 21]
         box.cluster.skew_clock(BROKER, 2 * DAY * 1000)
+        await asyncio.sleep(3)
         assert await box.mornings() == [21, 21, 21]
         await box.burst(3)
         box.cluster.skew_clock(BROKER, -DAY * 1000)
@@ -132,6 +133,7 @@ def test_mornings_are_right_after_idle_nights_and_a_clock_that_goes_back() -> No
         assert await box.mornings() == [21, 21, 28]
         assert await box.rates() == [0.4, *near(4)[1:]]
         box.cluster.skew_clock(BROKER, 2 * DAY * 1000)
+        await asyncio.sleep(3)
         assert await box.mornings() == [21, 28, 28]
 
     play(story)
@@ -198,5 +200,5 @@ def test_an_idle_broker_woke_each_second_for_a_sample(monkeypatch: pytest.Monkey
         await asyncio.sleep(MINUTE)
 
     play(story)
-    # Outside of virtual time each second has a look at files, too: a timer, its thread, its answer.
-    assert 0 < len(woken) <= 60
+    # With the looks at files, for which there is no reason in virtual time, it is two a second more.
+    assert 0 < len(woken) < MINUTE

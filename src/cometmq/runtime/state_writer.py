@@ -83,6 +83,7 @@ class StateWriter:
         # Files that exist, as a look has found: a new store has not written all of them yet. Only the
         # thread uses this.
         self._found: set[JsonFile] = set()
+        self._looking: Future[None] | None = None
         self._closed = False
 
     def keep(self, file: JsonFile, capture: Capture) -> None:
@@ -91,18 +92,26 @@ class StateWriter:
         """
         self._kept[file] = capture
 
-    async def look(self, beside: Callable[[], None] = lambda: None) -> None:
-        """Have missing files written, after a look in the thread, which calls `beside` first."""
-        if self._closed:
+    def look(self, beside: Callable[[], None] = lambda: None) -> None:
+        """Have missing files written, after a look in the thread, which calls `beside` first.
+
+        The loop is woken only if a file is missing. Raises what `beside` raised in the look before.
+        """
+        if self._closed or not (self._looking is None or self._looking.done()):
             return
-        kept = list(self._kept)
+        loop, kept, looked = asyncio.get_running_loop(), list(self._kept), self._looking
 
-        def look() -> list[JsonFile]:
+        def look() -> None:
             beside()
-            return self._missing(kept)
+            if missing := self._missing(kept):
+                loop.call_soon_threadsafe(self._write_again, missing)
 
-        future = self._executor.submit(look)
-        for file in await asyncio.wrap_future(future):
+        self._looking = self._executor.submit(look)
+        if looked is not None:
+            looked.result()
+
+    def _write_again(self, missing: Iterable[JsonFile]) -> None:
+        for file in missing:
             # A failed write is tried again anyway, on its own schedule.
             if not self._closed and not self._states.setdefault(file, _State()).failures:
                 self.soon(file, self._kept[file])

@@ -107,9 +107,7 @@ class TransactionService(Service):
             self._transactions.flush_ops,
             "flush-ops",
         )
-        writing.every(
-            _PUBLISH_PERIOD_S, self._transactions.publish_progress, "transaction-offsets"
-        )
+        writing.every(_PUBLISH_PERIOD_S, self._transactions.publish_progress, "transaction-offsets")
 
     def roll(self, end_place: int) -> int:
         """Copy unresolved messages in front of a commit-log offset; see `Cleaner.on_expiring`."""
