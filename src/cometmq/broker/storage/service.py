@@ -12,7 +12,7 @@ from cometmq.broker.storage.flushing import FlushTimers
 from cometmq.broker.storage.indexing import Indexing
 from cometmq.broker.storage.query_handlers import QueryHandlers
 from cometmq.broker.storage.queue_query import QueueQuery
-from cometmq.broker.storage.watching import watch_files
+from cometmq.runtime.state_writer import LOOK_PERIOD_S
 from cometmq.store.cleaner import Work
 
 
@@ -51,7 +51,15 @@ class Storage(Service):
         self._indexing.start()
         self._flush_timers.start()
         self._cleaning.start()
-        watch_files(self._parts)
+        # Whether somebody removed, replaced or cut files. The store's files are looked at in the thread
+        # that looks at state files, because each thread that a timer wakes is one more.
+        parts = self._parts
+        parts.tasks.every(
+            LOOK_PERIOD_S,
+            lambda: parts.state.look(parts.store.look_at_files),
+            "look-at-files",
+            of_outside=True,
+        )
 
     def close(self) -> None:
         """Wait for the work under way in the threads, and end them."""
