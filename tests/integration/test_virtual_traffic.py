@@ -156,7 +156,7 @@ def test_pulls_count_after_an_idle_hour_as_well() -> None:
 
 class Sent(NamedTuple):
     at_s: float
-    count: int
+    messages: int
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -176,7 +176,7 @@ def test_rates_are_those_of_what_came_in_their_spans_whenever_they_are_read(seed
             for rate, span_s in zip(await box.rates(), SPANS_S, strict=True):
                 # Samples are a second apart, and the last one may be a second old.
                 least, most = (
-                    sum(each.count for each in sent if begin <= now_s() - each.at_s <= end)
+                    sum(each.messages for each in sent if begin <= now_s() - each.at_s <= end)
                     for begin, end in ((1.1, span_s - 1.1), (-0.1, span_s + 2.1))
                 )
                 assert least <= round(rate * span_s, 3) <= most
