@@ -28,8 +28,9 @@ _PER_WRITE_BYTES: Final = 64 * 1024
 
 # Renders the line that tells how many lines were lost, and why.
 TellLost = Callable[[int, str], str]
-# Returns more texts to write: called about once a second, and with True when the process ends.
-More = Callable[[bool], list[str]]
+# Returns more texts to write: called about once a second, and with True when the process ends. None says
+# that there are none until after the next line.
+More = Callable[[bool], list[str] | None]
 
 
 class Target(Protocol):
@@ -107,7 +108,8 @@ class LineWriter:
         """Wait until all lines are written, `limit_s` seconds at most; return whether they are."""
         if self._generation != PROCESS.generation or self._thread is None:
             return True
-        for text in self._more(True) if self._more is not None else ():
+        more = self._more(True) if self._more is not None else None
+        for text in more or ():
             self.write(text)
         deadline = time.monotonic() + limit_s
         with self._changed:
@@ -119,16 +121,17 @@ class LineWriter:
         return True
 
     def _work(self) -> None:
+        more: list[str] | None = []
         while True:
             with self._changed:
                 if not self._waiting:
-                    watching = self._more is not None or self._lost
-                    self._changed.wait(_RETRY_S if watching else None)
+                    is_over = more is None and not self._lost
+                    self._changed.wait(None if is_over else _RETRY_S)
                 batch = self._take()
                 lost, reason = self._lost, self._reason
                 self._writing = True
-            for text in self._more(False) if self._more is not None else ():
-                batch.append(_encoded(text))
+            more = self._more(False) if self._more is not None else None
+            batch += map(_encoded, more or ())
             written = not batch and not lost
             if written:
                 with suppress(OSError):  # the next line tells
