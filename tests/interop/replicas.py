@@ -155,7 +155,7 @@ def copy_of_store(broker: JavaBroker, directory: Path) -> Path:
 
 def _compared(name: str, body: bytes) -> dict[str, Any]:
     # Java writes the numbers of queues as they are, though JSON wants strings for keys.
-    value = json.loads(re.sub(r"([{,])(-?\d+):", r'\1"\2":', body.decode()))
+    value = json.loads(re.sub(r"([{,]\s*)(-?\d+):", r'\1"\2":', body.decode()))
     if name == "consumer offsets":
         # A master alone goes on with its own groups, all the time.
         return {
