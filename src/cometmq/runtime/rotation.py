@@ -30,9 +30,8 @@ class Rotation(Generic[K, V]):
     def take(self) -> V:
         """Remove and return a value. `count` must not be 0."""
         key = self._keys.popleft()
-        while key not in self._values:  # it was dropped
+        while (values := self._values.get(key)) is None:  # it was dropped
             key = self._keys.popleft()
-        values = self._values[key]
         value = values.popleft()
         if values:
             self._keys.append(key)

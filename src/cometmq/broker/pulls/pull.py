@@ -146,6 +146,8 @@ class PullHandler:
         self._clients = parts.clients
         self._offsets = parts.offsets
         self._waiting = parts.waiting
+        # Made once, not for each pull that waits.
+        self._on_due = self._resume
         self._filters = parts.filters.manager
         self._predicates = parts.predicates
         self._traffic = traffic
@@ -168,7 +170,7 @@ class PullHandler:
             return self._serve(connection, request, None)
         except Refused as refused:
             if request.header.sys_flag & PULL_SUSPEND and self._is_ahead(refused, request.header):
-                pull = WaitingPull(connection, request, self._resume)
+                pull = WaitingPull(connection, request, self._on_due)
                 pull.deadline = asyncio.get_running_loop().time() + HEARTBEAT_WAIT_S
                 if self._waits_for_heartbeat(pull):
                     return None
@@ -404,7 +406,7 @@ class PullHandler:
         """Let a pull wait for messages. Return False if too many wait."""
         header = request.header
         if pull is None:
-            pull = WaitingPull(connection, request, self._resume)
+            pull = WaitingPull(connection, request, self._on_due)
         wait_ms = header.suspend_timeout_millis
         if not self._config.long_polling_enable:
             wait_ms = self._config.short_polling_time_mills
@@ -433,7 +435,7 @@ class PullHandler:
         brought `absent` into memory. Raises Refused if too many pulls wait.
         """
         if pull is None:
-            pull = WaitingPull(connection, request, self._resume)
+            pull = WaitingPull(connection, request, self._on_due)
         pull.scan = scan
         pull.size = _bytes_beside(request.header, scan)
         pull.absent = absent

@@ -19,13 +19,15 @@ An event that does not stand in the row of a state changes nothing: a request th
 
 Deadlines lie in a wheel of buckets of TICK_S, so a request costs no timer of its own, and one that is answered
 early leaves nothing behind. The loop has one timer, for the first bucket.
+
+Longer than 500 lines: the states share limits, order and way back, and are read as one table.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import IntEnum
@@ -311,7 +313,9 @@ class Waiting:
         waiter.mates = None
         self._limits[state].count -= 1
         if state is _MESSAGES:
-            self._leave_places(waiter)
+            # An arrival has taken it out of the place of the message already.
+            if waiter.reason is not _ARRIVED or len(waiter.places) > 1 or waiter.share:
+                self._leave_places(waiter)
         elif state is State.HEARTBEAT:
             of_group = self._groups.get(waiter.group)
             if of_group is not None:
@@ -423,12 +427,12 @@ class Waiting:
         """Resume the requests that wait for a heartbeat of a group: one has been taken in."""
         waiting = self._groups.pop(group, None)
         if waiting is not None:
-            self._make_due(waiting, Reason.HEARD)
+            self._make_due(list(waiting), Reason.HEARD)
 
     def release_topic(self, topic: str) -> None:
         """Resume every request that waits for a topic's messages, because the topic was removed or changed."""
         for waiting in self._topics.pop(topic, {}).values():
-            self._make_due(waiting, Reason.RELEASED)
+            self._make_due(list(waiting), Reason.RELEASED)
 
     def release_all(self) -> None:
         """Resume all that wait for messages and heartbeats in the next turn, because the broker stops."""
@@ -436,7 +440,7 @@ class Waiting:
         for topic in list(self._topics):
             self.release_topic(topic)
         for waiting in self._groups.values():
-            self._make_due(waiting, Reason.RELEASED)
+            self._make_due(list(waiting), Reason.RELEASED)
         self._groups.clear()
 
     def close(self) -> None:
@@ -469,17 +473,17 @@ class Waiting:
         self._timer = None
         reached = max(self._timer_tick, int(asyncio.get_running_loop().time() / TICK_S))
         for tick in sorted(tick for tick in self._buckets if tick <= reached):
-            self._make_due(self._buckets.pop(tick), Reason.DEADLINE)
+            self._make_due(list(self._buckets.pop(tick)), Reason.DEADLINE)
         if self._buckets:
             self._arm(min(self._buckets))
 
     # Turns
 
-    def _make_due(self, waiters: Iterable[Waiter], reason: Reason) -> None:
-        for waiter in waiters:
-            if waiter.reason is None:
-                waiter.reason = reason
-                self._due.append(waiter)
+    def _make_due(self, waiters: list[Waiter], reason: Reason) -> None:
+        fresh = [waiter for waiter in waiters if waiter.reason is None]
+        for waiter in fresh:
+            waiter.reason = reason
+        self._due.extend(fresh)
         self._turn_soon()
 
     def _turn_soon(self) -> None:
@@ -558,7 +562,7 @@ class Waiting:
                 log.error("old messages cannot be read", reason=str(error))
                 waiter.error = error
             if waiter.mates is not None and not self._is_closed:
-                self._make_due((waiter,), Reason.READ)
+                self._make_due([waiter], Reason.READ)
         self._read()
 
 
