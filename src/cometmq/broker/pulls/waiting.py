@@ -385,13 +385,16 @@ class Waiting:
             try:
                 woken = self._match(waiting, next_offset, tags_code, properties)
             except OutOfWorkError:
-                woken = list(waiting)
+                woken = [waiter for waiter in waiting if waiter.reason is None]
             if len(woken) == len(waiting):
                 del queues[place]
             else:
                 for waiter in woken:
                     del waiting[waiter]
-            self._make_due(woken, _ARRIVED)
+            for waiter in woken:
+                waiter.reason = _ARRIVED
+            self._due.extend(woken)
+            self._turn_soon()
         if not queues:
             del self._topics[topic]
 
