@@ -23,14 +23,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-SEND_MESSAGE_V2 = 310
+PULL_MESSAGE = 11
 GET_MAX_OFFSET = 30
+SEND_MESSAGE_V2 = 310
+SEND_BATCH_MESSAGE = 320
 SUCCESS = 0
 
 JAVA_VERSION_V5_3_3 = 479
 DEFAULT_TOPIC = "TBW102"
 BROKER_NAME = "broker-a"
 QUEUES_PER_TOPIC = 4
+
+SENDS, BATCHES, PULLS = "sends", "batches", "pulls"
+"""The requests of which a load consists."""
+
+MESSAGES = 32
+"""In a batch, and asked for by a pull."""
+
+_SUBSCRIPTION = 4
+"""The bit of a pull's sysFlag that says: the request brings its subscription. It does not wait then."""
 
 FIRST_OPAQUE = 1_000_000_000
 """Ten digits from the first message on, so a frame never changes its length."""
@@ -39,6 +50,8 @@ OPAQUE_DIGITS = 10
 MAX_OPAQUE = 2**31 - 1
 
 _LENGTHS = struct.Struct(">II")
+_BATCHED = struct.Struct(">iiiii")
+_PROPERTIES_LENGTH = struct.Struct(">h")
 _PLACEHOLDER = "0123456789"
 assert len(_PLACEHOLDER) == OPAQUE_DIGITS
 
@@ -113,6 +126,60 @@ def signed_sends(
         before, after = encode_frame(header, body).split(_PLACEHOLDER.encode())
         sends.append((before, after))
     return sends
+
+
+def batch_sends(topic: str, body_bytes: int) -> list[tuple[bytes, bytes]]:
+    """Make a batch of MESSAGES messages for each queue, cut at its opaque's ten digits."""
+    prefix = unique_prefix()
+    requests = []
+    for queue_id in range(QUEUES_PER_TOPIC):
+        ext = _send_ext(topic, queue_id, "") | {"i": "WAIT\x01true\x02", "m": "true"}
+        first = FIRST_OPAQUE + queue_id * MESSAGES
+        body = b"".join(
+            _batched(f"UNIQ_KEY\x01{prefix}{first + number}\x02WAIT\x01true\x02", body_bytes)
+            for number in range(MESSAGES)
+        )
+        header = _request_header(SEND_BATCH_MESSAGE, ext, _PLACEHOLDER).encode()
+        before, after = encode_frame(header, body).split(_PLACEHOLDER.encode())
+        requests.append((before, after))
+    return requests
+
+
+def _batched(properties: str, body_bytes: int) -> bytes:
+    """Encode a message of a batch: its length, magic, CRC and flag, which are 0, its body and properties,
+    each behind its length.
+    """
+    encoded = properties.encode()
+    size = _BATCHED.size + body_bytes + _PROPERTIES_LENGTH.size + len(encoded)
+    head = _BATCHED.pack(size, 0, 0, 0, body_bytes)
+    return head + b"m" * body_bytes + _PROPERTIES_LENGTH.pack(len(encoded)) + encoded
+
+
+def pull_ext(topic: str, queue_id: int, offset: int) -> dict[str, str]:
+    """Return the header of a pull that asks for MESSAGES messages and does not wait."""
+    return {
+        "consumerGroup": "benchmark_consumer",
+        "topic": topic,
+        "queueId": str(queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(MESSAGES),
+        "sysFlag": str(_SUBSCRIPTION),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+
+
+def pulls(topic: str, filled: int) -> list[tuple[bytes, bytes]]:
+    """Make pulls of all messages of all queues, each filled up to `filled`, as `repeated_requests` does."""
+    exts = [
+        pull_ext(topic, queue_id, offset)
+        for offset in range(0, filled, MESSAGES)
+        for queue_id in range(QUEUES_PER_TOPIC)
+    ]
+    return repeated_requests(PULL_MESSAGE, exts, OPEN)
 
 
 def repeated_requests(

@@ -1,7 +1,10 @@
-"""Generate raw load: one process, one epoll loop, a closed loop of sends per connection.
+"""Generate raw load: one process, one epoll loop, a closed loop of requests per connection.
 
     python -m benchmarks.load --port 10911 --topic bench --connections 64 --in-flight 1 \
-        --body-bytes 1024 --ramp-seconds 1 --seconds 5 [--server-pid PID]
+        --body-bytes 1024 --ramp-seconds 1 --seconds 5 [--server-pid PID] [--requests pulls]
+
+Requests are `sends`, `batches` of MESSAGES messages, or `pulls` of as many messages, which the topic must
+have: its queues are filled up to FILLED. All counts but those of probes are counts of messages.
 
 Every connection keeps `in_flight` sends outstanding: an answer is replaced by a new send at once.
 The loop is plain epoll rather than asyncio, because the generator must stay cheaper than what it
@@ -32,13 +35,19 @@ from pathlib import Path
 
 from benchmarks.door import OPEN, Door, LoadSocket, for_load
 from benchmarks.frames import (
+    BATCHES,
     FIRST_OPAQUE,
     MAX_OPAQUE,
+    MESSAGES,
     OPAQUE_DIGITS,
+    PULLS,
     QUEUES_PER_TOPIC,
+    SENDS,
     SUCCESS,
     BenchmarkError,
+    batch_sends,
     decode_response,
+    pulls,
     send_template,
     signed_sends,
     unique_prefix,
@@ -54,6 +63,12 @@ _SUCCESS_MARK_SPAN = 24
 _SOCKET_BUFFER_BYTES = 1 << 20
 _REPEATED_SENDS = 1_000
 """For each queue."""
+FILLED = 8_192
+"""Messages in each queue of a topic that is pulled."""
+
+_PULLED_BYTES = 1 << 18
+"""Read at once of answers to pulls, which have up to 40 KiB."""
+
 _LENGTH = struct.Struct(">I")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -76,11 +91,14 @@ class LoadConfig:
     door: Door = OPEN
     repeat_ids: bool = False
     """Repeat the unique ids of 4,000 messages, whose signatures are made beforehand."""
+    requests: str = SENDS
 
 
 @dataclass(slots=True)
 class LoadResult:
-    """Holds the counts. `acked*` count answers with code 0; `*_total` include ramp and drain."""
+    """Holds counts of messages. `acked*` are those of answers with code 0; `*_total` include ramp and
+    drain.
+    """
 
     sent_total: int
     acked_total: int
@@ -198,7 +216,7 @@ class Generator:
                 last_event = now
             elif now - last_event > SILENCE_LIMIT_SECONDS:
                 raise BenchmarkError(
-                    f"{self._outstanding} sends unanswered for {SILENCE_LIMIT_SECONDS:.0f} s"
+                    f"{self._outstanding} requests unanswered for {SILENCE_LIMIT_SECONDS:.0f} s"
                 )
             for fileno, event in events:
                 connection = connections[fileno]
@@ -300,7 +318,7 @@ class Generator:
         """Raise BenchmarkError, with the server's words, if all it did since then was to refuse."""
         if self._acked == acked_before and self._errors:
             code, remark = next(iter(self._error_remarks.items()))
-            raise BenchmarkError(f"every send was refused: {code} {remark}")
+            raise BenchmarkError(f"every request was refused: {code} {remark}")
 
     def _mark(self) -> _Mark:
         pid = self._config.server_pid
@@ -315,13 +333,14 @@ class Generator:
         if self._next_opaque == MAX_OPAQUE:
             raise BenchmarkError("the run used up the opaques of an int32 and stopped early")
         seconds = (end.at_ns - begin.at_ns) / 1e9
-        acked = end.acked - begin.acked
+        messages = 1 if self._config.requests == SENDS else MESSAGES
+        acked = (end.acked - begin.acked) * messages
         server_cpu_seconds = None
         if begin.server_cpu_seconds is not None and end.server_cpu_seconds is not None:
             server_cpu_seconds = end.server_cpu_seconds - begin.server_cpu_seconds
         return LoadResult(
-            sent_total=self._next_opaque - FIRST_OPAQUE,
-            acked_total=self._acked,
+            sent_total=(self._next_opaque - FIRST_OPAQUE) * messages,
+            acked_total=self._acked * messages,
             acked=acked,
             seconds=seconds,
             acked_per_second=acked / seconds,
@@ -342,6 +361,8 @@ class PreparedGenerator(Generator):
 
     def __init__(self, config: LoadConfig, requests: list[tuple[bytes, bytes]]) -> None:
         super().__init__(config)
+        if config.requests == PULLS:
+            self._receive_bytes = _PULLED_BYTES
         self._sends = requests
         before, after = self._sends[0]
         self._frame_bytes = len(before) + len(after) + OPAQUE_DIGITS
@@ -371,6 +392,14 @@ class RepeatingGenerator(PreparedGenerator):
         super().__init__(config, [send for sends in zip(*by_queue, strict=True) for send in sends])
 
 
+def generator_of(config: LoadConfig) -> Generator:
+    if config.requests == BATCHES:
+        return PreparedGenerator(config, batch_sends(config.topic, config.body_bytes))
+    if config.requests == PULLS:
+        return PreparedGenerator(config, pulls(config.topic, FILLED))
+    return (RepeatingGenerator if config.repeat_ids else Generator)(config)
+
+
 def process_cpu_seconds(pid: int) -> float:
     """Return the user and system time of a process, of all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -384,7 +413,7 @@ def _percentile_us(sorted_ns: list[int], share: float) -> float | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="raw SEND_MESSAGE_V2 load")
+    parser = argparse.ArgumentParser(description="raw load of sends or pulls")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--topic", required=True)
@@ -396,6 +425,7 @@ def main() -> int:
     parser.add_argument("--cpu", type=int, help="run on this core only")
     parser.add_argument("--sends", type=int, help="stop after so many; default: no limit")
     parser.add_argument("--server-pid", type=int, help="account this process's CPU time")
+    parser.add_argument("--requests", choices=(SENDS, BATCHES, PULLS), default=SENDS)
     parser.add_argument("--repeat-ids", action="store_true", help="4,000 messages over and over")
     parser.add_argument("--access-key", default="", help="sign; with --repeat-ids only")
     parser.add_argument("--secret-key", default="")
@@ -406,7 +436,7 @@ def main() -> int:
         parser.error("--access-key needs --repeat-ids: signatures are made beforehand")
     config = LoadConfig(**given, door=door)
     try:
-        result = (RepeatingGenerator if config.repeat_ids else Generator)(config).run()
+        result = generator_of(config).run()
     except (BenchmarkError, OSError) as error:
         print(f"load: {error}", file=sys.stderr)
         return 1

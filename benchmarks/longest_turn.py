@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cometmq.model.topic import TopicConfig
+from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.route_table import Registration
 from cometmq.protocol import headers as h
 from cometmq.protocol.access_bodies import (
@@ -35,10 +35,11 @@ from cometmq.protocol.access_bodies import (
     UserInfo,
     UserRequestHeader,
 )
-from cometmq.protocol.bodies import TopicConfigSerializeWrapper
+from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header
+from cometmq.protocol.register_body import TopicQueues, encode_register_body
 from cometmq.protocol.requests import AUTH_CREATE_ACL, AUTH_CREATE_USER
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials
@@ -170,6 +171,33 @@ def _policies(version: int, *, by_mqadmin: bool = False) -> Asked:
     )
 
 
+def _registration(
+    version: int, count: int = 50_000, *, queues: int = 4, compressed: bool = False
+) -> Asked:
+    topics = {
+        f"orders-{n:06}": TopicConfig(f"orders-{n:06}", read_queue_nums=queues)
+        for n in range(count)
+    }
+    wrapper = TopicConfigSerializeWrapper(DataVersion(version), topic_config_table=topics)
+    return Asked(
+        RequestCode.REGISTER_BROKER,
+        h.RegisterBrokerRequestHeader("many", "127.0.0.1:9", "c", "", 0, compressed=compressed),
+        encode_register_body(RegisterBrokerBody([], wrapper), compressed=compressed),
+        at_name_server=True,
+    )
+
+
+def _again(version: int, queues: int) -> Asked:
+    """Return a registration of topics that have had four queues."""
+    return replace(_registration(version, queues=queues), before=(_registration(version - 1),))
+
+
+def _of_trouble(inside: bytes) -> Asked:
+    """Return a registration that no broker sends."""
+    body = b'{"topicConfigSerializeWrapper":{%b}}' % inside
+    return replace(_registration(0, 0), body=body)
+
+
 REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
     "expressions": _expressions,
     "expressions-again": lambda version: _expressions(version // 1000),
@@ -217,6 +245,32 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
         RequestCode.UPDATE_NAMESRV_CONFIG,
         body=b"".join(b"wrng%d=%d\n" % (n, version % 10) for n in range(3_000))[: 32 * 1024],
         at_name_server=True,
+    ),
+    "registration-1000": lambda version: _registration(version, 1_000),
+    "registration-10000": lambda version: _registration(version, 10_000),
+    "registration-50000": _registration,
+    "registration-50000-same": lambda version: _again(version, 4),
+    "registration-50000-changed": lambda version: _again(version, 5),
+    "registration-50000-compressed": lambda version: _registration(version, compressed=True),
+    "registration-of-bare-topics": lambda _: _of_trouble(
+        b'"topicConfigTable":{%b}' % b",".join(b'"%x":{}' % n for n in range(129_000))
+    ),
+    "registration-of-attributes": lambda _: _of_trouble(
+        b'"topicConfigTable":{"t":{"attributes":{%b}}}'
+        % b",".join(b'"%d":"%0*d"' % (n, 10, n) for n in range(590_000))
+    ),
+    "registration-of-one-mapping": lambda _: _of_trouble(
+        b'"topicQueueMappingInfoMap":{"t":{"currIdMap":{%b}}}'
+        % b",".join(b'"%d":1' % n for n in range(599_000))
+    ),
+    "registration-of-values": lambda _: _of_trouble(b'"x":[%b0]' % (b"0," * 8_000_000)),
+    "registration-of-nulls": lambda _: _of_trouble(b'"dataVersion":null,"x":[%b0]' % (b"0," * 19_000)),
+    "registration-in-the-dialect": lambda _: _of_trouble(
+        b'"topicQueueMappingInfoMap":{%b}'
+        % b",".join(
+            b'"t%d":{"bname":"many","currIdMap":{0:1,1:2,2:3,3:4,4:5,5:6,6:7,7:8},"epoch":1,"topic":"t%d"}' % (n, n)
+            for n in range(25_000)
+        )
     ),
     "reset-200000": lambda _: _reset(),
     "all-offsets-200000": lambda _: Asked(
@@ -276,12 +330,12 @@ class _Link:
 def _route_tables(cluster: Cluster, count: int, timeout_ms: int) -> list[_Link]:
     """Have the name server know so many brokers with 10,000 topics each; return their connections."""
     table = cluster.name_servers[0].table
-    topics = {f"topic-{n:05}": TopicConfig(f"topic-{n:05}") for n in range(10_000)}
+    topics = {f"topic-{n:05}": TopicQueues() for n in range(10_000)}
     links = []
     for n in range(count):
         registration = Registration(
             "many", f"broker-{n}", f"10.0.{n}.1:10911", 0, timeout_ms=timeout_ms,
-            topics=TopicConfigSerializeWrapper(topic_config_table=topics),
+            topics=topics,
         )  # fmt: skip
         links.append(_Link())
         assert table.register(registration, links[-1]) is not None

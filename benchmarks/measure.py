@@ -8,13 +8,24 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from benchmarks.door import OPEN, Door
-from benchmarks.frames import SUCCESS, BenchmarkError, ControlConnection
-from benchmarks.load import LoadResult
+from benchmarks.frames import (
+    BATCHES,
+    MESSAGES,
+    PULL_MESSAGE,
+    PULLS,
+    QUEUES_PER_TOPIC,
+    SENDS,
+    SUCCESS,
+    BenchmarkError,
+    ControlConnection,
+    pull_ext,
+)
+from benchmarks.load import FILLED, LoadResult
 from benchmarks.peers import ROOT
 
 if TYPE_CHECKING:
@@ -26,23 +37,27 @@ STORED_LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Describes one line of the table: the connections, and how many sends each has outstanding."""
+    """Describes one line of the table: the connections, and how many requests each has outstanding."""
 
     connections: int
     in_flight: int
     body_bytes: int
     one_core: bool = False
     """Generator and broker share one core, so that no wake-up crosses cores (see README.md)."""
+    requests: str = SENDS
 
     @property
     def name(self) -> str:
-        return f"{self.connections}x{self.in_flight}" + ("-one-core" if self.one_core else "")
+        name = f"{self.connections}x{self.in_flight}" + ("-one-core" if self.one_core else "")
+        return name if self.requests == SENDS else f"{self.requests}-{name}-{self.body_bytes}"
 
     @property
     def title(self) -> str:
         body = (
             f"{self.body_bytes // 1024} KiB" if self.body_bytes >= 1024 else f"{self.body_bytes} B"
         )
+        if self.requests != SENDS:
+            body = f"{self.requests} of {MESSAGES} × {body}"
         return f"{self.connections}×{self.in_flight}, {body}" + (
             ", on one core" if self.one_core else ""
         )
@@ -55,7 +70,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """Holds the figures of one row. `stored` is the growth of the topic's maximum offsets; None
-    where nothing is stored (ack server).
+    where nothing is stored (pulls, ack server).
     """
 
     load: LoadResult
@@ -100,6 +115,39 @@ def create_topic(peer: Target, row: Row, door: Door = OPEN) -> None:
         raise BenchmarkError(f"{peer.label}, {row.topic}: {response.code} {response.remark}")
 
 
+def prepare(peer: Target, row: Row) -> None:
+    """Make the row's topic, and fill it if the row pulls. Raises BenchmarkError if a pull does not bring
+    MESSAGES messages.
+    """
+    create_topic(peer, row)
+    if row.requests != PULLS:
+        return
+    batches = FILLED * QUEUES_PER_TOPIC // MESSAGES
+    filler = replace(row, connections=1, in_flight=4, requests=BATCHES)
+    run_load(peer, filler, ramp_seconds=0.0, seconds=600.0, sends=batches, topic=row.topic)
+    with ControlConnection(peer.address) as connection:
+        deadline = time.monotonic() + STORED_LIMIT_SECONDS
+        while connection.stored_messages(row.topic) < FILLED * QUEUES_PER_TOPIC:
+            if time.monotonic() > deadline:
+                raise BenchmarkError(f"{peer.label}, {row.topic}: not filled up to {FILLED}")
+            time.sleep(0.05)
+        for offset in (0, FILLED - MESSAGES):
+            answer = connection.call(PULL_MESSAGE, pull_ext(row.topic, 3, offset))
+            end = int(answer.ext.get("nextBeginOffset", "-1"))
+            if answer.code != SUCCESS or end != offset + MESSAGES:
+                raise BenchmarkError(
+                    f"{peer.label}, {row.topic}: a pull at {offset} ended at {end}, code {answer.code}"
+                )
+
+
+def measure(peer: Target, row: Row, *, ramp_seconds: float, seconds: float) -> Measurement:
+    """Load a broker; count what it stored, but for pulls. The row must be prepared."""
+    if row.requests == PULLS:
+        load = run_load(peer, row, ramp_seconds=ramp_seconds, seconds=seconds)
+        return Measurement(load, stored=None)
+    return measure_stored(peer, row, ramp_seconds=ramp_seconds, seconds=seconds)
+
+
 def measure_stored(
     peer: Target, row: Row, *, ramp_seconds: float, seconds: float, door: Door | None = None
 ) -> Measurement:
@@ -130,8 +178,9 @@ def run_load(
     seconds: float,
     sends: int | None = None,
     door: Door | None = None,
+    topic: str = "",
 ) -> LoadResult:
-    """Run the generator in its own process. Raises BenchmarkError with the text that it printed.
+    """Run the generator in its own process; on the row's topic unless another is named. Raises BenchmarkError with the text that it printed.
 
     With a door, also an open one, it repeats messages whose signatures are made beforehand.
     """
@@ -139,7 +188,8 @@ def run_load(
     arguments = {
         "host": host,
         "port": port,
-        "topic": row.topic,
+        "topic": topic or row.topic,
+        "requests": row.requests,
         "connections": row.connections,
         "in-flight": row.in_flight,
         "body-bytes": row.body_bytes,

@@ -97,7 +97,7 @@ def rate_cells(result: Report) -> Cells:
     """Return a heading, then a line per row: median of the rounds, lowest and highest round."""
     heading = ["connections × in flight, body"]
     for label in result.peers:
-        heading += [f"{label}, sends/s", "lowest–highest round"]
+        heading += [f"{label}, messages/s", "lowest–highest round"]
     cells = [[*heading, "ratio"]]
     for row in result.rows:
         measured = _measured(result, row)
@@ -112,15 +112,16 @@ def detail_cells(result: Report) -> Cells:
     """Return a heading, then per row: latency, CPU time, and how far the generator's limit is."""
     heading = ["connections × in flight, body"]
     heading += [f"{label} p50 / p99, ms" for label in result.peers]
-    heading += [f"{label} CPU, µs/send" for label in result.peers]
-    cells = [[*heading, "generator CPU, of a core", "generator ceiling, sends/s"]]
+    heading += [f"{label} CPU, µs/message" for label in result.peers]
+    cells = [[*heading, "generator CPU, of a core", "generator ceiling, messages/s"]]
     for row in result.rows:
         measured = _measured(result, row)
         line = [row.title]
         line += [_latency(measurements) for measurements in measured.values()]
         line += [_cpu(measurements) for measurements in measured.values()]
         line.append(" / ".join(_generator_share(group) for group in measured.values()))
-        line.append(f"{result.ceiling[row.name].load.acked_per_second:,.0f}")
+        ceiling = result.ceiling.get(row.name)
+        line.append("–" if ceiling is None else f"{ceiling.load.acked_per_second:,.0f}")
         cells.append(line)
     return cells
 
@@ -163,7 +164,7 @@ def setting_cells(result: Report) -> Cells:
 
 def show(result: Report, console: Console) -> None:
     titles = (
-        "Acknowledged sends per second",
+        "Messages acknowledged, or pulled, per second",
         "Latency and CPU",
         "Start-up and memory",
         "Settings",
@@ -302,7 +303,7 @@ def _mib(memory: Memory | None, name: str) -> str:
 
 def _proof(figures: PeerFigures) -> str:
     measurements = [each for group in figures.measurements.values() for each in group]
-    acked = sum(each.load.acked_total for each in measurements)
+    acked = sum(each.load.acked_total for each in measurements if each.stored is not None)
     stored = sum(each.stored or 0 for each in measurements)
     errors = sum(sum(each.load.errors.values()) for each in measurements)
     suffix = f", {errors:,} refused" if errors else ""

@@ -1,4 +1,4 @@
-"""The send path: acknowledged sends per second of our broker and the Java broker, side by side.
+"""Sends and pulls: messages per second of our broker and the Java broker, side by side.
 
     python -m benchmarks.send_path              # the whole run; rewrites the table in README.md
     python -m benchmarks.send_path --quick      # a minute, nothing written
@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.console import Console
 
 from benchmarks import report
-from benchmarks.frames import BenchmarkError
+from benchmarks.frames import BATCHES, PULLS, SENDS, BenchmarkError
 from benchmarks.measure import (
     Measurement,
     Row,
     create_topic,
-    measure_stored,
+    measure,
+    prepare,
     run_load,
     send_exactly,
 )
@@ -45,10 +46,16 @@ ROWS = (
     Row(64, 1, 1024),
     Row(4, 32, 1024),
     Row(8, 64, 128),
+    Row(4, 4, 128, requests=BATCHES),
+    Row(4, 4, 1024, requests=BATCHES),
+    Row(4, 1, 128, requests=PULLS),
+    Row(16, 4, 128, requests=PULLS),
+    Row(16, 4, 1024, requests=PULLS),
 )
 EQUAL_WORK_ROW = Row(4, 32, 1024)
 HERE = Path(__file__).parent
 NEEDED_FREE_BYTES = 40 << 30
+NEEDED_FREE_BYTES_QUICK = 8 << 30
 OUTPUT_COLUMNS = 140
 """Width of the tables where no terminal tells one."""
 
@@ -69,6 +76,7 @@ class Options:
     java_conf: dict[str, str]
     our_conf: dict[str, str]
     directory: Path | None
+    needed_bytes: int
     write: bool
 
 
@@ -79,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = Console(width=OUTPUT_COLUMNS)
     try:
         with tempfile.TemporaryDirectory(prefix="bench-", dir=options.directory) as directory:
-            check_room(Path(directory), NEEDED_FREE_BYTES)
+            check_room(Path(directory), options.needed_bytes)
             result = run(options, Path(directory), console)
     except BenchmarkError as error:
         console.print(f"[red]benchmark failed:[/red] {error}")
@@ -96,6 +104,8 @@ def run(options: Options, directory: Path, console: Console) -> Report:
     result = Report(machine=machine(), options=_plain_options(options), rows=options.rows)
     with AckPeer(directory / "ack") as ack:
         for row in options.rows:
+            if row.requests != SENDS:  # the answers of `AckPeer` are those to sends
+                continue
             load = run_load(ack, row, ramp_seconds=0.5, seconds=min(2.0, options.seconds))
             result.ceiling[row.name] = Measurement(load, stored=None)
             console.print(f"ceiling {row.title}: {load.acked_per_second:,.0f}/s")
@@ -153,10 +163,10 @@ def _factories(options: Options) -> dict[str, PeerFactory]:
 
 
 def _warm_up(options: Options, peers: list[Peer], console: Console) -> None:
-    """Run every row on every peer, for Java's compiler to see it. This also creates the topics."""
+    """Run every row on every peer, for Java's compiler to see it. This also makes and fills the topics."""
     for row in options.rows:
         for peer in peers:
-            create_topic(peer, row)
+            prepare(peer, row)
             seconds = min(options.warmup_seconds, peer.warmup_limit_seconds)
             load = run_load(peer, row, ramp_seconds=seconds / 2, seconds=seconds / 2)
             console.print(f"warm-up {row.title} {peer.label}: {load.acked_per_second:,.0f}/s")
@@ -167,7 +177,7 @@ def _round(
 ) -> None:
     for row in options.rows:
         for peer in peers:
-            measured = measure_stored(
+            measured = measure(
                 peer, row, ramp_seconds=options.ramp_seconds, seconds=options.seconds
             )
             result.peers[peer.label].measurements.setdefault(row.name, []).append(measured)
@@ -214,6 +224,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
         java_conf=dict(pair.split("=", 1) for pair in given.java_conf),
         our_conf=dict(pair.split("=", 1) for pair in given.our_conf),
         directory=given.directory,
+        needed_bytes=NEEDED_FREE_BYTES_QUICK if given.quick else NEEDED_FREE_BYTES,
         write=not (given.quick or given.no_write),
     )
 

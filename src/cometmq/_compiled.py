@@ -39,6 +39,7 @@ HOT: Final = (
     "broker.traffic",
     "model.hashing",
     "model.histogram",
+    "protocol.batch",
     "protocol.command",
     "protocol.frame",
     "protocol.properties",

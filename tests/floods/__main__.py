@@ -32,7 +32,7 @@ from tests.floods.servers import Loop, Server, Servers, running
 
 _RAMP_S: Final = 2.0
 # The server's limits are written down once in a second.
-_TOLD_WITHIN_S: Final = 1.5
+_WRITTEN_WITHIN_S: Final = 1.5
 _ATTACK_LIMIT_S: Final = 300.0
 
 
@@ -144,7 +144,7 @@ def _measured(
         if flood.computes:
             target.process.send_signal(signal.SIGUSR2)
         told, _ = attack.communicate(timeout=_ATTACK_LIMIT_S)
-        time.sleep(_TOLD_WITHIN_S)
+        time.sleep(_WRITTEN_WITHIN_S)
         died = target.process.poll() is not None
         resident_kib = 0 if died else read_memory(target.pid).peak_resident_kib
     told_of = json.loads(told or b'{"counts": {}, "remarks": {}}')

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import copy
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -46,19 +45,12 @@ from cometmq.protocol.ids import (
     parse_offset_id,
     parse_unique_id,
 )
-from cometmq.protocol.json_cuts import cut_tables
 from cometmq.protocol.json_dialect import decode_body, encode_body, pretty
 from cometmq.protocol.properties import decode_properties, encode_properties, find_property
 from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.protocol.recall_handle import RecallHandle
 from cometmq.protocol.redrive import LetterSelection, RedriveReport
-from cometmq.protocol.register_body import (
-    KEEP_ALL,
-    Sieve,
-    decode_register_body,
-    decode_register_steps,
-    encode_register_body,
-)
+from cometmq.protocol.register_body import decode_register_body, encode_register_body
 from cometmq.protocol.replication import FrameReader, ReportReader, encode_head, encode_report
 from cometmq.protocol.request_type import JsonBody
 from cometmq.protocol.requests import REQUESTS
@@ -387,101 +379,15 @@ def run_registration(random: Random, data: bytes) -> object:
     version, outcomes = random.choice(_VERSIONS), []
     for sent, compressed in ((data, False), (data, True), (zlib.compress(data, 1), True)):
         try:
-            whole = decode_register_body(sent, compressed=compressed, version=version)
-            outcomes.append(repr(whole))
+            body = decode_register_body(sent, compressed=compressed, version=version)
+            outcomes.append(repr(body))
         except ProtocolError as error:
-            whole = None
             outcomes.append(str(error))
-        _check_registered_in_steps(sent, compressed, version, whole)
     return outcomes
-
-
-def _check_registered_in_steps(
-    sent: bytes, compressed: bool, version: int, whole: b.RegisterBrokerBody | None
-) -> None:
-    """Check that steps give what one piece gives, without the topics that are known already."""
-
-    def is_known(topic: str, _: object) -> bool:
-        return len(topic) % 2 == 0
-
-    for sieve in (KEEP_ALL, Sieve(is_known, is_known)):
-        try:
-            stepped = finished(
-                decode_register_steps(sent, compressed=compressed, version=version, sieve=sieve)
-            )
-        except ProtocolError:
-            assert whole is None
-            continue
-        assert whole is not None
-        expected = copy.deepcopy(whole)
-        wrapper = expected.topic_config_serialize_wrapper
-        wrapper.topic_config_table = {
-            key: config
-            for key, config in wrapper.topic_config_table.items()
-            if not sieve.topic(config.topic_name or key, config)
-        }
-        if wrapper.topic_queue_mapping_info_map is not None:
-            wrapper.topic_queue_mapping_info_map = {
-                topic: mapping
-                for topic, mapping in wrapper.topic_queue_mapping_info_map.items()
-                if not sieve.mapping(topic, mapping)
-            }
-        assert repr(stepped) == repr(expected)
-
-
-def finished(steps: Generator[None, None, T]) -> T:
-    """Take all steps and return the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def run_heartbeat(_: Random, data: bytes) -> object:
     return requests.HEART_BEAT.body.decode(data)
-
-
-_CUT: Final = ("topics", "mappings")
-
-
-def run_cuts(random: Random, data: bytes) -> object:
-    """Check that a body whose tables are cut out is right if it is right in one piece, and means the
-    same.
-    """
-    cut = finished(cut_tables(data, _CUT, level=2, chunk_bytes=random.randrange(1, 40)))
-    whole, rest = _object(data), _object(cut.rest)
-    if not isinstance(rest, dict):
-        # Its tables were not looked at: only what stands in them may be wrong.
-        assert not isinstance(whole, dict)
-        return None
-    is_right = True
-    for name in _CUT:
-        table = rest.get(name)
-        parts = cut.parts(table) if isinstance(table, dict) else None
-        if parts is None:
-            continue
-        joined: dict[str, object] = {}
-        try:
-            for part in parts:
-                found = _object(part)
-                is_right = is_right and isinstance(found, dict)
-                joined |= found if isinstance(found, dict) else {}
-        except ProtocolError:
-            is_right = False
-        rest[name] = joined
-    if cut.is_spent:
-        assert (rest if is_right else None) == (whole if isinstance(whole, dict) else None)
-    return rest
-
-
-def _object(data: bytes) -> object:
-    """Return what JSON says; None for what is none."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 class _Socket(asyncio.Transport):
@@ -623,14 +529,6 @@ TARGETS: Final = [
             encode_report(0) + encode_report(1) + encode_report(2**62),
         ],
         run_replication,
-    ),
-    Target(
-        "cuts",
-        [
-            b'{"topics":{"a":{"n":1},"b\\"{,":{"n":[2,{}]},"c":{}},"x":[1,{"y":2}],"mappings":{"a":[]}}',
-            b'{"x":{"topics":{"a":1,"b":2}},"topics":{ } , "mappings" : {"a":{},"b":{},"c":{"d":"}"}}}',
-        ],
-        run_cuts,
     ),
     Target(
         "tls-records",

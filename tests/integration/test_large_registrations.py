@@ -13,7 +13,7 @@ from cometmq.broker.operation.registration import Registration
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.model.topic import TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
-from cometmq.namesrv.route_table import Link, RegisterResult, RouteTable, Staged
+from cometmq.namesrv.route_table import Link, RegisterResult, RouteTable
 from cometmq.namesrv.route_table import Registration as Received
 from cometmq.namesrv.server import NameServer
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -56,12 +56,9 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     register = RouteTable.register
 
-    def noted(
-        self: RouteTable, received: Received, link: Link, staged: Staged | None
-    ) -> RegisterResult | None:
-        assert staged is not None
-        found.append(staged.topic_count)
-        return register(self, received, link, staged)
+    def noted(self: RouteTable, received: Received, link: Link) -> RegisterResult | None:
+        found.append(len(received.topics))
+        return register(self, received, link)
 
     monkeypatch.setattr(RouteTable, "register", noted)
     monkeypatch.setattr(module, "MAX_TOPICS_AT_ONCE", AT_ONCE)

@@ -335,24 +335,7 @@ async def long_dialect(stage: Stage) -> Answers:
     return await heartbeat_of(stage, b'{clientID:"c",producerDataSet:[%b]}' % groups)
 
 
-@case("MAX_TREE_VALUES", at_name_server=True)
-async def many_values(stage: Stage) -> Answers:
-    body = b'{"$ref":null,"a":[' + b"1," * 200_000 + b"1]}"
-    return [await register(await stage.at_name_server(), body)]
-
-
 REPEATED: Final = as_json({"a": list(range(20)), "b": {"$ref": "$.a"}})
-
-
-@case("MAX_REFERENCES", at_name_server=True)
-async def many_references(stage: Stage) -> Answers:
-    body = b"[" + b'{"$ref":"$"},' * 10_001 + b"1]"
-    return [await register(await stage.at_name_server(), body)]
-
-
-@patched(json_dialect, "MAX_REFERENCED_NODES", 10, at_name_server=True)
-async def repeated_values(stage: Stage) -> Answers:
-    return [await register(await stage.at_name_server(), REPEATED)]
 
 
 @case("MAX_REQUEST_TREE_VALUES")
@@ -942,11 +925,22 @@ async def many_filter_servers(stage: Stage) -> Answers:
     return [await register(await stage.at_name_server(), body)]
 
 
-@patched(limits, "MAX_REGISTERED_ENTRY_LENGTH", 5_000, at_name_server=True)
+@patched(limits, "MAX_REGISTERED_VALUES", 500, at_name_server=True)
 async def a_topic_with_many_attributes(stage: Stage) -> Answers:
     topics = topics_of(2)
-    topics["many"] = {"topicName": "many", "attributes": {f"+k{n}": "v" for n in range(30_000)}}
+    topics["many"] = {"topicName": "many", "attributes": {f"+k{n}": "v" for n in range(1_000)}}
     return [await register(await stage.at_name_server(), registration(topics))]
+
+
+@patched(limits, "MAX_REGISTERED_OBJECTS", 50, at_name_server=True)
+async def many_registered_objects(stage: Stage) -> Answers:
+    return [await register(await stage.at_name_server(), registration(topics_of(50)))]
+
+
+@patched(register_body, "MAX_DIALECT_REGISTRATION_LENGTH", 100, at_name_server=True)
+async def a_registration_in_the_dialect(stage: Stage) -> Answers:
+    body = registration(topics_of(2)).replace(b'"perm"', b"perm")
+    return [await register(await stage.at_name_server(), body)]
 
 
 @patched(limits, "MAX_ROUTE_QUEUES", 1, at_name_server=True)

@@ -301,7 +301,7 @@ ROWS = (
         is_json=False,
     ),
     Row(
-        "RouteHandlers._take_in",
+        "RouteHandlers._registered",
         RequestCode.REGISTER_BROKER,
         header=_registration,
         lists=(
@@ -311,7 +311,7 @@ ROWS = (
         at_name_server=True,
     ),
     Row(
-        "RouteHandlers._take_in",
+        "RouteHandlers._registered",
         RequestCode.REGISTER_BROKER,
         header=_compressed_registration,
         is_json=False,
@@ -325,7 +325,7 @@ ROWS = (
         at_name_server=True,
     ),
     Row(
-        "RouteHandlers._topic_registered",
+        "RouteHandlers._register_topic",
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,
         header=lambda: h.RegisterTopicRequestHeader("t"),
         lists=(("MAX_ROUTE_QUEUES", route_queues, limits.MAX_ROUTE_QUEUES),),
@@ -504,8 +504,14 @@ def _readers_of_bodies() -> set[str]:
             for method in cls.body:
                 if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and any(
                     isinstance(node, ast.Attribute)
-                    and node.attr == "body"
-                    and ast.unparse(node.value).removesuffix(".frame") in ("call", "request")
+                    and (
+                        node.attr == "typed_body"
+                        or (
+                            node.attr == "body"
+                            and ast.unparse(node.value).removesuffix(".frame")
+                            in ("call", "request")
+                        )
+                    )
                     for node in ast.walk(method)
                 ):
                     found.add(f"{cls.name}.{method.name}")
@@ -514,13 +520,7 @@ def _readers_of_bodies() -> set[str]:
 
 def test_every_handler_that_reads_a_body_is_in_the_table() -> None:
     # These store, or count, the body that `send` has checked; a slave passes one on to its master;
-    # `_take_in` has two ways to take a body in, one of which decodes it in steps, and `_register_beside` has
-    # the same ones behind a question to the broker that has the place.
     checked = {
-        "RouteHandlers._decoded",
-        "RouteHandlers._register_beside",
-        "RouteHandlers._register_large",
-        "RouteHandlers._registered",
         "SendHandler._acknowledge_batch",
         "SendHandler._send_special",
         "FirstSends.hold",

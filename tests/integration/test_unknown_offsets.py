@@ -263,7 +263,7 @@ def test_a_search_by_key_that_a_limit_ended_looked_complete(
         assert "MAX_RECORDS_LOOKED_AT is 10" in text
         document, remarks, failures = await printed(admin, capsys, query_by_key, TOPIC, "Aa")
         assert len(document) == 1
-        assert "not all messages were looked at" in remarks
+        assert "the search ended early" in remarks
         assert failures == 1
 
     play(story)

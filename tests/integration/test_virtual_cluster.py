@@ -19,6 +19,7 @@ from cometmq.errors import ClientStateError
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster, run
+from cometmq.testing.virtual.handles import Callback, Timer
 
 SECOND, MINUTE, HOUR = 1, 60, 3600
 # The delays of the levels 3 to 18, which retries use one after the other.
@@ -128,6 +129,32 @@ def test_delays_of_two_hours_end_after_two_hours() -> None:
     assert (level.body, timer.body) == (b"level", b"timer")
     for seen in (level, timer):
         assert seen.at_s - began_s == pytest.approx(2 * HOUR, abs=CLOSE_S)
+
+
+def test_an_idle_broker_looked_for_work_25_times_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    woken_s: set[float] = set()
+
+    async def story(cluster: Cluster) -> list[Any]:
+        async with Producer("shop", namesrv=cluster.namesrv) as producer:
+            await producer.send(Message("orders", b"order 1"))
+        # Until all is on disk, and the index and the checkpoint have it.
+        await asyncio.sleep(5 * MINUTE)
+        woken_s.clear()
+        await asyncio.sleep(5 * MINUTE)
+        return [len(woken_s)]
+
+    for kind in (Callback, Timer):
+
+        def noted(handle: Any, run: Callable[[Any], None] = kind.run) -> None:
+            if handle.node is not None and handle.node.name == "broker-a":
+                woken_s.add(round(handle.node.clock.monotonic(), 6))
+            run(handle)
+
+        monkeypatch.setattr(kind, "run", noted)
+    (wakes,), _ = play_once(story, seed=5)
+    assert 0 < wakes < 5 * 5 * MINUTE
 
 
 async def eviction(cluster: Cluster) -> list[Any]:

@@ -135,7 +135,7 @@ def test_a_mapping_that_would_spoil_a_route_is_refused(
 ) -> None:
     answer = register(peer, mapped("m", "n", currIdMap=odd))
     assert answer.code != 0
-    assert "static-topic mapping of 'm'" in (answer.remark or "")
+    assert "currIdMap" in (answer.remark or "")
 
 
 def test_a_client_has_a_language_that_java_knows(cluster: Cluster) -> None:

@@ -65,7 +65,7 @@ def test_only_a_job_with_the_secret_reads_and_writes(spark: Any, tmp_path: Path)
             ({**access, "secretKeyFile": str(wrong)}, "AccessDeniedError.*check secret_key"),
             (encrypted, "AccessDeniedError.*pass credentials="),
             ({**access, "tlsCaFile": str(files.stranger.certificate)}, "certificate is refused"),
-            (plain, "never answered.*wants tls"),
+            (plain, "never answered.*may require TLS"),
         ):
             with pytest.raises(Exception, match=f"(?s){fault}") as refused:
                 read("orders", **options).count()

@@ -73,7 +73,7 @@ def test_a_topic_made_again_and_empty_in_an_archived_store_is_named(
         archive(spark, stores, path)
 
 
-def test_an_archived_store_that_goes_on_is_archived_on(
+def test_the_next_archive_of_a_store_continues_the_last_one(
     spark: Any, stores: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "archive"

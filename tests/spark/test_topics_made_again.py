@@ -112,7 +112,7 @@ def test_a_topic_made_again_is_read_from_its_first_message_where_gaps_are_allowe
     assert (noted["topic"], noted["start"], noted["count"]) == (TOPIC, 49, 0)
 
 
-def test_a_topic_made_again_behind_a_query_of_a_moment_is_data_loss_by_name(
+def test_a_topic_made_again_behind_a_query_of_one_batch_is_data_loss_by_name(
     cluster: ChangingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its only batch was planned within the seconds for which marks stay as they are."""

@@ -14,7 +14,6 @@ from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 if TYPE_CHECKING:
     from cometmq.access.rules import Identity
 
-_NOT_DECODED: Final = object()
 _REPLIES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
@@ -25,7 +24,7 @@ class Asked:
     while the request is served.
     """
 
-    __slots__ = ("_body", "ext", "peer", "peer_ip", "request", "row")
+    __slots__ = ("ext", "peer", "peer_ip", "request", "row")
 
     def __init__(self, row: AnyRequestType, request: Request[Any], peer: str, peer_ip: str) -> None:
         self.row = row
@@ -33,7 +32,6 @@ class Asked:
         self.peer = peer
         self.peer_ip = peer_ip
         self.ext: Ext = ext_of(request)
-        self._body: Any = _NOT_DECODED
 
     @property
     def header(self) -> Header:
@@ -51,9 +49,7 @@ class Asked:
 
         Raises ProtocolError.
         """
-        if self._body is _NOT_DECODED:
-            self._body = self.row.body.decode(self.body) if self.body else None
-        return self._body
+        return self.row.typed_body(self.request) if self.body else None
 
     def is_reply(self, topic: str, identity: Callable[[], Identity]) -> bool:
         """Say whether this is a reply, which any known account may send: only the asker gets it.

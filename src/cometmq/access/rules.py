@@ -46,8 +46,9 @@ class Rules(Protocol):
         """
 
     def judge(self, asked: Asked) -> None:
-        """Do the same for a request that passed `check` before, by the rules of now: without the signature,
-        which a second look would take for a replay.
+        """Check the rights of a request that passed `check` once more, by the rules that hold now.
+
+        Skip the signature: a second check would take it for a replay. Raises AccessRefusedError.
         """
 
     def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:

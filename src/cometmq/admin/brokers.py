@@ -75,9 +75,9 @@ class Brokers(BrokerReports, JavaBrokers):
     async def missing(
         self, *, cluster: str | None = None, topic: str | None = None
     ) -> dict[str, CometMQError]:
-        """Return why brokers of a cluster, of a topic, or of all clusters cannot be asked though they
-        are expected, by broker name: a name server of CometMQ lost them within the last day without
-        an unregistration, or only slaves of the name are registered.
+        """Return, by broker name, why expected brokers of a cluster, of a topic, or of all clusters
+        cannot be asked: a name server of CometMQ lost the broker within the last day without an
+        unregistration, or only slaves of the name are registered.
         """
         if topic is None:
             return await self._servers.missing(cluster=cluster)

@@ -168,7 +168,7 @@ class ClusterCheckup:
     # Brokers
 
     async def _lost(self, address: str, clusters: Iterable[str]) -> list[Finding]:
-        """Find brokers that a name server lost: nothing else names them. Java's remembers none."""
+        """Find brokers that a name server lost; no other answer names them. Java's remembers none."""
         findings = []
         target = await self._connected(address)
         for cluster in sorted(clusters):

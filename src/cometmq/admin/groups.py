@@ -239,8 +239,8 @@ class Groups(GroupReading):
         return found
 
     async def need(self, group: str) -> None:
-        """Raise RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST) unless some broker has the group, or the
-        error of one that cannot be asked.
+        """Raise an error unless some broker has the group: the error of a broker that cannot be
+        asked, else RemoteError (SUBSCRIPTION_GROUP_NOT_EXIST).
         """
         addresses, missing = await self._servers.readable_and_missing()
         for address in addresses:
@@ -457,16 +457,16 @@ class Groups(GroupReading):
 
         if broker is not None:
             addresses = await self._servers.addresses(cluster=cluster, broker=broker)
-            told = await self._servers.each(addresses, ask, what)
-            return merged(group, told.values())
+            answers = await self._servers.each(addresses, ask, what)
+            return merged(group, answers.values())
         if topic is None:
             addresses, missing = await self._brokers_and_missing(group)
         else:
             route = await self._servers.route(topic, cluster=cluster)
             addresses = list(readable_of(route).values())
             missing = self._servers.missing_of(route)
-        told = await self._servers.each(addresses, ask, what, missing=missing)
-        found = merged(group, told.values())
+        answers = await self._servers.each(addresses, ask, what, missing=missing)
+        found = merged(group, answers.values())
         if not found.queues:
             await self.need(group)
         return found
@@ -499,8 +499,8 @@ class Groups(GroupReading):
         )
 
     async def _brokers_and_missing(self, group: str) -> tuple[list[str], dict[str, CometMQError]]:
-        """Return the brokers that may know of a group, and why lost ones cannot be asked: those of
-        its retry topic, else all.
+        """Return the brokers that may know of a group (those of its retry topic, else all), and why
+        lost ones cannot be asked.
 
         A group has no retry topic before its first member comes.
         """

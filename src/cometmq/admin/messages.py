@@ -120,8 +120,8 @@ class TraceEvent:
 class FoundMessages(list[MessageExt]):
     """Lists the messages that a search has found, oldest first.
 
-    `ended_by` has the remarks of brokers where a limit ended the search before all messages were
-    looked at, by address: a narrower time finds the others.
+    `ended_by` has, by address, the remark of each broker where a limit ended the search early: a
+    search with a narrower time finds the other messages.
     """
 
     def __init__(

@@ -58,8 +58,8 @@ class MessageReader:
     ) -> AsyncIterator[MessageExt]:
         """Yield what a topic stored from `begin_ms` to `end_ms`, both included, queue by queue.
 
-        `tags` selects by tag (`TagA || TagB`). After the messages of the other brokers raises an
-        error that names brokers of the topic that were lost.
+        `tags` selects by tag (`TagA || TagB`). If brokers of the topic were lost, raises an
+        error that names them, after the messages of the other brokers.
         """
         route = await self._servers.route(topic)
         for queue in route.subscribe_queues(topic):

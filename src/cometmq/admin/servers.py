@@ -181,8 +181,8 @@ class Servers:
         raise failure(what, errors, results)
 
     def missing_of(self, route: TopicRouteData) -> dict[str, CometMQError]:
-        """Return why the lost brokers of a topic cannot be asked, by broker name, as far as a name
-        server reports them: Java's do not.
+        """Return why the lost brokers of a topic cannot be asked, by broker name. Java's name servers
+        report no lost brokers.
         """
         if isinstance(route.lost_brokers, msgspec.UnsetType):
             return {}
@@ -191,8 +191,8 @@ class Servers:
     def masters_and_missing(
         self, route: TopicRouteData
     ) -> tuple[dict[str, str], dict[str, CometMQError]]:
-        """Return the masters of a topic by broker name, and why those of other brokers that have the
-        topic cannot be asked.
+        """Return the masters of a topic, and why its other brokers cannot be asked, both by broker
+        name.
         """
         brokers = {data.broker_name: data for data in route.broker_datas}
         masters: dict[str, str] = {}
@@ -332,8 +332,8 @@ class Servers:
     async def addresses_and_missing(
         self, *, cluster: str | None, broker: str | None, slaves: bool = False
     ) -> tuple[list[str], dict[str, CometMQError]]:
-        """Return the same, and why other brokers of the cluster cannot be asked: a question that
-        leaves them out must say so.
+        """Return what `addresses` does, and why other brokers of the cluster cannot be asked: an
+        answer without their part must name them.
         """
         if broker is not None:
             return await self.addresses(cluster=cluster, broker=broker), {}
@@ -341,8 +341,8 @@ class Servers:
         return addresses, await self.missing(cluster=cluster)
 
     async def missing(self, *, cluster: str | None = None) -> dict[str, CometMQError]:
-        """Return why brokers of a cluster, or of all, cannot be asked though they are expected, by
-        broker name: they were lost, or only slaves of the name are registered.
+        """Return, by broker name, why expected brokers of a cluster, or of all, cannot be asked: a
+        name server lost the broker, or only slaves of the name are registered.
         """
         info = await self.cluster_info()
         clusters = [cluster] if cluster is not None else sorted(info.cluster_addr_table)
@@ -366,7 +366,7 @@ class Servers:
         return [address for address in found if address is not None]
 
     async def readable_and_missing(self) -> tuple[list[str], dict[str, CometMQError]]:
-        """Return the same, and why lost brokers cannot be asked."""
+        """Return what `all_readable` does, and why lost brokers cannot be asked."""
         return await self.all_readable(), {
             name: error
             for name, error in (await self.missing()).items()

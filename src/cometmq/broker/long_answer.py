@@ -17,6 +17,7 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.queue_table import queue_key
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.rotation import Rotation
 from cometmq.runtime.slices import SLICE_S
 
 # Room that a frame keeps for all but the body.
@@ -40,13 +41,12 @@ class LongAnswers:
 
     def __init__(self) -> None:
         self._is_busy = False
-        self._waiting: dict[Connection, deque[asyncio.Future[None]]] = {}
-        self._count = 0
+        self._waiting: Rotation[Connection, asyncio.Future[None]] = Rotation()
 
     @property
     def waiting_count(self) -> int:
         """How many requests wait for their turn."""
-        return self._count
+        return len(self._waiting)
 
     @asynccontextmanager
     async def turn(self, connection: Connection) -> AsyncIterator[None]:
@@ -63,14 +63,12 @@ class LongAnswers:
             self._pass_on()
 
     async def _wait(self, connection: Connection) -> None:
-        waiting = self._waiting.setdefault(connection, deque())
+        of_connection = self._waiting.count_of(connection)
         for count, name, limit in (
-            (len(waiting), "MAX_LONG_ANSWERS_OF_CONNECTION", MAX_LONG_ANSWERS_OF_CONNECTION),
-            (self._count, "MAX_LONG_ANSWERS", MAX_LONG_ANSWERS),
+            (of_connection, "MAX_LONG_ANSWERS_OF_CONNECTION", MAX_LONG_ANSWERS_OF_CONNECTION),
+            (len(self._waiting), "MAX_LONG_ANSWERS", MAX_LONG_ANSWERS),
         ):
             if count >= limit:
-                if not waiting:
-                    del self._waiting[connection]
                 raise Refused(
                     ResponseCode.SYSTEM_BUSY,
                     f"{count} requests for long answers wait already, the limit {name} is {limit}; "
@@ -78,8 +76,7 @@ class LongAnswers:
                     limit=name,
                 )
         turn = asyncio.get_running_loop().create_future()
-        waiting.append(turn)
-        self._count += 1
+        self._waiting.add(connection, turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -90,12 +87,7 @@ class LongAnswers:
     def _pass_on(self) -> None:
         """Give the turn to the connection that has waited for the longest."""
         while self._waiting:
-            connection, waiting = next(iter(self._waiting.items()))
-            del self._waiting[connection]
-            turn = waiting.popleft()
-            self._count -= 1
-            if waiting:
-                self._waiting[connection] = waiting
+            connection, turn = self._waiting.take()
             if connection.closed:
                 turn.cancel()  # nobody would read the answer
             elif not turn.done():

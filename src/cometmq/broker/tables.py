@@ -171,11 +171,6 @@ class BrokerTables:
         self.offsets.correct(found)
         log.warning("consumer offsets corrected", former=str(kept.path), **describe(found))
 
-    @property
-    def offsets_are_saved(self) -> bool:
-        """Whether `save_offsets` has nothing to do."""
-        return not self.offsets.changed and self.offsets.ignored_count == self._ignored_count
-
     def save_offsets(self) -> None:
         """Write the offsets if any changed since the last time."""
         ignored = self.offsets.ignored_count - self._ignored_count

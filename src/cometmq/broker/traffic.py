@@ -9,7 +9,6 @@ costs one call.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -129,7 +128,6 @@ class Traffic:
         self.pair_count = 0
         self._pulled_count = 0
         self._sample_count = 0
-        self._are_left_out = False
         self._day = self._today()
         self.put_mornings = (0, 0)
         self.taken_mornings = (0, 0)
@@ -247,19 +245,10 @@ class Traffic:
 
     # -- samples --
 
-    def quiet_s(self) -> float:
-        """Return for how many seconds samples would be as the last one; `sample` adds them later."""
-        if not self._samples or self._totals(self._samples[-1].at_s) != self._samples[-1]:
-            return 0.0
-        self._are_left_out = True
-        return math.inf
-
     def sample(self) -> None:
         """Take the totals of this second."""
         now_s = self.monotonic()
         if self._samples:
-            if self._are_left_out:
-                self._add_left_out(now_s)
             passed_s = now_s - self._samples[-1].at_s
             self.loop_delay_s = max(0.0, passed_s - SAMPLE_PERIOD_S)
         self._samples.append(self._totals(now_s))
@@ -276,17 +265,6 @@ class Traffic:
             timer_put,
             timer_put - self._delayed.timers.pending,
         )
-
-    def _add_left_out(self, now_s: float) -> None:
-        """Add the samples before `now_s` that a loop in virtual time has left out."""
-        self._are_left_out = False
-        last = self._samples[-1]
-        count = round((now_s - last.at_s) / SAMPLE_PERIOD_S) - 1
-        kept = min(count, RATE_SPANS_S[-1] + 1)
-        self._sample_count += (count - kept) // _MINUTE_SAMPLES * _MINUTE_SAMPLES
-        for number in range(count - kept, count):
-            self._samples.append(last._replace(at_s=last.at_s + (number + 1) * SAMPLE_PERIOD_S))
-            self._sampled()
 
     def _sampled(self) -> None:
         self._sample_count += 1

@@ -21,10 +21,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cometmq.console.rendering import LANGUAGES
 from cometmq.console.sayings import told_in
-from cometmq.console.turns import FairTurns
 from cometmq.runtime.address_list import AddressList, plain_ip
 from cometmq.runtime.addresses import network_of
 from cometmq.runtime.limits import descriptors_for_connections
+from cometmq.runtime.rotation import LoopTurns
 
 MAX_CONNECTIONS: Final = 1000
 # Of one IPv4 address or /64 of IPv6, with many people behind it. Those of a trusted proxy are bounded by
@@ -90,7 +90,7 @@ class Connection(H11Protocol):
     # Proxies, whose connections are not counted by their address.
     trusted: AddressList = AddressList("trusted_proxies", "")
     # Those of all connections of a console.
-    turns = FairTurns()
+    turns = LoopTurns()
     # Gets the name of each limit that was met.
     on_limit: Callable[[str], None] = staticmethod(lambda _: None)
 
@@ -101,7 +101,7 @@ class Connection(H11Protocol):
         self._asked_s: float | None = None
         self._rests_s = 0.0
         self._unsent = 0
-        # What has come and is not read yet; see `FairTurns`.
+        # What has come and is not read yet; see `LoopTurns`.
         self._unread = bytearray()
         self._is_in_turns = False
         # The lines and bytes that have come of a head that is not whole yet.

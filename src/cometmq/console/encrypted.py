@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.runtime.arrivals import Arrival, ArrivalListener, Socket
 from cometmq.runtime.handshakes import AT_ONCE, PER_SECOND, SILENT, TIMEOUT, Door, Handshakes
 from cometmq.runtime.loggers import get_logger
+from cometmq.runtime.rare_line import RareLine
 
 if TYPE_CHECKING:
     from cometmq.console.certificate import Certificate
@@ -29,7 +30,6 @@ HANDSHAKE_S: Final = 10.0
 # One who has connected and sent nothing for so long makes room when there is none.
 _SILENT_AT_LEAST_S: Final = 2.0
 _BACKLOG: Final = 512
-_TOLD_EVERY_S: Final = 10.0
 # What the console calls the limits of its door.
 _NAMES: Final = {
     AT_ONCE: "MAX_TLS_HANDSHAKES",
@@ -65,8 +65,7 @@ class Encrypted:
             timeout_s=HANDSHAKE_S,
         )
         self._refusal = refusal
-        self._refused = 0
-        self._told_s = -_TOLD_EVERY_S
+        self._refusals = RareLine()
         self._listeners: list[ArrivalListener] = []
         self._door = Door(
             self,
@@ -105,17 +104,12 @@ class Encrypted:
                 refused = self._why_not(arrival)
         if refused is not None:
             self._on_limit(refused.limit)
-            self._tell(arrival.peer, refused.reason)
+            if count := self._refusals.count():
+                log.warning(
+                    "connections refused", peer=arrival.peer, refused=count, reason=refused.reason
+                )
         return refused is None
 
     def _why_not(self, arrival: Arrival) -> Refusal | None:
         waiting = [guest.arrival.peer_ip for guest in self._door.guests]
         return self._refusal(arrival.peer_ip, waiting, arrival.descriptor)
-
-    def _tell(self, peer: str, reason: str) -> None:
-        """Log one line for all connections that are refused within ten seconds."""
-        self._refused += 1
-        now = asyncio.get_running_loop().time()
-        if now - self._told_s >= _TOLD_EVERY_S:
-            log.warning("connections refused", peer=peer, refused=self._refused, reason=reason)
-            self._refused, self._told_s = 0, now

@@ -186,7 +186,7 @@ def size(count: float | None) -> str:
 
 
 class Span(float):
-    """Is a time span in ms as a value of a text, which shows it in its language."""
+    """Holds a time span in ms that a text shows in the text's language."""
 
     __slots__ = ()
 

@@ -25,7 +25,7 @@ MAX_DEPTH: Final = 5
 _KEPT: Final = 1024
 # {1} stands for any text, {#1} for a number or a time.
 PLACE: Final = re.compile(r"\{(#?[0-9]+)\}")
-# Values of a single word, which are no names: "they know none".
+# Values of one word that are no names, so they are translated: "they know none".
 _WORDS: Final = ("none", "yes")
 _MARKS: Final = {" and ": ", "}
 _NUMBER: Final = re.compile(r"[0-9][0-9.,: +-]*")

@@ -22,13 +22,13 @@ from cometmq.console.connections import (
 from cometmq.console.encrypted import Encrypted
 from cometmq.console.listening import listening
 from cometmq.console.state import Console
-from cometmq.console.turns import FairTurns
 from cometmq.errors import ConfigError
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.arrivals import Socket
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.loggers import get_logger
+from cometmq.runtime.rotation import LoopTurns
 from cometmq.runtime.tasks import TaskOwner
 
 log = get_logger(__name__)
@@ -96,7 +96,7 @@ class ConsoleServer:
             (Connection,),
             {
                 "trusted": config.trusted_proxies,
-                "turns": FairTurns(),
+                "turns": LoopTurns(),
                 "on_limit": staticmethod(console.limit_hits.hit),
             },
         )

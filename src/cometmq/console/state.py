@@ -19,13 +19,14 @@ from cometmq.console.recent import Recent
 from cometmq.console.report_files import ReportList
 from cometmq.console.schemas import Schemas
 from cometmq.console.sessions import Sessions
-from cometmq.console.turns import AccountTurns, FairTurns
+from cometmq.console.turns import AccountTurns
 from cometmq.console.watch import Watch
 from cometmq.runtime.addresses import bare_host, join_address
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.limit_hits import LimitHits
 from cometmq.runtime.metric_catalogue import LIMIT_HITS, Server
+from cometmq.runtime.rotation import LoopTurns
 from cometmq.runtime.tasks import TaskOwner
 
 COOKIE: Final = "cometmq-session"
@@ -60,7 +61,7 @@ class Console:
         # Noted by the pages of groups.
         self.seen_groups = SeenGroups()
         # In which the pages of accounts go on once they have what they asked for.
-        self.turns = FairTurns()
+        self.turns = LoopTurns()
         # In which an account reads messages, which may be large.
         self.message_reads = AccountTurns(MESSAGE_READS_AT_ONCE)
         # The pages that follow a topic now; see `pages.messages`.

@@ -27,10 +27,11 @@ from cometmq.model.route import (
     TopicRouteData,
 )
 from cometmq.model.sysflag import PERM_RW, PERM_WRITE
-from cometmq.model.topic import DataVersion, TopicConfig
+from cometmq.model.topic import DataVersion
 from cometmq.namesrv.config import NamesrvConfig
-from cometmq.protocol.bodies import BrokerMemberGroup, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies import BrokerMemberGroup
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.register_body import StaticTopicMapping, TopicQueues
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 DEFAULT_LIVE_TIMEOUT_MS: Final = 120_000
@@ -46,8 +47,7 @@ _SYNC_MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 # A queue data takes about so many bytes.
 _BYTES_OF_ROUTE: Final = 200
-# A table of which so many topics change is made anew aside, so many of them in a step.
-_MANY_TOPICS: Final = 2_048
+# So many topics of a broker that is gone are forgotten in a step.
 _TOPICS_AT_ONCE: Final = 256
 _encoder: Final = msgspec.json.Encoder()
 # How many lost brokers are remembered, the latest ones, with how many topics together, and for how
@@ -88,7 +88,9 @@ class Registration:
     zone_name: str | None = None
     timeout_ms: int | None = None
     enable_acting_master: bool | None = None
-    topics: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topics: dict[str, TopicQueues] = field(default_factory=dict)
+    mappings: dict[str, StaticTopicMapping] = field(default_factory=dict)
     filter_servers: list[str] = field(default_factory=list)
 
     @property
@@ -126,98 +128,23 @@ class _Served:
     memory and is nothing that Python's collector goes through.
     """
 
-    queues: dict[str, QueueData] = field(default_factory=dict)
+    queues: dict[str, TopicQueues] = field(default_factory=dict)
     mappings: dict[str, bytes] = field(default_factory=dict)
     # For how many queue data the mappings count.
     weight: int = 0
-    edits: int = 0
 
 
-class Staged:
-    """Collects aside what a registration changes, so that the table then changes at once.
+@dataclass(slots=True)
+class _Changes:
+    """What a registration changes of what its broker name serves."""
 
-    It compares with what the broker name serves when the registration begins, and is of no use any
-    more if that has changed meanwhile (`RouteTable.is_current`).
-    """
-
-    def __init__(self, name: str, served: _Served | None, drop_perm: int, *, drops: bool) -> None:
-        self.served = served
-        self.edits = 0 if served is None else served.edits
-        self.drop_perm = drop_perm
-        self.topic_count = 0
-        self.queues: dict[str, QueueData] = {}
-        # How many of these are no replacements.
-        self.new_count = 0
-        # The queues of all topics, where they are made aside, and the dict whose place they took.
-        self.merged: dict[str, QueueData] = {}
-        self.replaced: dict[str, QueueData] = {}
-        self.mappings: dict[str, bytes] = {}
-        self.weight = 0
-        self.has_mappings = False
-        # The topics that are gone if they do not come, None if all stay.
-        self.missing: set[str] | None = None
-        self._name = name
-        self._known = {} if served is None else served.queues
-        self._known_mappings = {} if served is None else served.mappings
-        if drops:
-            self.missing = set(self._known)
-
-    def take_topic(self, topic: str, config: TopicConfig) -> None:
-        self.topic_count += 1
-        if self.missing is not None:
-            self.missing.discard(topic)
-        known = self._known.get(topic)
-        # Most topics are as they were; nothing is made for those, so the collector rests.
-        if known is not None and _is_as_registered(known, config, self.drop_perm):
-            if self.queues:
-                self.queues.pop(topic, None)
-            return
-        if known is None and topic not in self.queues:
-            self.new_count += 1
-        self.queues[topic] = QueueData(
-            self._name,
-            config.read_queue_nums,
-            config.write_queue_nums,
-            config.perm & ~self.drop_perm,
-            config.topic_sys_flag,
-        )
-
-    def take_mapping(self, topic: str, mapping: dict[str, Any]) -> None:
-        """Take a static-topic mapping that the broker has of itself, as Java's brokers do.
-
-        Those of others are left out: they would stay in the table when it goes.
-        """
-        if str(mapping.get("bname", self._name)) != self._name:
-            return
-        self.has_mappings = True
-        data = _encoder.encode(mapping)
-        known = self.mappings.get(topic) or self._known_mappings.get(topic)
-        if known != data:
-            self.mappings[topic] = data
-            self.weight += _weight(topic, data) - (0 if known is None else _weight(topic, known))
-
-    def merge(self) -> Iterator[None]:
-        """Make the whole table of the broker name aside, in steps, if much of it is changed."""
-        known, changes = self._known, self.queues
-        if len(changes) < _MANY_TOPICS or not known or self.missing is not None:
-            return
-        merged: dict[str, QueueData] = {}
-        for table in (known, changes):
-            for number, (topic, data) in enumerate(table.items()):
-                if number % _TOPICS_AT_ONCE == 0:
-                    yield
-                    if self.served is not None and self.served.edits != self.edits:
-                        return  # it is of no use any more, and the table may have another size
-                merged[topic] = changes.get(topic, data)
-        self.merged = merged
-
-    def release(self) -> Iterator[None]:
-        """Forget in steps what was replaced: to free a hundred thousand entries takes 30 ms."""
-        for table in (self.replaced, self.queues if self.merged else {}):
-            while table:
-                for _ in range(min(_TOPICS_AT_ONCE, len(table))):
-                    table.popitem()
-                yield
+    queues: dict[str, TopicQueues] = field(default_factory=dict)
+    # How many of these are no replacements.
+    new_count: int = 0
+    # The topics that are gone because they did not come.
+    missing: set[str] = field(default_factory=set)
+    mappings: dict[str, bytes] = field(default_factory=dict)
+    weight: int = 0
 
 
 class RouteTable:
@@ -240,9 +167,7 @@ class RouteTable:
         self._live: dict[BrokerKey, LiveBroker] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
         # Brokers that were lost without unregistering, by name, with the queues of their topics.
-        self._lost: dict[str, tuple[LostBroker, dict[str, QueueData]]] = {}
-        # How often queues of topics have changed.
-        self.edits = 0
+        self._lost: dict[str, tuple[LostBroker, dict[str, TopicQueues]]] = {}
         # Counts the changes of facts that a route contains.
         self.changes = 0
         # What brokers that are gone have served, and who is told that `release` has something to do.
@@ -251,27 +176,7 @@ class RouteTable:
 
     # Brokers come
 
-    def stage(self, registration: Registration) -> Staged:
-        """Return what collects the topics and mappings of a registration that are not in it yet."""
-        name = registration.broker_name
-        return Staged(
-            name,
-            self._served.get(name),
-            self._dropped_perm(registration),
-            drops=self._config.delete_topic_with_broker_registration,
-        )
-
-    def is_current(self, staged: Staged, registration: Registration) -> bool:
-        """Say whether what was collected may still be taken in with the registration."""
-        served = self._served.get(registration.broker_name)
-        return (
-            served is staged.served
-            and (served is None or served.edits == staged.edits)
-            and staged.drop_perm == self._dropped_perm(registration)
-            and not self._former(registration)
-        )
-
-    def check_room(self, registration: Registration, staged: Staged) -> None:
+    def _check_room(self, registration: Registration, changes: _Changes) -> None:
         """Raise LimitError if there would be too many brokers, or topics at brokers, with this one."""
         most = self._config.max_brokers
         count = len(self._live) + (registration.key not in self._live)
@@ -284,7 +189,7 @@ class RouteTable:
                 "stop those that nobody needs, or raise it",
                 code=ResponseCode.SYSTEM_BUSY,
             )
-        self._check_routes(staged.new_count + max(0, staged.weight))
+        self._check_routes(changes.new_count + max(0, changes.weight))
 
     def _check_routes(self, new: int) -> None:
         most = self._config.max_routes
@@ -298,20 +203,8 @@ class RouteTable:
                 code=ResponseCode.SYSTEM_BUSY,
             )
 
-    def staged(self, registration: Registration) -> Staged:
-        """Return what the registration changes in topics and mappings."""
-        staged, wrapper = self.stage(registration), registration.topics
-        for key, config in wrapper.topic_config_table.items():
-            staged.take_topic(config.topic_name or key, config)
-        for topic, mapping in (wrapper.topic_queue_mapping_info_map or {}).items():
-            staged.take_mapping(topic, mapping)
-        return staged
-
-    def register(
-        self, registration: Registration, link: Link, staged: Staged | None = None
-    ) -> RegisterResult | None:
-        """Take in a full or incremental registration; its topics by `staged`, if that is given and
-        is current.
+    def register(self, registration: Registration, link: Link) -> RegisterResult | None:
+        """Take in a full or incremental registration. Raise LimitError where there is no room for it.
 
         None means that a single topic came before its broker was known: the broker has to send all
         its topics first. A result that is not `accepted` means that a broker with a later state
@@ -320,14 +213,15 @@ class RouteTable:
         name = registration.broker_name
         known = self._brokers.get(name)
         said = self._said_of(registration)
-        topic_count = (
-            len(registration.topics.topic_config_table) if staged is None else staged.topic_count
-        )
-        if topic_count == 1 and (known is None or registration.broker_id not in known.broker_addrs):
+        changes = self._changes(registration)
+        self._check_room(registration, changes)
+        if len(registration.topics) == 1 and (
+            known is None or registration.broker_id not in known.broker_addrs
+        ):
             return None
         if former := self._former(registration):
             self._remove(former)
-            staged = None
+            changes = self._changes(registration)
         broker = self._brokers.setdefault(name, BrokerData(name, registration.cluster, {}))
         broker.enable_acting_master = bool(registration.enable_acting_master)
         broker.zone_name = registration.zone_name
@@ -341,14 +235,11 @@ class RouteTable:
             return RegisterResult(accepted=False)
         self._clusters.setdefault(registration.cluster, set()).add(name)
         self._forget_lost(name)
-        is_first = not addresses.get(registration.broker_id)
         addresses[registration.broker_id] = registration.address
         changed = 0
         if _gives_topics(registration, broker):
-            is_newer = is_first or self.data_version(registration.key) != (
-                registration.topics.data_version
-            )
-            changed = self._take(name, staged or self.staged(registration), is_newer)
+            self._take(name, changes)
+            changed = len(changes.queues)
         is_new = registration.key not in self._live
         self._set_live(registration, link)
         if changed or self._said_of(registration) != said:
@@ -469,7 +360,7 @@ class RouteTable:
                 _appoint_acting_master(broker, queues[broker.broker_name])
         return TopicRouteData(
             broker_datas=brokers,
-            queue_datas=[queues[broker.broker_name] for broker in brokers],
+            queue_datas=[_queue_data(at.broker_name, queues[at.broker_name]) for at in brokers],
             filter_server_table=filter_servers,
             topic_queue_mapping_by_broker={
                 name: msgspec.json.decode(served.mappings[topic])
@@ -539,10 +430,15 @@ class RouteTable:
         for data in datas:
             if data.broker_name not in self._brokers:
                 return data.broker_name
-        by_name = {data.broker_name: data for data in datas}
+        by_name = {
+            data.broker_name: TopicQueues(
+                data.perm, data.read_queue_nums, data.topic_sys_flag, data.write_queue_nums
+            )
+            for data in datas
+        }
         self._check_routes(len(by_name.keys() - self._queues(topic).keys()))
-        for name, data in by_name.items():
-            self._put(name, {topic: data})
+        for name, queues in by_name.items():
+            self._put(name, {topic: queues})
         return None
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
@@ -583,7 +479,7 @@ class RouteTable:
         if held is None or held == registration.address:
             return False
         live = self._live.get(BrokerKey(registration.cluster, held))
-        version = registration.topics.data_version.state_version
+        version = registration.data_version.state_version
         return live is not None and live.data_version.state_version > version
 
     def _said_of(self, registration: Registration) -> object:
@@ -598,48 +494,64 @@ class RouteTable:
         is_slave = registration.broker_id != MASTER_ID
         return PERM_WRITE if is_slave and registration.enable_acting_master else 0
 
-    def _take(self, name: str, staged: Staged, is_newer: bool) -> int:
-        """Take over a broker's topics and return how many changed."""
-        if staged.missing and not staged.has_mappings:
-            self._drop(name, staged.missing)
-        queues = staged.queues
-        if not is_newer:
-            known = {} if staged.served is None else staged.served.queues
-            queues = {topic: data for topic, data in queues.items() if topic not in known}
-        if is_newer and staged.merged:
-            served = self._served[name]
-            staged.replaced, served.queues = served.queues, staged.merged
-            self._count(served, len(queues), staged.new_count)
-        else:
-            self._put(name, queues)
-        if is_newer and staged.mappings:
-            served = self._served_by(name)
-            if served.mappings:
-                served.mappings |= staged.mappings
-            else:
-                served.mappings = staged.mappings
-            served.edits += 1
-            self.changes += 1
-            served.weight += staged.weight
-            self._route_count += staged.weight
-        return len(queues)
+    def _changes(self, registration: Registration) -> _Changes:
+        """Compare a registration with what its broker name serves.
 
-    def _put(self, name: str, queues: dict[str, QueueData]) -> None:
-        """Add these queues, or replace those of the same topics. The table may keep the dict."""
+        A known topic changes only under a version that the broker did not register before.
+        """
+        name, given = registration.broker_name, registration.topics
+        broker, served = self._brokers.get(name), self._served.get(name) or _Served()
+        is_newer = (
+            broker is None
+            or not broker.broker_addrs.get(registration.broker_id)
+            or self.data_version(registration.key) != registration.data_version
+        )
+        changes, known = _Changes(), served.queues
+        if drop_perm := self._dropped_perm(registration):
+            given = _with_perm(given, keep=~drop_perm)
+        if not known:
+            changes.queues = given
+        elif is_newer:
+            changes.queues = {
+                topic: each for topic, each in given.items() if known.get(topic) != each
+            }
+        else:
+            changes.queues = {topic: each for topic, each in given.items() if topic not in known}
+        changes.new_count = len(changes.queues) - sum(map(known.__contains__, changes.queues))
+        has_mappings = False
+        for topic, mapping in registration.mappings.items():
+            # Java's brokers send their own; others would stay in the table when their broker goes.
+            if mapping.bname in (None, name):
+                has_mappings = True
+                data, former = _encoder.encode(mapping), served.mappings.get(topic)
+                if is_newer and former != data:
+                    changes.mappings[topic] = data
+                    changes.weight += _weight(topic, data)
+                    changes.weight -= _weight(topic, former) if former else 0
+        if self._config.delete_topic_with_broker_registration and not has_mappings:
+            changes.missing = known.keys() - given.keys()
+        return changes
+
+    def _take(self, name: str, changes: _Changes) -> None:
+        """Take over what a registration changes."""
+        if changes.missing:
+            self._drop(name, changes.missing)
+        self._put(name, changes.queues)
+        if changes.mappings:
+            served = self._served_by(name)
+            served.mappings |= changes.mappings
+            self.changes += 1
+            served.weight += changes.weight
+            self._route_count += changes.weight
+
+    def _put(self, name: str, queues: dict[str, TopicQueues]) -> None:
+        """Add these queues, or replace those of the same topics."""
         if not queues:
             return
         served = self._served_by(name)
-        count = len(served.queues)
-        if count:
-            served.queues |= queues
-        else:
-            served.queues = queues
-        self._count(served, len(queues), len(served.queues) - count)
-
-    def _count(self, served: _Served, changed: int, new: int) -> None:
-        """Note that queues of so many topics have changed, and that some are those of new topics."""
-        served.edits += 1
-        self.edits += changed
+        new = -len(served.queues)
+        served.queues |= queues
+        new += len(served.queues)
         self.changes += 1
         self._route_count += new
         if new:
@@ -653,7 +565,7 @@ class RouteTable:
             registration.broker_name,
             registration.broker_id,
             registration.ha_address,
-            registration.topics.data_version,
+            registration.data_version,
             DEFAULT_LIVE_TIMEOUT_MS if timeout_ms is None else timeout_ms,
             self._now_ms(),
             link,
@@ -726,10 +638,7 @@ class RouteTable:
         served = self._served.pop(broker_name, None)
         if served is not None:
             self._route_count -= len(served.queues) + served.weight
-            self.edits += len(served.queues)
             self._names = None
-            # Who collects aside what changes in it must not go on.
-            served.edits += 1
             self._release_later([served.mappings] if lost else [served.queues, served.mappings])
 
     def _release_later(self, tables: list[dict[str, Any]]) -> None:
@@ -744,7 +653,7 @@ class RouteTable:
             served = self._served[name] = _Served()
         return served
 
-    def _queues(self, topic: str) -> dict[str, QueueData]:
+    def _queues(self, topic: str) -> dict[str, TopicQueues]:
         """Return the queues of a topic by broker name."""
         return {
             name: served.queues[topic]
@@ -761,9 +670,7 @@ class RouteTable:
         served = self._served[name]
         for topic in topics:
             del served.queues[topic]
-        served.edits += 1
         self.changes += 1
-        self.edits += len(topics)
         self._route_count -= len(topics)
         self._names = None
 
@@ -771,11 +678,8 @@ class RouteTable:
         served = self._served.get(broker_name)
         if served is None:
             return 0
-        for data in served.queues.values():
-            data.perm = data.perm & keep | add
-        served.edits += 1
+        served.queues = _with_perm(served.queues, keep=keep, add=add)
         self.changes += 1
-        self.edits += len(served.queues)
         return len(served.queues)
 
 
@@ -798,16 +702,26 @@ def _weight(topic: str, mapping: bytes) -> int:
     return 1 + (len(topic) + len(mapping)) // _BYTES_OF_ROUTE
 
 
-def _is_as_registered(known: QueueData, config: TopicConfig, drop_perm: int) -> bool:
-    return (
-        known.read_queue_nums == config.read_queue_nums
-        and known.write_queue_nums == config.write_queue_nums
-        and known.perm == config.perm & ~drop_perm
-        and known.topic_sys_flag == config.topic_sys_flag
+def _queue_data(broker_name: str, queues: TopicQueues) -> QueueData:
+    return QueueData(
+        broker_name,
+        queues.read_queue_nums,
+        queues.write_queue_nums,
+        queues.perm,
+        queues.topic_sys_flag,
     )
 
 
-def _appoint_acting_master(broker: BrokerData, queues: QueueData) -> None:
+def _with_perm(table: dict[str, TopicQueues], *, keep: int, add: int = 0) -> dict[str, TopicQueues]:
+    """Return the table with other permissions; its topics have few different ones."""
+    made: dict[TopicQueues, TopicQueues] = {}
+    for queues in table.values():
+        if queues not in made:
+            made[queues] = msgspec.structs.replace(queues, perm=queues.perm & keep | add)
+    return {topic: made[queues] for topic, queues in table.items()}
+
+
+def _appoint_acting_master(broker: BrokerData, queues: TopicQueues) -> None:
     """Show the slave with the lowest id as the master of a broker without one, for reads."""
     addresses = broker.broker_addrs
     if not broker.enable_acting_master or MASTER_ID in addresses or queues.perm & PERM_WRITE:

@@ -6,7 +6,6 @@ Name servers do not know of each other: brokers register with each, clients ask 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -155,9 +154,7 @@ class NameServer:
                 raise
         period_s = self.config.scan_not_active_broker_interval / 1000
         self._tasks.every(period_s, self.scan, "scan")
-        self._tasks.every(
-            LOOK_PERIOD_S, self._state.look, "look-at-state-files", quiet_s=lambda: math.inf
-        )
+        self._tasks.every(LOOK_PERIOD_S, self._state.look, "look-at-state-files", of_outside=True)
         self._tasks.spawn(asyncio.to_thread(json_dialect.prepare), "prepare-json-dialect")
         tell_who_is_served(self.access, "name server", self.config.bind_address, self.port)
         log.info("name server listens", address=self.config.bind_address, port=self.port)

@@ -69,8 +69,8 @@ class MessageLog(Protocol):
         ...
 
     def committed(self, group: str, topics: Iterable[str]) -> dict[MessageQueue, int | None]:
-        """Return a group's offset of each queue, None where it has none; leave out queues of which
-        the log does not say it.
+        """Return a group's offset of each queue, None where it has none; leave out queues for which
+        the log does not know it.
         """
         ...
 
@@ -345,11 +345,13 @@ class StoreLog:
 
     def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
         raise ConfigError(
-            f"{self.what} is read as a whole: of {time_ms} and {queues} it says nothing"
+            f"{self.what} is read as a whole, so it gives no offsets at {time_ms} for {queues}"
         )
 
     def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
-        raise ConfigError(f"{self.what} is read as a whole: of {places} it says nothing")
+        raise ConfigError(
+            f"{self.what} is read as a whole, so it gives no store times for {places}"
+        )
 
 
 def _offset_table(store: str) -> dict[str, dict[int, int]] | None:

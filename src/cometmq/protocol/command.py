@@ -333,7 +333,7 @@ class RequestDecoder:
                 decoded = self._decoders[code].decode(frame.header)
             except _JSON_FAULTS as error:
                 raise ProtocolError(f"{self._types[code].__name__}: {error}") from error
-            decoded.texts = None
+            decoded.texts = decoded.typed_body = None
         else:
             decoded = self._decode_binary(frame, code)
         if decoded.header is None:

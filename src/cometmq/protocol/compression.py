@@ -8,7 +8,6 @@ Bit 0 of a message's sys flag says that the body is compressed. Bits 8 to 10 say
 from __future__ import annotations
 
 import zlib
-from collections.abc import Generator
 from contextlib import suppress
 from enum import IntEnum
 from typing import Final, NoReturn, Protocol
@@ -32,8 +31,6 @@ _FIRST_GUESS: Final = 8
 _NEXT_GUESS: Final = 8
 _SHORT_FRAME: Final = 4096
 _PIECE: Final = 128 * 1024
-# So many bytes are inflated in a step: a fraction of a millisecond.
-_STEP: Final = 64 * 1024
 
 
 class CompressionType(IntEnum):
@@ -90,27 +87,6 @@ def inflate(data: bytes, *, max_length: int, limit: str = "max_length") -> bytes
         return _drain("ZLIB", zlib.decompressobj(), data, max_length, limit)
     except zlib.error as error:
         raise ProtocolError(f"ZLIB data are damaged: {error}") from error
-
-
-def inflate_steps(
-    data: bytes, *, max_length: int, limit: str = "max_length"
-) -> Generator[None, None, bytearray]:
-    """Return what `inflate` returns, in steps of _STEP bytes."""
-    inflater, content = zlib.decompressobj(), bytearray()
-    try:
-        for start in range(0, len(data), _STEP):
-            left = data[start : start + _STEP]
-            while left and not inflater.eof:
-                yield
-                content += inflater.decompress(left, _STEP)
-                if len(content) > max_length:
-                    raise _too_long("ZLIB", max_length, limit)
-                left = inflater.unconsumed_tail
-    except zlib.error as error:
-        raise ProtocolError(f"ZLIB data are damaged: {error}") from error
-    if not inflater.eof:
-        raise ProtocolError(f"ZLIB data of {len(data)} bytes break off")
-    return content
 
 
 class _Decompressor(Protocol):

@@ -69,6 +69,8 @@ class Request(msgspec.Struct, Generic[HeaderT], kw_only=True, gc=False):
     # The ext fields as texts where they were decoded as such: those of a ROCKETMQ header. Not part of
     # the JSON either, by a name that `RequestDecoder` overwrites.
     texts: Ext | None = msgspec.field(name=" ", default=None)
+    # The decoded body, once `RequestType.typed_body` was asked for it; kept out of the JSON likewise.
+    typed_body: Any = msgspec.field(name="  ", default=None)
 
     @property
     def body(self) -> bytes:

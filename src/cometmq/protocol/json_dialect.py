@@ -41,7 +41,7 @@ MAX_REFERENCES: Final = 10_000
 # Values that references may repeat: a small body with references to references must not fill the
 # memory.
 MAX_REFERENCED_NODES: Final = 100_000
-# The same for what any client may send: each reference takes 5 us, each value 0.5 us. mqadmin sends two
+# The same for requests: each reference takes 5 us, each value 0.5 us. mqadmin sends two
 # references for each entry of a policy but the first, and a policy has 1,000.
 MAX_REQUEST_TREE_VALUES: Final = 20_000
 MAX_REQUEST_REFERENCES: Final = 2_500
@@ -64,10 +64,17 @@ _encode_json: Final = json.JSONEncoder(ensure_ascii=False).encode
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 
 
-def decode_body(data: bytes, type_: type[T], *, max_dialect_length: int | None = None) -> T:
+def decode_body(
+    data: bytes,
+    type_: type[T],
+    *,
+    max_dialect_length: int | None = None,
+    limit: str = "MAX_DIALECT_REQUEST_LENGTH",
+) -> T:
     """Return the value of `type_` in a JSON body; unknown keys are ignored.
 
-    A body in the dialect, which is no strict JSON, may have `max_dialect_length` bytes. Raise
+    A request's body in the dialect, which is no strict JSON, may have `max_dialect_length` bytes;
+    `limit` is the name of that in the error. Nulls and references have narrower limits then, too. Raise
     ProtocolError, which says what does not fit or where the JSON breaks off.
     """
     try:
@@ -80,9 +87,8 @@ def decode_body(data: bytes, type_: type[T], *, max_dialect_length: int | None =
             if max_dialect_length is not None and len(data) > max_dialect_length:
                 raise ProtocolError(
                     f"a JSON body of {len(data)} bytes is not strict JSON ({error}); in fastjson's "
-                    f"dialect the limit MAX_DIALECT_REQUEST_LENGTH is {max_dialect_length} bytes; "
-                    "send less at once",
-                    limit="MAX_DIALECT_REQUEST_LENGTH",
+                    f"dialect the limit {limit} is {max_dialect_length} bytes; send less at once",
+                    limit=limit,
                 ) from error
             return _decode(_strict(data), type_, is_request=is_request)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -103,7 +109,8 @@ def _decode(data: bytes, type_: type[T], *, is_request: bool) -> T:
 
 
 def _decoded(data: bytes, type_: type[T], is_request: bool) -> T:
-    if _REFERENCE not in data:
+    # A single byte is found ten times as fast.
+    if b"$" not in data or _REFERENCE not in data:
         try:
             return _decoder(type_).decode(data)
         except msgspec.ValidationError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Any, Final, Generic, TypeVar
 
-from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.command import RemotingCommand, Request, request
 from cometmq.protocol.header import Header, HeaderT
 from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, encode_body
 from cometmq.protocol.limits import check_objects, listed_names
@@ -187,8 +187,8 @@ class RawBody(BodyKind[bytes]):
 
 class JsonBody(BodyKind[BodyT]):
     """Writes and reads JSON of one type. With `max_length` any client may send it, so its dialect
-    is bounded, too. `check` raises ProtocolError for a value with too many entries: nothing is judged or
-    done for any of them before.
+    is bounded, too. `check` raises ProtocolError for a value with too many entries, before the
+    server judges or carries out any of them.
     """
 
     def __init__(
@@ -277,6 +277,16 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
     def command(self, header: HeaderT, body: BodyT | None = None) -> RemotingCommand:
         """Encode a request; the connection that sends it sets its opaque."""
         return request(self.code, header, b"" if body is None else self.body.encode(body))
+
+    def typed_body(self, call: Request[HeaderT]) -> BodyT:
+        """Decode the body of a request once: rules and handler look at the same value.
+
+        Raise ProtocolError for bytes that are no such body.
+        """
+        if call.typed_body is None:
+            call.typed_body = self.body.decode(call.body)
+        body: BodyT = call.typed_body
+        return body
 
     def __repr__(self) -> str:
         return f"RequestType({self.name})"

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _MAX_OPAQUE: Final = 0x7FFF_FFFF
-# The number of an answer that no request asked for: why the server closes the connection. No client
-# counts its requests so.
+# The opaque of an answer that no request asked for; its remark says why the server closes the
+# connection. No client gives a request this opaque.
 UNASKED: Final = -1
-# A timer that comes later than this was held up by the process itself.
+# If a timer fires later than this, the process itself held it up.
 _LATE_S: Final = 0.05
 
 
 class Calls:
-    """The calls of one connection, by their opaques. Each method gets the connection: a reference to it
-    would be a cycle, whose memory the garbage collector has to find.
+    """The calls of one connection, by their opaques. Methods take the connection as an argument: an
+    attribute would make a reference cycle, which only the garbage collector frees.
     """
 
     def __init__(self, limit: int) -> None:
@@ -95,7 +95,7 @@ class Calls:
         """Return the error of a call whose connection closed before `event`."""
         hint = ""
         if not connection.heard and not connection.is_of_server:
-            hint = "; it has never answered, as a server does that wants tls, or no tls"
+            hint = "; the peer has never answered: it may require TLS, or not accept it"
         if connection.fault is not None:
             hint = f": it does not speak RocketMQ's protocol ({connection.fault})"
         if self._last_words:

@@ -13,7 +13,6 @@ Longer than 500 lines: reading, answering and closing share the state of one pro
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -55,6 +54,7 @@ from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.write_lines import write_lines
 
 log = get_logger(__name__)
 
@@ -93,14 +93,6 @@ class ConnectionLimits:
 
 
 DEFAULT_LIMITS: Final = ConnectionLimits()
-
-
-# In these versions `writelines` of asyncio's own transports takes any amount, and never says that
-# the peer does not read (CVE-2024-12254). `write` does; uvloop is not concerned.
-_WRITELINES_PASSES_LIMIT: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (
-    3,
-    13,
-) <= sys.version_info < (3, 13, 2)
 
 
 class Connection(asyncio.Protocol):
@@ -160,7 +152,7 @@ class Connection(asyncio.Protocol):
         self._task_count = 0
         self._writable: asyncio.Event | None = None
         self._transport: asyncio.Transport | None = None
-        self._flush_due = self._joins = False
+        self._flush_due = False
         self._paused_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -169,7 +161,6 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._joins = _WRITELINES_PASSES_LIMIT and type(transport).__module__.startswith("asyncio")
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_high)
         self.peer_ip, self.peer_port = _endpoint(transport.get_extra_info("peername"))
         if not self.peer_ip:  # the peer reset the connection before it was accepted
@@ -453,10 +444,7 @@ class Connection(asyncio.Protocol):
             out.clear()
             return
         self._out = []
-        if self._joins:
-            self._transport.write(b"".join(out))
-        else:
-            self._transport.writelines(out)
+        write_lines(self._transport, out)
         self.last_active = self._loop.time()
         self._written += size
         if self._written >= WORTH_COUNTING_BYTES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from cometmq.runtime.loggers import get_logger
@@ -153,6 +154,8 @@ class Holdings:
         self._measure_due = False
         # A dict, because it has an order: a set would order them by their addresses.
         self._holders: dict[Holder, None] = {}
+        # Is called when a connection holds something and none did before.
+        self.on_use: list[Callable[[], None]] = []
         # Those that are being cut, who has held most for longest first, and what all held when they were
         # found.
         self._guilty: deque[Holder] = deque()
@@ -167,7 +170,7 @@ class Holdings:
     def received(self, holder: Holder, more: int) -> None:
         """Add `more` bytes that were received and are held, or subtract with a minus."""
         self.received_bytes += more
-        self._holders[holder] = None
+        self._use(holder)
         if more > 0 and self.total_bytes > self.limit_bytes:
             if self._guilty:
                 self._cut()
@@ -176,11 +179,17 @@ class Holdings:
 
     def wrote(self, holder: Holder, size: int) -> None:
         """Note that up to `size` more bytes are unsent."""
-        self._holders[holder] = None
+        self._use(holder)
         self._unmeasured += size
         if self._unmeasured * _UNMEASURED_PART > self.limit_bytes and not self._measure_due:
             self._measure_due = True
             asyncio.get_running_loop().call_soon(self.measure)
+
+    def _use(self, holder: Holder) -> None:
+        if not self._holders:
+            for call in self.on_use:
+                call()
+        self._holders[holder] = None
 
     def gone(self, holder: Holder) -> None:
         """Forget what `holder` holds. Idempotent."""

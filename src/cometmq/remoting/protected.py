@@ -8,7 +8,6 @@ change. Who the peer is, is looked at once, when it connects.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import structlog
@@ -18,6 +17,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.address_list import AddressList, is_own_machine
 from cometmq.runtime.handshakes import MOST_STRANGERS, STRANGER_S
+from cometmq.runtime.rare_line import RareLine
 
 log = structlog.get_logger(__name__)
 
@@ -44,8 +44,7 @@ class ProtectedMode:
         self._what = what
         self._remedy = remedy
         self._also = also
-        self._refused = 0
-        self._told_s: float | None = None
+        self._refusals = RareLine(TOLD_EVERY_S)
 
     @classmethod
     def of_requests(cls, server: str) -> ProtectedMode:
@@ -82,18 +81,14 @@ class ProtectedMode:
 
     def note_refusal(self, peer: str) -> None:
         """Log that a peer was refused: one line in TOLD_EVERY_S for all of them."""
-        self._refused += 1
-        now_s = asyncio.get_running_loop().time()
-        if self._told_s is not None and now_s - self._told_s < TOLD_EVERY_S:
-            return
-        log.warning(
-            "peer of another machine refused",
-            peer=peer,
-            refused=self._refused,
-            reason=self._what,
-            remedy=self._remedy,
-        )
-        self._refused, self._told_s = 0, now_s
+        if refused := self._refusals.count():
+            log.warning(
+                "peer of another machine refused",
+                peer=peer,
+                refused=refused,
+                reason=self._what,
+                remedy=self._remedy,
+            )
 
 
 class Strangers:

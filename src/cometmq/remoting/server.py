@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -27,14 +28,14 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.handshakes import Door
 from cometmq.runtime.limits import descriptors_for_connections
 from cometmq.runtime.network import TCP_NETWORK, Listener, Network
-from cometmq.runtime.tasks import TaskOwner, quiet_if
+from cometmq.runtime.rare_line import RareLine
+from cometmq.runtime.tasks import OnDemand, TaskOwner
 
 if TYPE_CHECKING:
     from cometmq.remoting.server_tls import ServerTls
 
 log = structlog.get_logger(__name__)
 
-_REFUSALS_TOLD_EVERY_S: Final = 10.0
 # A connection that has sent nothing at all is closed after this time.
 SILENT_TIMEOUT_S: Final = 60.0
 DEFAULT_CONNECTIONS: Final = 50_000
@@ -141,8 +142,7 @@ class RemotingServer:
         # are taken out when the server comes across them.
         self._silent: dict[Connection, None] = {}
         self._most_descriptors = self._descriptor_limit = 0
-        self._refused = 0
-        self._refusal_told_at = -_REFUSALS_TOLD_EVERY_S
+        self._refusals = RareLine()
         self._swept_at = self._sweep_period_s = 0.0
 
     @property
@@ -196,12 +196,10 @@ class RemotingServer:
         self._sweep_period_s = min(10.0, shortest_s / 4)
         self._swept_at = asyncio.get_running_loop().time()
         self._owner.every(self._sweep_period_s, self._sweep, "sweep")
-        self._owner.every(
-            MEASURE_PERIOD_S,
-            self.holdings.measure,
-            "measure-holdings",
-            quiet_s=lambda: quiet_if(self.holdings.is_idle),
-        )
+        holdings = self.holdings
+        measuring = OnDemand(self._owner, lambda: math.inf if holdings.is_idle else 0.0)
+        holdings.on_use.append(measuring.arm)
+        measuring.every(MEASURE_PERIOD_S, holdings.measure, "measure-holdings")
 
     async def close(self) -> None:
         """Stop listening, close all connections, cancel the tasks of requests. Idempotent."""
@@ -357,14 +355,8 @@ class RemotingServer:
         return False
 
     def _tell_refusal(self, peer: str, reason: str) -> None:
-        """Log one line for all connections that are refused within ten seconds."""
-        self._refused += 1
-        now = asyncio.get_running_loop().time()
-        if now - self._refusal_told_at < _REFUSALS_TOLD_EVERY_S:
-            return
-        log.warning("connections refused", peer=peer, refused=self._refused, reason=reason)
-        self._refused = 0
-        self._refusal_told_at = now
+        if refused := self._refusals.count():
+            log.warning("connections refused", peer=peer, refused=refused, reason=reason)
 
     def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -1,12 +1,14 @@
-"""Let connections whose requests wait take turns on the loop: deficit round robin, in two lines.
+"""Let connections whose requests wait take turns on the loop: deficit round robin, in three lines.
 
 A read is served at once, for a slice. The requests that are left wait in the line of clients, and their
 connection reads no more meanwhile. In each turn of the loop the first in the line are served, for a slice
 each, and go to its end. A slice ends behind the request that exceeds it, and the connection owes that
-time: it is passed over until the others have been offered as much.
+time: it is passed over until the others have been offered as much. Time is the processor's: a connection
+pays neither for the disk nor for other threads that the loop happened to wait for meanwhile.
 
-Requests that run or inspect the cluster wait in a line of their own and come behind those of clients, as
-in Java, which has threads of its own for them.
+Each turn serves each line for a time of its own. A connection of which few small requests are left waits
+in the first line, and not for a round of large requests. Requests that run or inspect the
+cluster wait in the last line, behind those of clients; Java has threads of its own for them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.clock import SYSTEM_CLOCK, work_clock
 from cometmq.runtime.garbage import collect_young
 
 # How long a connection is served without a break, and how much that may cost: a request costs 1, one
@@ -29,10 +31,13 @@ TASK_COST: Final = 32
 SLICE_BYTES: Final = 256 * 1024
 # A connection owes no more than this: a round of a hundred connections takes 50 ms.
 MOST_DEBT_S: Final = 0.005
-# How long a line is served before the loop reads again, for how many slices at most, and for how many
-# passes over connections that owe time.
+# The lines, and how long each is served before the loop reads again.
+FEW: Final = 0
+MANY: Final = 1
+ADMINISTRATION: Final = 2
 TURN_S: Final = 0.002
-ADMINISTRATION_S: Final = 0.00025
+_LINES_S: Final = (TURN_S, TURN_S, 0.00025)
+# A line is served for so many slices at most, and passes over so many connections that owe time.
 TURN_SLICES: Final = 64
 _MOST_PASSES: Final = 512
 # How long reads are served at once in a turn of the loop; what is read later waits in line.
@@ -49,8 +54,8 @@ class Guest(Protocol):
         """Write the answers that are due."""
 
     def serve_slice(self) -> bool:
-        """Serve the requests that wait for a slice. Join a line again if some are left. Return False
-        if none waited: then the connection reads on, which takes about a slice.
+        """Serve the requests that wait for a slice, and owe what exceeds it. Join a line again if some
+        are left. Return False if none waited: then the connection reads on, which takes about a slice.
         """
 
     def fail(self) -> None:
@@ -69,8 +74,8 @@ class ServingTurns:
 
     def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
         self.monotonic = monotonic
-        self._clients: deque[Guest] = deque()
-        self._administration: deque[Guest] = deque()
+        self.worked = work_clock(monotonic)
+        self._lines: tuple[deque[Guest], ...] = (deque(), deque(), deque())
         self._reader: Guest | None = None
         self._writers: list[Guest] = []
         self._reads_until_s = 0.0
@@ -79,7 +84,8 @@ class ServingTurns:
     @property
     def count(self) -> int:
         """How many connections wait in the lines."""
-        return len(self._clients) + len(self._administration)
+        few, many, administration = self._lines
+        return len(few) + len(many) + len(administration)
 
     def begin_read(self, connection: Guest, now_s: float) -> bool:
         """Note that a connection is read; return whether the turn flushes it at its end."""
@@ -96,9 +102,9 @@ class ServingTurns:
         """Return whether reads of this turn have been served for READS_S."""
         return now_s > self._reads_until_s and bool(self._writers)
 
-    def join(self, connection: Guest, *, administers: bool) -> None:
-        """Serve a connection in a later turn, in the line that fits its first request."""
-        (self._administration if administers else self._clients).append(connection)
+    def join(self, connection: Guest, line: int) -> None:
+        """Serve a connection in a later turn, in the line FEW, MANY or ADMINISTRATION."""
+        self._lines[line].append(connection)
         self._arm()
 
     def _arm(self) -> None:
@@ -110,9 +116,9 @@ class ServingTurns:
         self._is_due = False
         try:
             self._flush()
-            if self._clients or self._administration:
-                self._serve(self._clients, TURN_S)
-                self._serve(self._administration, ADMINISTRATION_S)
+            if self.count:
+                for line, seconds in zip(self._lines, _LINES_S, strict=True):
+                    self._serve(line, seconds)
                 collect_young()
         finally:  # whatever failed, the others go on
             if self.count or self._writers:
@@ -140,12 +146,12 @@ class ServingTurns:
                 continue
             slices += 1
             try:
-                if not connection.serve_slice():
+                if not connection.serve_slice():  # its slice goes to what it reads next
+                    connection.debt_s += SLICE_S
                     until_s -= SLICE_S
             except Exception:  # noqa: BLE001 - the edge between a connection and all others
                 connection.fail()
-            began_s, now_s = now_s, self.monotonic()
-            connection.debt_s = owed_s(connection.debt_s + now_s - began_s)
+            now_s = self.monotonic()
 
 
 def owed_s(debt_s: float) -> float:

@@ -21,6 +21,7 @@ from cometmq.remoting.protected import TOLD_EVERY_S
 from cometmq.runtime.address_list import AddressList, is_own_machine
 from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.randomness import secret_bytes
+from cometmq.runtime.rare_line import RareLine
 
 log = get_logger(__name__)
 
@@ -56,8 +57,7 @@ class SlaveAdmission:
         self._loop = asyncio.get_running_loop()
         # Until when each token is good; the oldest first.
         self._tokens: dict[bytes, float] = {}
-        self._refused = 0
-        self._told_s: float | None = None
+        self._refusals = RareLine(TOLD_EVERY_S)
 
     @property
     def is_open(self) -> bool:
@@ -103,11 +103,5 @@ class SlaveAdmission:
 
     def note_refusal(self, peer: str, reason: str) -> None:
         """Log that a connection was refused: one line in TOLD_EVERY_S for all of them."""
-        self._refused += 1
-        now_s = self._loop.time()
-        if self._told_s is not None and now_s - self._told_s < TOLD_EVERY_S:
-            return
-        log.warning(
-            "connections for slaves refused", peer=peer, refused=self._refused, reason=reason
-        )
-        self._refused, self._told_s = 0, now_s
+        if refused := self._refusals.count():
+            log.warning("connections for slaves refused", peer=peer, refused=refused, reason=reason)

@@ -23,6 +23,7 @@ from cometmq.replication.slave_connection import SlaveConnection
 from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.handshakes import Door
 from cometmq.runtime.network import Listener, Network
+from cometmq.runtime.rare_line import RareLine
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 from cometmq.store.files.disk import Disk
@@ -30,7 +31,6 @@ from cometmq.store.store import MessageStore
 
 log = structlog.get_logger(__name__)
 
-_REFUSALS_TOLD_EVERY_S: Final = 10.0
 # A slave that has connected may take this long for its first report while others want its place.
 _SILENT_AT_LEAST_S: Final = 1.0
 _BACKLOG: Final = 16
@@ -78,8 +78,7 @@ class ReplicationMaster:
         self._loop = asyncio.get_running_loop()
         self._awaits_append = False
         self._closing = False
-        self._refused = 0
-        self._refusal_told_s = -_REFUSALS_TOLD_EVERY_S
+        self._refusals = RareLine()
         self._all_gone: asyncio.Future[None] | None = None
 
     # -- lifecycle --
@@ -312,20 +311,15 @@ class ReplicationMaster:
         return False
 
     def _refuse(self, peer: str, limit: str) -> None:
-        self._refused += 1
-        now_s = self._loop.time()
-        if now_s - self._refusal_told_s < _REFUSALS_TOLD_EVERY_S:
-            return
-        log.warning(
-            "connections of slaves refused: too many",
-            peer=peer,
-            refused=self._refused,
-            limit=limit,
-            open=_names(self._connections),
-            remedy="let only slaves reach the port, or raise the limit",
-        )
-        self._refused = 0
-        self._refusal_told_s = now_s
+        if refused := self._refusals.count():
+            log.warning(
+                "connections of slaves refused: too many",
+                peer=peer,
+                refused=refused,
+                limit=limit,
+                open=_names(self._connections),
+                remedy="let only slaves reach the port, or raise the limit",
+            )
 
 
 def _names(connections: Iterable[SlaveConnection]) -> str:

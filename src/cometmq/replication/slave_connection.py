@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -18,6 +17,7 @@ from cometmq.replication.admission import UNKNOWN_S
 from cometmq.replication.pace import Allowance, Speed
 from cometmq.runtime.address_list import plain_ip
 from cometmq.runtime.addresses import join_address
+from cometmq.runtime.write_lines import write_lines
 
 if TYPE_CHECKING:
     from cometmq.replication.master import ReplicationMaster
@@ -34,11 +34,6 @@ _MOST_REPORTS_BYTES: Final = 4 * 1024
 # Timers that come this much too late show that this process stood still, not its peer.
 _LATE_S: Final = 1.0
 _START: Final = record_struct("size", "magic", "physical_offset")
-# See remoting.connection: in these versions `writelines` never says that the peer does not read.
-_WRITELINES_PASSES_LIMIT: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (
-    3,
-    13,
-) <= sys.version_info < (3, 13, 2)
 
 
 class SlaveConnection(asyncio.Protocol):
@@ -63,7 +58,6 @@ class SlaveConnection(asyncio.Protocol):
         self._allowance = Allowance(self.made_s)
         self._reports = ReportReader()
         self._transport: asyncio.Transport | None = None
-        self._joins = False
         self._closed = False
         self._admitted = False
         self._paused = False
@@ -84,7 +78,6 @@ class SlaveConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._joins = _WRITELINES_PASSES_LIMIT and type(transport).__module__.startswith("asyncio")
         peer = transport.get_extra_info("peername")
         if not peer:  # the peer reset the connection before it was accepted
             self.abort()
@@ -364,10 +357,7 @@ class SlaveConnection(asyncio.Protocol):
         self.position += size
         self._last_write_s = now_s = self._loop.time()
         self.speed.add(size, now_s)
-        if self._joins:
-            self._transport.write(b"".join(buffers))
-        else:
-            self._transport.writelines(buffers)
+        write_lines(self._transport, buffers)
 
     def _keep_alive(self) -> None:
         """Send an empty frame when nothing else was sent for haSendHeartbeatInterval."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -20,6 +19,8 @@ import structlog
 
 from cometmq.runtime.addresses import network_of
 from cometmq.runtime.arrivals import Arrival
+from cometmq.runtime.rare_line import RareLine
+from cometmq.runtime.rotation import Rotation
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.tls_records import RecordTurns
 
@@ -37,7 +38,6 @@ _FAIR_S: Final = 0.003
 _WAIT_FOR_REST: Final = 4
 # A handshake that has lasted so long is ended when others wait for its place.
 _SLOW_AFTER_S: Final = 1.0
-_TOLD_EVERY_S: Final = 10.0
 
 # Of peers that protected mode refuses so many stay connected, for so long, to read why; the next one
 # takes the place of the first.
@@ -72,20 +72,18 @@ class Handshakes:
         self.turns = RecordTurns()
         # Connections that are neither served nor closed yet.
         self.open_count = 0
-        # By network: those whose ClientHello is there, the first to be served next.
-        self._waiting: dict[str, deque[_Guest]] = {}
+        # By network: those whose ClientHello is there.
+        self._waiting: Rotation[str, _Guest] = Rotation()
         # Dicts, because they have an order.
         self._running: dict[_Guest, None] = {}
         self._tokens = float(_BURST)
         self._counted_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        # By outcome: how many are not told yet, and when the last line was written.
-        self._untold: dict[str, int] = {}
-        self._told_at: dict[str, float] = {}
+        self._lines = {outcome: RareLine() for outcome in self.outcomes}
 
     def wait(self, guest: _Guest) -> None:
         """Have `guest` begin its handshake when it is its turn."""
-        self._waiting.setdefault(network_of(guest.arrival.peer_ip), deque()).append(guest)
+        self._waiting.add(network_of(guest.arrival.peer_ip), guest)
         self._begin_some()
         if not guest.began_at:
             guest.meets(PER_SECOND if self._tokens < 1 else AT_ONCE)
@@ -103,18 +101,14 @@ class Handshakes:
     def count(self, outcome: str, peer: str, reason: str) -> None:
         """Count a connection that is not served, and log one line for those of ten seconds."""
         self.outcomes[outcome] += 1
-        now = asyncio.get_running_loop().time()
-        self._untold[outcome] = self._untold.get(outcome, 0) + 1
-        if now - self._told_at.get(outcome, -_TOLD_EVERY_S) < _TOLD_EVERY_S:
-            return
-        self._told_at[outcome] = now
-        log.warning(
-            "connections refused by TLS",
-            outcome=outcome,
-            peer=peer,
-            reason=reason,
-            refused=self._untold.pop(outcome),
-        )
+        if refused := self._lines[outcome].count():
+            log.warning(
+                "connections refused by TLS",
+                outcome=outcome,
+                peer=peer,
+                reason=reason,
+                refused=refused,
+            )
 
     # -- inside --
 
@@ -142,11 +136,7 @@ class Handshakes:
 
     def _next(self) -> _Guest | None:
         """Take the first of the network whose turn it is; None if it has left meanwhile."""
-        network, queue = next(iter(self._waiting.items()))
-        guest = queue.popleft()
-        del self._waiting[network]
-        if queue:
-            self._waiting[network] = queue  # behind the others
+        _, guest = self._waiting.take()
         if guest.closed:
             return None
         if guest.arrival.has_left:

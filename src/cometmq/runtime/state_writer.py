@@ -163,7 +163,7 @@ class StateWriter:
                 # `_ended` would need another turn of the loop, which may not come any more.
                 job, future = state.running
                 self._finish(file, job, future.exception(), 0.0)
-        # Now, or a file would be missing that was removed right after its last write.
+        # Now, or a file that was removed right after its last write would stay missing.
         self._have_missing_written()
         files = list(self._states)
         for file in files:

@@ -17,15 +17,6 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 
-def _sleep_between_calls(period_s: float, _quiet_s: Callable[[], float]) -> Awaitable[None]:
-    return asyncio.sleep(period_s)
-
-
-def quiet_if(is_idle: bool) -> float:
-    """Return for how many seconds idle work has nothing to do: until something else happens."""
-    return math.inf if is_idle else 0.0
-
-
 class TaskOwner:
     """Creates tasks and, on `close`, cancels and awaits all that still run.
 
@@ -60,17 +51,30 @@ class TaskOwner:
         name: str,
         *,
         first_s: float | None = None,
-        quiet_s: Callable[[], float] = lambda: 0.0,
-    ) -> asyncio.Task[Any]:
+        of_outside: bool = False,
+    ) -> asyncio.Task[Any] | None:
         """Call `action` every `period_s` seconds, first after `first_s` (default: one period).
 
         A call that fails is logged and does not end the repetition. If the period may change, pass
         a function; it is called before each wait.
 
-        `quiet_s` returns for how many seconds a call would have nothing to do as things are. A loop
-        in virtual time asks when a call is due, and leaves such calls out. Other loops do not ask.
+        `of_outside` marks a look at what other processes did to files. In virtual time there are
+        none, so nothing is called.
         """
-        return self.spawn(self._repeat(period_s, action, name, first_s, quiet_s), name)
+        if of_outside and getattr(asyncio.get_running_loop(), "has_no_outside", False):
+            return None
+        return self.repeat(period_s, action, name, first_s, asyncio.sleep)
+
+    def repeat(
+        self,
+        period_s: float | Callable[[], float],
+        action: Callable[[], Awaitable[None] | None],
+        name: str,
+        first_s: float | None,
+        pause: Callable[[float], Awaitable[None]],
+    ) -> asyncio.Task[None]:
+        """Call `action` as `every` does, with `pause` awaited for a period between the calls."""
+        return self.spawn(self._repeat(period_s, action, name, first_s, pause), name)
 
     @property
     def is_closed(self) -> bool:
@@ -92,12 +96,9 @@ class TaskOwner:
         action: Callable[[], Awaitable[None] | None],
         name: str,
         first_s: float | None,
-        quiet_s: Callable[[], float],
+        pause: Callable[[float], Awaitable[None]],
     ) -> None:
         period = period_s if callable(period_s) else lambda: period_s
-        sleep_between_calls = getattr(
-            asyncio.get_running_loop(), "sleep_between_calls", _sleep_between_calls
-        )
         await asyncio.sleep(period() if first_s is None else first_s)
         while True:
             try:
@@ -106,7 +107,7 @@ class TaskOwner:
                     await outcome
             except Exception:
                 log.exception("periodic task failed", task=f"{self._name}.{name}")
-            await sleep_between_calls(period(), quiet_s)
+            await pause(period())
 
     def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
         self._tasks.pop(task, None)
@@ -115,3 +116,63 @@ class TaskOwner:
     def _log_failure(self, task: asyncio.Task[Any]) -> None:
         if (error := self._forget(task)) is not None:
             log.error("task failed", task=task.get_name(), exc_info=error)
+
+
+class OnDemand:
+    """Repeats periodic work as long as there is some, and then rests until `arm` or a known time.
+
+    `idle_s` returns for how many seconds nothing is to be done as things are: 0 if something is,
+    math.inf if nothing is until `arm`. It is asked after each call. `on_rest`, if given, is called
+    with `arm` whenever the work begins to rest until `arm`. For the loop's thread only.
+    """
+
+    def __init__(
+        self,
+        tasks: TaskOwner,
+        idle_s: Callable[[], float],
+        on_rest: Callable[[Callable[[], None]], None] = lambda _: None,
+    ) -> None:
+        self.is_armed = True
+        self._tasks = tasks
+        self._idle_s = idle_s
+        self._on_rest = on_rest
+        self._resting: list[asyncio.Future[None]] = []
+
+    def every(
+        self,
+        period_s: float | Callable[[], float],
+        action: Callable[[], Awaitable[None] | None],
+        name: str,
+        *,
+        first_s: float | None = None,
+    ) -> None:
+        """Call `action` as `TaskOwner.every` does, and a period after `arm` at the latest."""
+        self._tasks.repeat(period_s, action, name, first_s, self._pause)
+
+    def arm(self) -> None:
+        """Have all work of this begin again, because there is something to do. Idempotent, cheap."""
+        if not self.is_armed:
+            self.is_armed = True
+            resting, self._resting = self._resting, []
+            for waiting in resting:
+                if not waiting.done():
+                    waiting.set_result(None)
+
+    async def _pause(self, period_s: float) -> None:
+        idle_s = self._idle_s()
+        if idle_s > period_s:
+            loop = asyncio.get_running_loop()
+            timer = None
+            if idle_s < math.inf:
+                timer = loop.call_later(idle_s - period_s, self.arm)
+            elif self.is_armed:
+                self._on_rest(self.arm)
+            self.is_armed = False
+            waiting: asyncio.Future[None] = loop.create_future()
+            self._resting.append(waiting)
+            try:
+                await waiting
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        await asyncio.sleep(period_s)

@@ -65,7 +65,7 @@ class MadeAgain:
 
 
 class StoreTimes(Protocol):
-    """Looks up messages: brokers, by a BlockingRangeReader, or a log that a pipeline reads."""
+    """Looks up messages: at brokers (BlockingRangeReader), or in a log that a pipeline reads."""
 
     def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
         """Return when the message at one offset of each queue was stored, None if that is not
@@ -83,7 +83,7 @@ class LiveIdentity:
         self._every_s = every_s
         self._clock = clock
         self._compare_after_s = self._set_after_s = 0.0
-        # The ends for which no message was found since marks were last set for all queues.
+        # Ends of queues without a message right before them, since all marks were last set.
         self._without: dict[MessageQueue, int] = {}
         self.marks: Marks = {}
         self.made_again: dict[MessageQueue, MadeAgain] = {}
@@ -121,7 +121,7 @@ class LiveIdentity:
         """Return the marks for an offset with these `ends`: new ones right before the ends, or
         existing ones that are at most a few seconds old.
 
-        A queue without a mark gets one at once: a query may end with the batch that is planned now.
+        A queue without a mark gets one at once: the query may end with the batch that is planned now.
         """
         kept = {
             queue: mark

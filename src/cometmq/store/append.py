@@ -2,11 +2,13 @@
 
 Both are written in one call, so the next reader of the queue sees the message (Java writes the unit
 a millisecond later, in another thread). Java: CommitLog.asyncPutMessage, MessageExtEncoder.
+
+Longer than 500 lines: all ways to append share one log, its checks and its refusals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final, NoReturn, Protocol
 
 from zlib_ng.zlib_ng import crc32
@@ -19,20 +21,38 @@ from cometmq.errors import (
     StoreStarvedError,
 )
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
+from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
 from cometmq.protocol.record import CRC_MASK, encode_record
-from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6, V4_HOST_SIZE
+from cometmq.protocol.record_layout import (
+    BODY_AT,
+    FIXED_V4,
+    HOSTS_V6,
+    V4_HOST_SIZE,
+    record_struct,
+)
 from cometmq.store.batch_records import BatchRecords
 from cometmq.store.config import StoreConfig
 from cometmq.store.delivery_note import encode_note, note_size
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.queues.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue, units_struct
 from cometmq.store.refusals import PageCacheWatch, RefusalCause, Refusals
 
 # Java allows this much beside the body for the other fields of a record.
 _BEYOND_BODY: Final = 64 * 1024
 # Flags that change a record's layout, or whether it is queued; a client may have set any of them.
 _FLAGS_FOR_CARE: Final = TRANSACTION_MASK | HOSTS_V6
+
+# The fields of a record that differ from message to message of a batch, and those behind them that do not;
+# the length of the body follows.
+_BEGIN_IN_BATCH: Final = record_struct(
+    "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset"
+)
+_SAME_IN_BATCH: Final = record_struct(
+    "sys_flag", "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times",
+    "prepared_transaction_offset",
+)  # fmt: skip
+assert _BEGIN_IN_BATCH.size + _SAME_IN_BATCH.size + 4 == BODY_AT
 
 Arrival = Callable[[str, int, int, int, int, bytes], None]
 
@@ -46,17 +66,6 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float, /) -> None:
         """Hold up the calling thread, so that others run."""
-
-
-class BatchEntry(Protocol):
-    """Describes a message of a batch; `cometmq.protocol.batch.BatchEntry` is one."""
-
-    @property
-    def flag(self) -> int: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def properties(self) -> bytes: ...
 
 
 class Appender:
@@ -75,6 +84,7 @@ class Appender:
         "_v4",
         "_watch",
         "appended_count",
+        "at_growth",
         "refusals",
     )
 
@@ -99,6 +109,14 @@ class Appender:
         )
         self.configure(config)
         self.appended_count = 0
+        # Are called once, when the log grows.
+        self.at_growth: list[Callable[[], None]] = []
+
+    def grew(self) -> None:
+        """Call those who wait for the log to grow."""
+        waiting, self.at_growth = self.at_growth, []
+        for call in waiting:
+            call()
 
     @property
     def page_cache_watch(self) -> PageCacheWatch:
@@ -173,6 +191,8 @@ class Appender:
         )
         log.last_store_timestamp = now
         log.end = end
+        if self.at_growth:
+            self.grew()
         queue.put(physical_offset, size, tags_code)
         totals = queue.totals
         totals.message_count += 1
@@ -187,8 +207,8 @@ class Appender:
     def append_batch(
         self,
         queue: ConsumeQueue,
-        entries: Sequence[BatchEntry],
-        tags_codes: Sequence[int],
+        entries: list[BatchEntry],
+        tags_codes: list[int],
         born_timestamp: int,
         born_host: bytes,
         *,
@@ -206,14 +226,32 @@ class Appender:
         if not entries:
             self._refuse_message("a batch without messages")
         wider = len(born_host) + len(self._store_host) - 2 * V4_HOST_SIZE
-        total = 0
+        total = (queue.record_overhead + wider) * len(entries)
         for entry in entries:
-            self._check(len(entry.body), len(entry.properties))
-            total += queue.record_overhead + wider + len(entry.body) + len(entry.properties)
+            body_length, properties_length = len(entry.body), len(entry.properties)
+            if (
+                self._refusal is not None
+                or body_length > self._max_body_size
+                or properties_length > MAX_PROPERTIES_LENGTH
+            ):
+                self._check(body_length, properties_length)
+            total += body_length + properties_length
         self._check_total(total)
         self._make_room(queue, len(entries), total)
         now = now_ms or self._clock.now_ms()
         first = queue.next_offset
+        if not (wider or queue.extends or self._refusal is not None or sys_flag & _FLAGS_FOR_CARE):
+            return first, self._append_plain(
+                queue,
+                entries,
+                tags_codes,
+                born_timestamp,
+                born_host,
+                sys_flag,
+                reconsume_times,
+                now,
+                total,
+            )
         physical_offsets = [
             self.append(
                 queue, entry.body, entry.properties, tags_code, born_timestamp, born_host,
@@ -223,6 +261,84 @@ class Appender:
         ]  # fmt: skip
         queue.totals.batch_rest += len(entries) - 1
         return first, physical_offsets
+
+    def _append_plain(
+        self,
+        queue: ConsumeQueue,
+        entries: list[BatchEntry],
+        tags_codes: list[int],
+        born_timestamp: int,
+        born_host: bytes,
+        sys_flag: int,
+        reconsume_times: int,
+        now: int,
+        total: int,
+    ) -> list[int]:
+        """Append a batch for which there is room, of records with IPv4 hosts, in one piece. Return their
+        commit-log offsets.
+        """
+        log = self._log
+        now = max(now, log.last_store_timestamp)
+        same = _SAME_IN_BATCH.pack(
+            sys_flag, born_timestamp, born_host, now, self._store_host, reconsume_times, 0
+        )
+        overhead, magic, queue_id = queue.record_overhead, queue.magic, queue.queue_id
+        topic = queue.sized_topic
+        queue_offset = queue.next_offset
+        begin = physical_offset = log.end
+        parts: list[bytes] = []
+        units: list[int] = []
+        offsets: list[int] = []
+        for index, entry in enumerate(entries):
+            body, properties = entry.body, entry.properties
+            body_length, properties_length = len(body), len(properties)
+            size = overhead + body_length + properties_length
+            parts += (
+                _BEGIN_IN_BATCH.pack(
+                    size,
+                    magic,
+                    crc32(body) & CRC_MASK,
+                    queue_id,
+                    entry.flag,
+                    queue_offset,
+                    physical_offset,
+                ),
+                same,
+                body_length.to_bytes(4, "big"),
+                body,
+                topic,
+                properties_length.to_bytes(2, "big"),
+                properties,
+            )
+            units += (physical_offset, size, tags_codes[index])
+            offsets.append(physical_offset)
+            queue_offset += 1
+            physical_offset += size
+        position = begin - log.base
+        log.map[position : position + total] = b"".join(parts)
+        log.last_store_timestamp = now
+        log.end = physical_offset
+        if self.at_growth:
+            self.grew()
+        count = len(offsets)
+        queue.put_units(memoryview(units_struct(count).pack(*units)))
+        totals = queue.totals
+        totals.message_count += count
+        totals.byte_count += total
+        totals.batch_rest += count - 1
+        self.appended_count += count
+        if self._on_arrival is not None:
+            queue_offset -= count
+            for index, entry in enumerate(entries):
+                self._on_arrival(
+                    queue.topic,
+                    queue_id,
+                    queue_offset + index + 1,
+                    tags_codes[index],
+                    now,
+                    entry.properties,
+                )
+        return offsets
 
     def batch_records(
         self,
@@ -262,6 +378,8 @@ class Appender:
         log.map[position : position + size] = batch.data
         log.last_store_timestamp = now
         log.end = physical_offset + size
+        if self.at_growth:
+            self.grew()
         if queue.extends:
             for index, tags_code in enumerate(batch.tags_codes):
                 place = physical_offset + batch.starts[index]
@@ -437,6 +555,8 @@ class Appender:
         )
         log.last_store_timestamp = now
         log.end = physical_offset + size
+        if self.at_growth:
+            self.grew()
         self.appended_count += 1
         if queued:
             queue.put_message(physical_offset, size, tags_code, now, properties)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 
+from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.record import encode_record
 from cometmq.protocol.record_layout import (
     PHYSICAL_OFFSET_AT,
@@ -69,12 +70,12 @@ class BatchRecords:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def add(self, flag: int, body: bytes, properties: bytes, tags_code: int) -> None:
+    def add(self, entry: BatchEntry, tags_code: int) -> None:
         """Encode one more record. Raises ProtocolError for properties of more than 32,767 bytes."""
         record = encode_record(
             topic=self._topic,
-            body=body,
-            properties=properties,
+            body=entry.body,
+            properties=entry.properties,
             queue_id=self.queue.queue_id,
             queue_offset=0,
             physical_offset=0,
@@ -83,12 +84,12 @@ class BatchRecords:
             born_host=self._born_host,
             store_timestamp=0,
             store_host=self._store_host,
-            flag=flag,
+            flag=entry.flag,
             reconsume_times=self._reconsume_times,
         )
         self.starts.append(len(self.data))
         self.tags_codes.append(tags_code)
-        self._properties_lengths.append(len(properties))
+        self._properties_lengths.append(len(entry.properties))
         self.data += record
 
     def place(self, physical_offset: int, queue_offset: int, now_ms: int) -> bytes:

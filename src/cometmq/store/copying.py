@@ -178,6 +178,7 @@ class RecordCopier:
                     queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties
                 )
         self._appender.appended_count += count
+        self._appender.grew()
         return count
 
     def _route(self, properties: bytes, routes: dict[bytes, ConsumeQueue]) -> ConsumeQueue | None:

@@ -752,6 +752,7 @@ class MessageStore:
             self._replica = self._begin_replica()
         began_s = self._monotonic()
         self._replica.append(offset, data)
+        self._appender.grew()
         self._appender.page_cache_watch.append_took(began_s)
         try:
             return self.publish(limit)
@@ -942,6 +943,10 @@ class MessageStore:
     def page_cache_is_idle(self) -> bool:
         """Whether `watch_page_cache` has nothing to do until a flush or an append begins."""
         return self._appender.page_cache_watch.is_idle
+
+    def at_growth(self, call: Callable[[], None]) -> None:
+        """Call `call` once, as soon as the log grows again. For the store's thread."""
+        self._appender.at_growth.append(call)
 
     def flush_consume_queues(self, least_pages: int = 0) -> None:
         """Sync consume queues; with 0 all of them and the checkpoint.

@@ -158,7 +158,7 @@ async def test_one_name_of_thousands_was_not_allowed(
     assert server.refusals.counts["permission"] == 1
 
 
-async def test_what_a_stranger_sends_is_not_decoded(server: Server) -> None:
+async def test_the_body_of_an_unknown_sender_is_not_decoded(server: Server) -> None:
     line = Line(server.handlers)
     body = b"no heartbeat at all"
     line.feed(signed(requests.HEART_BEAT, body, Credentials("billing", "another-secret")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +14,7 @@ from cometmq.broker.refusal import Refused
 from cometmq.broker.stats_item import SAMPLE_PERIOD_S
 from cometmq.broker.traffic import Traffic
 from cometmq.model import names
+from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.inspection_bodies import BrokerStatsData, BrokerStatsItem
 from cometmq.runtime import slices
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 CLUSTER = "c"
 NONE = BrokerStatsItem()
 SAMPLES_OF_AN_HOUR = 360
-
-
-@dataclass
-class Entry:
-    body: bytes
-    flag: int = 0
-    properties: bytes = b""
 
 
 class Watched:
@@ -86,7 +79,7 @@ def watched(delays: DelayBox) -> Watched:
 def test_a_topic_counts_messages_bytes_and_times_of_all_its_queues(watched: Watched) -> None:
     size = watched.put(3) + watched.put(2, queue_id=1)
     before = watched.store.commit_log.end
-    batch = [Entry(b"a"), Entry(b"b"), Entry(b"c")]
+    batch = [BatchEntry(0, b"a", b""), BatchEntry(0, b"b", b""), BatchEntry(0, b"c", b"")]
     watched.store.append_batch(watched.store.queue("t", 0), batch, [0, 0, 0], 0, CLIENT)
     size += watched.store.commit_log.end - before
     assert watched.stats.figures("TOPIC_PUT_NUMS", "t") == BrokerStatsData(NONE, NONE, NONE)

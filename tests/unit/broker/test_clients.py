@@ -165,7 +165,9 @@ def test_a_client_stays_while_another_one_with_its_id_lives(clients: Clients, ho
     assert manager.producer_of("a") is None
 
 
-async def test_who_is_silent_for_too_long_is_removed_and_cut_off(clients: Clients) -> None:
+async def test_a_member_that_is_silent_for_too_long_is_removed_and_cut_off(
+    clients: Clients,
+) -> None:
     silent, live = FakeConnection(), FakeConnection()
     clients.beat(clients.member("silent", silent))
     clients.manager.register_producer(clients.member("silent", silent), "p")
@@ -359,7 +361,9 @@ def subscribed(clients: Clients) -> list[str]:
     return [] if group is None else sorted(group.subscriptions)
 
 
-def test_many_subscriptions_are_exchanged_with_what_is_noted_of_them(clients: Clients) -> None:
+def test_new_subscriptions_of_a_group_replace_its_entries_in_the_index_by_topic(
+    clients: Clients,
+) -> None:
     manager = clients.manager
     clients.beat(clients.member("a"), "g", "t", "u")
     member = clients.member("b")

@@ -46,13 +46,28 @@ class NotedStore:
         self.page_cache_is_idle = False
         self.queues_lack_records = False
         self.has_copied = False
-        self.grows = True
+        self._grows = True
+        self._at_growth: list[Callable[[], None]] = []
         self._end = 0
+
+    @property
+    def grows(self) -> bool:
+        return self._grows
+
+    @grows.setter
+    def grows(self, grows: bool) -> None:
+        self._grows = grows
+        waiting, self._at_growth = self._at_growth, []
+        for call in waiting:
+            call()
+
+    def at_growth(self, call: Callable[[], None]) -> None:
+        self._at_growth.append(call)
 
     @property
     def end(self) -> int:
         """The end of the log, which is further on whenever somebody looks, as long as it grows."""
-        self._end += self.grows
+        self._end += self._grows
         return self._end
 
     readable_end = dispatched_end = end

@@ -121,3 +121,27 @@ async def test_a_pull_waits_for_the_expression_that_its_heartbeat_brings(tmp_pat
         assert (await client.answer(beat)).code == 0
         answer = await client.answer(pull)
         assert (answer.code, len(answer.body) > 0) == (0, True), answer.remark
+
+
+async def test_the_groups_of_a_heartbeat_were_made_one_by_one(tmp_path: Path) -> None:
+    """A line in the log and a word to each listener for a thousand groups and topics took 0.1 s."""
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        told: list[int] = []
+        broker.topics.on_change.append(lambda topics: told.append(len(topics)))
+        version = broker.groups.table.data_version.counter
+        assert (await client.ask(HEARTBEAT, {}, large())).code == 0
+        assert told == [len(GROUPS)]
+        assert broker.groups.table.data_version.counter == version + 1
+        assert all(broker.groups.get(group) is not None for group in GROUPS)
+        assert broker.clients.consumer_ids(GROUPS[-1]) == ["c1"]
+
+
+async def test_groups_that_may_be_made_are_registered_before_the_refusal(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        broker.config.max_groups = len(broker.groups.all()) + 10
+        answer = await client.ask(HEARTBEAT, {}, large())
+        assert "the limit maxGroups is" in (answer.remark or "")
+        there = [bool(broker.clients.consumer_ids(group)) for group in GROUPS]
+        assert there == [True] * 10 + [False] * (len(GROUPS) - 10)

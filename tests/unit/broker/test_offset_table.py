@@ -50,7 +50,7 @@ def test_offsets_are_copied_by_the_thread_that_writes_them(tmp_path: Path) -> No
     assert table[f"t@g-{GROUPS - 1}"] == {"0": 1, "7": 3}
     assert "t@new" not in table
     # All that came meanwhile is written the next time.
-    assert not tables.offsets_are_saved
+    assert offsets.changed
     tables.save_offsets()
     again = json.loads("".join(state.capture()))["offsetTable"]
     assert (again["t@g-0"], "t@g-1" in again, again["t@new"]) == ({"0": 3}, False, {"0": 1})

@@ -23,7 +23,7 @@ from cometmq.protocol import headers, requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.register_body import check_body_crc, decode_register_body
+from cometmq.protocol.register_body import TopicQueues, check_body_crc, decode_register_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
@@ -68,7 +68,7 @@ class FakeNameServer:
         self.refuses = False
         self.headers: list[dict[str, str]] = []
         self.filter_servers: list[list[str]] = []
-        self.tables: list[dict[str, TopicConfig]] = []
+        self.tables: list[dict[str, TopicQueues]] = []
         self.versions: list[DataVersion] = []
         self.times: list[float] = []
         self.gone: list[dict[str, str]] = []

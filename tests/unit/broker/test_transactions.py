@@ -530,10 +530,10 @@ def test_the_lowest_offset_is_found_without_passing_all_that_ended_in_front_of_i
     assert table.low_offset(-1) == 9_000_000_000
 
 
-def test_a_start_does_not_read_all_that_ended_behind_one_that_wants_to_be_left_alone(
+def test_a_start_read_all_transactions_that_ended_behind_one_with_a_long_immunity_time(
     bench: Bench, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For as long as its immunity time ran, each start read everything that ended behind it."""
+    """Until its immunity time was over, each start read every transaction that ended behind it."""
     monkeypatch.setattr(check, "_MAX_ENDED_BETWEEN", 20)
     bench.start()
     kept = bench.half("KEPT", CHECK_IMMUNITY_TIME_IN_SECONDS="36000")

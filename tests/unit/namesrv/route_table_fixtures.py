@@ -8,6 +8,7 @@ from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.route_table import Registration, RouteTable
 from cometmq.protocol.bodies import TopicConfigSerializeWrapper
+from cometmq.protocol.register_body import TopicQueues
 
 
 class FakeClock:
@@ -44,6 +45,12 @@ def wrapper(
     )
 
 
+def queues_of(config: TopicConfig) -> TopicQueues:
+    return TopicQueues(
+        config.perm, config.read_queue_nums, config.topic_sys_flag, config.write_queue_nums
+    )
+
+
 def registration(
     topics: Mapping[str, TopicConfig] | list[str] | None = None,
     *,
@@ -57,6 +64,9 @@ def registration(
     acting: bool | None = None,
     filter_servers: list[str] | None = None,
 ) -> Registration:
+    table = wrapper(
+        ["t1", "t2"] if topics is None else topics, counter=counter, state_version=state_version
+    )
     return Registration(
         cluster,
         name,
@@ -65,10 +75,7 @@ def registration(
         ha_address=f"{address}-ha",
         timeout_ms=timeout_ms,
         enable_acting_master=acting,
-        topics=wrapper(
-            ["t1", "t2"] if topics is None else topics,
-            counter=counter,
-            state_version=state_version,
-        ),
+        data_version=table.data_version,
+        topics={name: queues_of(config) for name, config in table.topic_config_table.items()},
         filter_servers=filter_servers or [],
     )

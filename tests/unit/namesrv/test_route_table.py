@@ -6,7 +6,6 @@ from tests.unit.namesrv.route_table_fixtures import (
     FakeLink,
     new_table,
     registration,
-    wrapper,
 )
 
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
@@ -20,6 +19,7 @@ from cometmq.namesrv.route_table import (
     RegisterResult,
     RouteTable,
 )
+from cometmq.protocol.register_body import StaticTopicMapping
 
 MASTER = "10.0.0.1:10911"
 SLAVE = "10.0.0.2:10911"
@@ -118,7 +118,7 @@ def test_every_field_of_the_data_version_counts(field: str) -> None:
     table = new_table()
     table.register(registration(), FakeLink())
     later = registration({"t1": TopicConfig("t1", perm=4), "t2": TopicConfig("t2")})
-    setattr(later.topics.data_version, field, 77)
+    setattr(later.data_version, field, 77)
     table.register(later, FakeLink())
     assert perm_of(table) == 4
 
@@ -330,18 +330,10 @@ def test_what_a_broker_that_is_gone_has_served_is_forgotten_in_steps(
     topics = [f"t-{number:05}" for number in range(3_000)]
     link = FakeLink()
     table.register(registration(topics), link)
-    changed = {name: TopicConfig(name, read_queue_nums=3) for name in topics}
-    # The comparison of a later registration is under way.
-    later = registration(changed, counter=2)
-    staged = table.staged(later)
-    merging = staged.merge()
-    next(merging)
     table.link_closed(link)
     assert (table.topics(), told) == ([], ["gone"])
     steps = sum(1 for _ in table.release())
     assert steps >= 3_000 // 256
-    assert list(merging) == []
-    assert not table.is_current(staged, later)
     assert list(table.release()) == []
 
 
@@ -438,7 +430,7 @@ def test_filter_servers_travel_with_the_route() -> None:
 def test_static_topic_mappings_travel_with_the_route_and_go_with_the_broker() -> None:
     table = new_table()
     mapped = registration()
-    mapped.topics.topic_queue_mapping_info_map = {"t1": {"bname": "broker-a", "topic": "t1"}}
+    mapped.mappings = {"t1": StaticTopicMapping("broker-a", topic="t1")}
     table.register(mapped, FakeLink())
     assert route_of(table, "t1").topic_queue_mapping_by_broker == {
         "broker-a": {"bname": "broker-a", "topic": "t1"}
@@ -508,14 +500,6 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
     assert table.delete_topic("t2")
     assert not table.delete_topic("t2")
     assert table.topics() == ["t1"]
-
-
-def test_a_topic_is_known_by_its_config_or_else_by_its_key() -> None:
-    table = new_table()
-    registered = registration([])
-    registered.topics = wrapper({"k1": TopicConfig("name"), "k2": TopicConfig()})
-    table.register(registered, FakeLink())
-    assert table.topics() == ["k2", "name"]
 
 
 # Lists

@@ -16,7 +16,7 @@ entries = st.builds(
 def test_a_batch_comes_back(batch: list[BatchEntry]) -> None:
     data = encode_batch(batch)
     assert list(decode_batch(data)) == batch
-    assert len(data) == sum(batch_entry_size(len(b), len(p)) for _, b, p in batch)
+    assert len(data) == sum(batch_entry_size(len(e.body), len(e.properties)) for e in batch)
 
 
 def test_layout() -> None:
@@ -66,4 +66,4 @@ def test_any_bytes_are_a_batch_or_a_protocol_error(data: bytes) -> None:
         batch = list(decode_batch(data))
     except ProtocolError:
         return
-    assert sum(batch_entry_size(len(b), len(p)) for _, b, p in batch) == len(data)
+    assert sum(batch_entry_size(len(e.body), len(e.properties)) for e in batch) == len(data)

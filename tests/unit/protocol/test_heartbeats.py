@@ -90,7 +90,7 @@ def test_tags_of_one_subscription_are_counted() -> None:
 
 
 @pytest.mark.parametrize("wrong", ['{"groupName": 7}', '{"subscriptionDataSet": []}', "7", "null"])
-def test_what_is_no_group_is_refused(wrong: str) -> None:
+def test_an_entry_that_is_no_group_is_refused(wrong: str) -> None:
     with pytest.raises(ProtocolError):
         served(f'{{"clientID": "c", "consumerDataSet": [{wrong}]}}'.encode())
 

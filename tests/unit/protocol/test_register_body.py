@@ -3,21 +3,25 @@ from __future__ import annotations
 import contextlib
 import zlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol import register_body
+from cometmq.protocol import json_dialect, limits, register_body
 from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.codes import MQVersion
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.register_body import (
+    Registered,
+    RegisteredTopics,
+    StaticTopicMapping,
+    TopicQueues,
     body_crc,
     check_body_crc,
     decode_register_body,
-    decode_register_steps,
     encode_register_body,
 )
 
@@ -45,12 +49,30 @@ wrappers = st.builds(
 bodies = st.builds(RegisterBrokerBody, st.lists(names, max_size=3), wrappers)
 
 
+def read(body: RegisterBrokerBody) -> Registered:
+    """Return what a name server reads of a body."""
+    wrapper = body.topic_config_serialize_wrapper
+    topics = {
+        name: TopicQueues(
+            config.perm, config.read_queue_nums, config.topic_sys_flag, config.write_queue_nums
+        )
+        for name, config in wrapper.topic_config_table.items()
+    }
+    mappings = {
+        name: msgspec.convert(mapping, StaticTopicMapping)
+        for name, mapping in (wrapper.topic_queue_mapping_info_map or {}).items()
+    }
+    return Registered(
+        body.filter_server_list, RegisteredTopics(wrapper.data_version, topics, mappings)
+    )
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 @given(body=bodies)
 def test_a_registration_comes_back(body: RegisterBrokerBody, compressed: bool) -> None:
     data = encode_register_body(body, compressed=compressed)
     decoded = decode_register_body(data, compressed=compressed, version=MQVersion.V5_3_3)
-    assert decoded == body
+    assert decoded == read(body)
 
 
 BODY = RegisterBrokerBody(
@@ -90,9 +112,9 @@ def test_brokers_before_5_send_neither_attributes_nor_mappings() -> None:
     )
     decoded = decode_register_body(data, compressed=True, version=MQVersion.V4_9_4)
     table = decoded.topic_config_serialize_wrapper.topic_config_table
-    assert table["t"] == TopicConfig("t", read_queue_nums=4, write_queue_nums=8)
-    assert table["u"].topic_filter_type == "MULTI_TAG"
-    assert decoded.topic_config_serialize_wrapper.topic_queue_mapping_info_map is None
+    assert table["t"] == TopicQueues(read_queue_nums=4, write_queue_nums=8)
+    assert table["u"] == TopicQueues(read_queue_nums=1, write_queue_nums=1)
+    assert decoded.topic_config_serialize_wrapper.topic_queue_mapping_info_map == {}
     with pytest.raises(ProtocolError):
         decode_register_body(data, compressed=True, version=MQVersion.V5_0_0)
 
@@ -100,7 +122,7 @@ def test_brokers_before_5_send_neither_attributes_nor_mappings() -> None:
 def test_brokers_before_3_0_11_send_the_wrapper_alone() -> None:
     data = encode_body(BODY.topic_config_serialize_wrapper)
     decoded = decode_register_body(data, compressed=False, version=MQVersion.V3_0_11 - 1)
-    assert decoded == RegisterBrokerBody([], BODY.topic_config_serialize_wrapper)
+    assert decoded == read(RegisterBrokerBody([], BODY.topic_config_serialize_wrapper))
 
 
 def test_the_crc_covers_the_transmitted_bytes_and_zero_means_unchecked() -> None:
@@ -148,7 +170,6 @@ def test_counts_beyond_the_content_are_refused_at_once(count: bytes) -> None:
         b"t 2147483648 8 6 SINGLE_TAG",
         b"t " + b"9" * 5000 + b" 8 6 SINGLE_TAG",
         b"\xff 4 8 6 SINGLE_TAG",
-        b"t 4 8 6 SINGLE_TAG {",
         b'{"topicName":"t"}',
     ],
 )
@@ -173,44 +194,58 @@ def test_any_bytes_are_a_registration_or_a_protocol_error(
         decode_register_body(sent, compressed=compressed, version=MQVersion.V5_3_3)
 
 
-def steps_of(data: bytes, *, compressed: bool) -> int:
-    steps = decode_register_steps(data, compressed=compressed, version=MQVersion.V5_3_3)
-    return sum(1 for _ in steps)
-
-
 MANY = b",".join(b'"k%d":"v"' % number for number in range(30_000))
-TOO_LONG = [
-    b'{"filterServerList":[%b"a"]}' % (b'"a",' * 100_000),
+TOO_MANY = [
+    b'{"filterServerList":[%b"a"]}' % (b'"a",' * 30_000),
     b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"attributes":{%b}}}}}' % MANY,
+    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b"t":{}}}}' % (b'"t":{},' * 5_000),
     b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{"t":{"m":{%b}}}}}' % MANY,
-    # A table that is there twice, or elsewhere, is not decoded in parts.
-    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"attributes":{%b}}},'
-    b'"topicConfigTable":{}}}' % MANY,
-    b'{"x":{"topicConfigTable":{%b}},"filterServerList":[]}' % MANY,
+    sized(b"{}") + b"\0\0\0\0" + sized(b"[%b]" % b",".join([b'"a"'] * 30_000)) + b"\0\0\0\0",
+    sized(b"{}")
+    + b"\0\0\0\1"
+    + sized(b"t 4 8 6 SINGLE_TAG {%b}" % MANY)
+    + sized(b"[]")
+    + b"\0\0\0\0",
+    sized(b"{}")
+    + b"\0\0\0\0"
+    + sized(b"[]")
+    + b"\0\0\0\1"
+    + sized(b'{"topic":"t","m":{%b}}' % MANY),
 ]
 
 
-@pytest.mark.parametrize("data", TOO_LONG)
-def test_a_piece_that_would_be_decoded_at_once_is_bounded(data: bytes) -> None:
-    with pytest.raises(ProtocolError, match="the limit MAX_REGISTERED_ENTRY_LENGTH is 262144"):
-        steps_of(data, compressed=False)
+@pytest.mark.parametrize("data", TOO_MANY)
+def test_values_are_counted_before_they_are_decoded(
+    monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setattr(limits, "MAX_REGISTERED_VALUES", 20_000)
+    monkeypatch.setattr(limits, "MAX_REGISTERED_OBJECTS", 4_000)
+    monkeypatch.setattr(json_dialect, "_decode", None)
+    compressed = data.startswith(b"\0")
+    sent = zlib.compress(data) if compressed else data
+    with pytest.raises(ProtocolError, match=r"the limit MAX_REGISTERED_(VALUES|OBJECTS) is"):
+        decode_register_body(sent, compressed=compressed, version=MQVersion.V5_3_3)
+
+
+def test_one_field_of_the_compressed_form_holds_one_value() -> None:
+    refuse(sized(VERSION_JSON) + b"\0\0\0\0" + sized(b"[]") + b"\0\0\0\1" + sized(b"{},{}"))
+
+
+MAPPED = b'{"topicConfigSerializeWrapper":{"topicQueueMappingInfoMap":{"t":{"currIdMap":{0:1}}}}}'
+
+
+def test_a_registration_in_the_dialect_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = decode_register_body(
+        MAPPED, compressed=False, version=MQVersion.V5_3_3
+    ).topic_config_serialize_wrapper
+    assert wrapper.topic_queue_mapping_info_map == {"t": StaticTopicMapping(curr_id_map={0: 1})}
+    monkeypatch.setattr(register_body, "MAX_DIALECT_REGISTRATION_LENGTH", len(MAPPED) - 1)
+    with pytest.raises(ProtocolError, match="the limit MAX_DIALECT_REGISTRATION_LENGTH is 85 by"):
+        decode_register_body(MAPPED, compressed=False, version=MQVersion.V5_3_3)
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"\0\0\0\0" + sized(b"[%b]" % b",".join([b'"a"'] * 100_000)) + b"\0\0\0\0",
-        b"\0\0\0\1" + sized(b"t 4 8 6 SINGLE_TAG {%b}" % MANY) + sized(b"[]") + b"\0\0\0\0",
-        b"\0\0\0\0" + sized(b"[]") + b"\0\0\0\1" + sized(b'{"topic":"t","m":{%b}}' % MANY),
-    ],
+    "mapping", [b'{"currIdMap":[1]}', b'{"currIdMap":{"a":1}}', b'{"bname":{}}', b"[]", b"7"]
 )
-def test_a_compressed_piece_is_bounded_too(content: bytes) -> None:
-    data = zlib.compress(sized(VERSION_JSON) + content)
-    with pytest.raises(ProtocolError, match="the limit MAX_REGISTERED_ENTRY_LENGTH is 262144"):
-        steps_of(data, compressed=True)
-
-
-def test_topics_with_many_attributes_are_decoded_a_few_at_a_time() -> None:
-    topic = sized(b't 4 8 6 SINGLE_TAG {"+k":"%b"}' % (b"v" * 40_000))
-    content = sized(VERSION_JSON) + b"\0\0\0\x40" + topic * 64 + sized(b"[]") + b"\0\0\0\0"
-    assert steps_of(zlib.compress(content), compressed=True) > 64
+def test_a_mapping_with_which_no_client_could_read_the_route_is_refused(mapping: bytes) -> None:
+    refuse(sized(VERSION_JSON) + b"\0\0\0\0" + sized(b"[]") + b"\0\0\0\1" + sized(mapping))

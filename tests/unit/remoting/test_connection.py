@@ -451,9 +451,7 @@ async def test_calls_fail_when_the_connection_is_lost() -> None:
             await call
         assert raised.value.__cause__ is reset
     # Also when nothing was sent yet: a busy client may see the end before it says anything.
-    why = (
-        "closed before the request was sent; it has never answered, as a server does that wants tls"
-    )
+    why = "closed before the request was sent; the peer has never answered: it may require TLS"
     with pytest.raises(ConnectionLostError, match=why):
         await line.connection.call(request(1), 5)
     with pytest.raises(ConnectionLostError, match=why):

@@ -20,7 +20,7 @@ from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.frame import encode_frame
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.remoting.turns import SLICE_COST, ServingTurns
+from cometmq.remoting.turns import ADMINISTRATION, FEW, MANY, SLICE_COST, ServingTurns
 
 BAD_FRAMES = {
     "no JSON": encode_frame(b'{"code":D}'),
@@ -98,18 +98,18 @@ class FailingHookError(Exception):
 class Waiting:
     """Waits for its turn with some requests. Its hook `failing` raises, if it has one."""
 
-    def __init__(self, turns: ServingTurns, failing: str, *, administers: bool):
+    def __init__(self, turns: ServingTurns, failing: str, line: int):
         self.debt_s = 0.0
         self.left = 3
         self.is_closed = False
         self.was_flushed = False
         self._turns = turns
         self._failing = failing
-        self._administers = administers
+        self._line = line
 
     def join(self) -> None:
         self._turns.begin_read(self, self._turns.monotonic())
-        self._turns.join(self, administers=self._administers)
+        self._turns.join(self, self._line)
 
     def flush(self) -> None:
         if self._failing == "flush":
@@ -121,7 +121,7 @@ class Waiting:
             raise FailingHookError
         self.left -= 1
         if self.left:
-            self._turns.join(self, administers=self._administers)
+            self._turns.join(self, self._line)
         return True
 
     def fail(self) -> None:
@@ -129,12 +129,12 @@ class Waiting:
 
 
 @pytest.mark.parametrize("failing", ["serve_slice", "flush"])
-@pytest.mark.parametrize("administers", [False, True])
+@pytest.mark.parametrize("line", [FEW, MANY, ADMINISTRATION])
 async def test_whichever_hook_of_a_connection_raises_the_others_are_served(
-    failing: str, administers: bool
+    failing: str, line: int
 ) -> None:
     turns = ServingTurns()
-    first, bad, last = (Waiting(turns, hook, administers=administers) for hook in ("", failing, ""))
+    first, bad, last = (Waiting(turns, hook, line) for hook in ("", failing, ""))
     for guest in (first, bad, last):
         guest.join()
     await until(lambda: first.left <= 0 and last.left <= 0)

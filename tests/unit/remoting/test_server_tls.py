@@ -150,7 +150,7 @@ async def test_permissive_serves_both_at_one_port(files: Files) -> None:
 async def test_enforcing_closes_plain_connections_and_counts_them(files: Files) -> None:
     config = config_of(files.server, tls_server_mode="enforcing")
     async with serving(config) as served:
-        with pytest.raises(RemotingError, match="wants tls"):
+        with pytest.raises(RemotingError, match="may require TLS"):
             await answer_of(served.address, None)
         assert served.outcomes["plain_refused"] == 1
         assert await answer_of(served.address, Tls(ca_file=files.trusted)) == 0

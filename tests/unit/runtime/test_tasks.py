@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from tests.waits import WAIT_S
 
-from cometmq.runtime.tasks import TaskOwner
+from cometmq.runtime.tasks import OnDemand, TaskOwner
+from cometmq.testing import virtual
 
 
 async def test_a_period_that_is_a_function_is_asked_before_each_wait() -> None:
@@ -36,3 +38,48 @@ async def test_the_first_wait_can_be_another_one() -> None:
     owner.every(lambda: 3600.0, called.set, "rarely", first_s=0)
     await asyncio.wait_for(called.wait(), WAIT_S)
     await owner.close()
+
+
+def test_work_that_rests_is_done_a_period_after_it_was_armed_and_at_the_time_it_named() -> None:
+    called_s: list[float] = []
+    rested: list[object] = []
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        owner = TaskOwner("test")
+        idle_s = 0.0
+
+        def act() -> None:
+            called_s.append(loop.time())
+            if len(called_s) == 2:
+                raise ValueError("it is logged, and the work goes on")
+
+        work = OnDemand(owner, lambda: idle_s, rested.append)
+        work.every(1.0, act, "work")
+        await asyncio.sleep(2.5)
+        idle_s = math.inf
+        await asyncio.sleep(100)
+        assert not work.is_armed
+        assert rested == [work.arm]
+        idle_s = 30.0
+        work.arm()
+        work.arm()
+        await asyncio.sleep(100)
+        await owner.close()
+
+    virtual.run(play())
+    # It is armed at 102.5 s, and says then that there is nothing to do for 30 s each time.
+    assert called_s == [1.0, 2.0, 3.0, 103.5, 133.5, 163.5, 193.5]
+
+
+def test_in_virtual_time_nobody_looks_at_what_other_processes_did() -> None:
+    called: list[None] = []
+
+    async def play() -> None:
+        owner = TaskOwner("test")
+        owner.every(1.0, lambda: called.append(None), "look", of_outside=True)
+        await asyncio.sleep(10)
+        await owner.close()
+
+    virtual.run(play())
+    assert called == []

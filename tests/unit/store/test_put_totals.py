@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.store.store_box import CLIENT, Box
 
+from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.ids import pack_host
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cometmq.store.store import MessageStore
-
-
-@dataclass
-class Entry:
-    body: bytes
-    flag: int = 0
-    properties: bytes = b""
 
 
 def totals(store: MessageStore, topic: str) -> tuple[int, int, int]:
@@ -46,7 +39,9 @@ def test_each_message_is_counted_once_with_the_size_of_its_record(
     began = store.commit_log.end
     for i in range(6):
         store.append(store.queue("t", i % 2), b"x" * i, b"", 0, 0, host, now_ms=box.clock.value)
-    store.append_batch(store.queue("t", 0), [Entry(b"a"), Entry(b"bb")], [0, 0], 0, host)
+    store.append_batch(
+        store.queue("t", 0), [BatchEntry(0, b"a", b""), BatchEntry(0, b"bb", b"")], [0, 0], 0, host
+    )
     assert totals(store, "t") == (8, store.commit_log.end - began, 1)
     store.append(store.queue("u", 0), b"x", b"", 0, 0, host, now_ms=box.clock.value)
     assert totals(store, "t")[0] == 8

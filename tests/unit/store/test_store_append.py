@@ -182,7 +182,7 @@ def test_a_batch_that_was_encoded_before_is_stored_as_any_other(
         queue = store.queue("orders", 0)
         batch = store.batch_records(queue, 1, born_host, sys_flag=2, reconsume_times=2)
         for tags_code, entry in enumerate(entries):
-            batch.add(*entry, tags_code)
+            batch.add(entry, tags_code)
         put(store, b"meanwhile")
         box.clock.value += 5
         if encoded_before:
@@ -191,7 +191,7 @@ def test_a_batch_that_was_encoded_before_is_stored_as_any_other(
             assert list(store.announce(batch, first)) == [None] * 6
         else:
             first, offsets = store.append_batch(
-                queue, entries, range(6), 1, born_host, sys_flag=2, reconsume_times=2
+                queue, entries, list(range(6)), 1, born_host, sys_flag=2, reconsume_times=2
             )
         put(store, b"behind")
         units = [queue.unit(number) for number in range(queue.next_offset)]
@@ -213,12 +213,12 @@ def test_a_batch_that_was_encoded_before_is_refused_whole(box: Box) -> None:
     queue = store.queue("orders", 0)
     batch = store.batch_records(queue, 1, CLIENT)
     for _ in range(5):
-        batch.add(0, bytes(900), b"", 0)
+        batch.add(BatchEntry(0, bytes(900), b""), 0)
     with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
         store.append_records(batch)
     with pytest.raises(MessageIllegalError, match="transaction"):
         store.batch_records(queue, 1, CLIENT, sys_flag=TRANSACTION_PREPARED)
-    batch.add(0, bytes(4_300_000), b"", 0)
+    batch.add(BatchEntry(0, bytes(4_300_000), b""), 0)
     with pytest.raises(MessageIllegalError, match="maxMessageSize is 4194304"):
         store.append_records(batch)
     assert store.max_offset("orders", 0) == 0

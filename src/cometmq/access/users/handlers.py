@@ -215,7 +215,7 @@ def _user_info(request: _ByName) -> UserInfo:
     if not name.strip():
         refuse("The username is blank", ResponseCode.INVALID_PARAMETER)
     row = requests.AUTH_CREATE_USER
-    info = row.body.decode(request.body) if request.body else UserInfo()
+    info = row.typed_body(request) if request.body else UserInfo()
     info.username = name
     return info
 

@@ -75,14 +75,14 @@ class _Entry:
 
 
 class _Prefixes:
-    """The entries about prefixes of names. Those of one name are found without a look at the others."""
+    """Finds the entries whose prefix begins a name, without trying all entries."""
 
     __slots__ = ("_entries", "_shorter", "_sorted")
 
     def __init__(self, entries: dict[str, _Entry]) -> None:
         self._sorted = sorted(entries)
         self._entries = [entries[prefix] for prefix in self._sorted]
-        # For each prefix the place of the longest other one that it begins with, -1 for none.
+        # For each prefix, the place of the longest shorter prefix that it begins with; -1 for none.
         self._shorter: list[int] = []
         begun: list[int] = []
         for place, prefix in enumerate(self._sorted):
@@ -92,8 +92,9 @@ class _Prefixes:
             begun.append(place)
 
     def of(self, name: str) -> Iterator[_Entry]:
-        """Yield the entries about prefixes of a name, the longest first. The last prefix that is sorted
-        before the name begins with all of them, if it is none itself.
+        """Yield the entries whose prefix begins the name, the longest first.
+
+        The last prefix that sorts before the name is the longest of them, or begins with all of them.
         """
         place = bisect_right(self._sorted, name) - 1
         while place >= 0:
@@ -137,8 +138,8 @@ class _Policy:
 
 
 class Policies:
-    """The policies of one user. Making them takes time in proportion to their entries, a decision
-    microseconds, however many there are.
+    """The policies of one user. Making them takes time in proportion to their entries. A decision
+    looks entries up by the name of the resource instead of trying all.
     """
 
     __slots__ = ("_policies",)

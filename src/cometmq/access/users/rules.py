@@ -14,7 +14,6 @@ administrators and brokers, which takes a Super user.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -147,7 +146,7 @@ class UserRules:
 
     def start(self, tasks: TaskOwner) -> None:
         """Keep the file from being lost: only requests change users."""
-        tasks.every(LOOK_PERIOD_S, self.store.look, "look-at-users", quiet_s=lambda: math.inf)
+        tasks.every(LOOK_PERIOD_S, self.store.look, "look-at-users", of_outside=True)
 
     async def close(self) -> None:
         self.store.close()

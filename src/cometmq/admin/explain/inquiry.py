@@ -131,7 +131,7 @@ class Inquiry:
     ) -> list[Place]:
         """Return the masters of a cluster, or of all clusters, or the one broker that is named.
 
-        Expected masters that cannot be asked are noted.
+        Note the expected masters that cannot be asked.
         """
         if broker is None:
             await self._note_missing(cluster, by_slaves=False)
@@ -147,7 +147,7 @@ class Inquiry:
 
     async def readers(self, *, cluster: str | None = None) -> list[Place]:
         """Return one broker of each name, of a cluster or of all: the master, or a slave if there
-        is no master. It knows messages, groups and offsets. Brokers that were lost are noted.
+        is no master. It knows messages, groups and offsets. Note the brokers that were lost.
         """
         await self._note_missing(cluster, by_slaves=True)
         table = (await self.servers.cluster_info()).broker_addr_table
@@ -161,7 +161,7 @@ class Inquiry:
         return found
 
     async def _note_missing(self, cluster: str | None, *, by_slaves: bool) -> None:
-        """Note brokers that cannot be asked though they are expected; slaves may stand in."""
+        """Note expected brokers that cannot be asked; with `by_slaves` a slave may answer instead."""
         request = request_text(requests.GET_BROKER_CLUSTER_INFO)
         for name, error in (await self.servers.missing(cluster=cluster)).items():
             if not by_slaves or isinstance(error, ConnectError):

@@ -7,7 +7,6 @@ the timer. The rules are in `messages.py`, which knows no loop.
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Final
 
 import msgspec
@@ -101,7 +100,6 @@ class Delays(Service):
         self._tasks.every(
             lambda: config.flush_delay_offset_interval / 1000, self._save, "save-delay-offsets"
         )
-        self._tasks.every(_LONGEST_SLEEP_MS / 1000, self._look, "delays", quiet_s=self._quiet_s)
 
     def roll(self, end_place: int) -> int:
         """Copy some messages waiting in front of a commit-log offset; see `Cleaner.on_expiring`."""
@@ -144,27 +142,11 @@ class Delays(Service):
         if self._running and due_ms < self._armed_for_ms:
             self._arm(due_ms - self._clock.now_ms())
 
-    def _look(self) -> None:
-        """Set the timer if a message is due soon."""
-        if self._timer is None and (due_ms := self.messages.next_due_ms()) != NEVER_MS:
-            self._arm(due_ms - self._clock.now_ms())
-
-    def _quiet_s(self) -> float:
-        """Return for how long `_look` will find no message that is due soon."""
-        due_ms = self.messages.next_due_ms()
-        if self._timer is not None or due_ms == NEVER_MS:
-            return math.inf
-        return (due_ms - self._clock.now_ms() - _LONGEST_SLEEP_MS) / 1000
-
     def _arm(self, sleep_ms: int) -> None:
-        """Set the timer, unless `_look` will do it in time: meanwhile the clock may be set."""
+        """Set the timer, for _LONGEST_SLEEP_MS at most: meanwhile the clock may be set."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if sleep_ms > _LONGEST_SLEEP_MS:
-            self._armed_for_ms = NEVER_MS
-            return
-        sleep_ms = max(sleep_ms, 0)
+        sleep_ms = min(max(sleep_ms, 0), _LONGEST_SLEEP_MS)
         self._armed_for_ms = self._clock.now_ms() + sleep_ms
         self._timer = asyncio.get_running_loop().call_later(sleep_ms / 1000, self._run)
 

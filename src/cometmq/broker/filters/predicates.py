@@ -43,6 +43,7 @@ from cometmq.protocol.refused_requests import NOT_PERMITTED
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.rare_line import RareLine
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +85,7 @@ class FilterPredicate:
         self._clock = clock
         self._overruns_on_end = 0
         self._rests_until = 0.0
-        self._logged_at = -_LOG_PERIOD_S
+        self._line = RareLine(_LOG_PERIOD_S)
 
     def selects(self, record: memoryview) -> bool:
         """Say whether the message of a record is wanted. Raises nothing."""
@@ -146,15 +147,13 @@ class FilterPredicate:
         )
 
     def _log_error(self, error: Exception, now: float) -> None:
-        if now - self._logged_at < _LOG_PERIOD_S:
-            return
-        self._logged_at = now
-        log.error(
-            "a filter predicate failed, its message is delivered",
-            predicate=self.name,
-            errors=self.errors,
-            exc_info=error,
-        )
+        if self._line.count(now):
+            log.error(
+                "a filter predicate failed, its message is delivered",
+                predicate=self.name,
+                errors=self.errors,
+                exc_info=error,
+            )
 
 
 class FilterPredicates:

@@ -33,7 +33,7 @@ from cometmq.runtime.clock import Clock
 from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.slices import run_slices
 from cometmq.runtime.state_writer import StateWriter
-from cometmq.runtime.tasks import TaskOwner, quiet_if
+from cometmq.runtime.tasks import TaskOwner
 
 _SAVE_PERIOD_S: Final = 10.0
 
@@ -81,12 +81,7 @@ class PropertyFilters:
         handlers.register(requests.CHECK_CLIENT_CONFIG, self.check_client)
 
     def start(self, tasks: TaskOwner) -> None:
-        tasks.every(
-            _SAVE_PERIOD_S,
-            self.save,
-            "save-consumer-filters",
-            quiet_s=lambda: quiet_if(not self.manager.changed),
-        )
+        tasks.every(_SAVE_PERIOD_S, self.save, "save-consumer-filters")
 
     def save(self) -> None:
         """Write the file if anything changed, without the data that has been dead for too long."""
@@ -103,7 +98,7 @@ class PropertyFilters:
         self, connection: Connection, call: Request[NoHeader]
     ) -> RemotingCommand | None:
         """Say if this broker would serve the subscription. FilterExpressionError has code 23."""
-        subscription = requests.CHECK_CLIENT_CONFIG.body.decode(call.body).subscription_data
+        subscription = requests.CHECK_CLIENT_CONFIG.typed_body(call).subscription_data
         check_subscription(subscription)
         if by_class(subscription):
             self._predicates.find(subscription.sub_string)

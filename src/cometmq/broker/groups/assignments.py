@@ -62,7 +62,7 @@ class Assignments:
         Without a route, without a member or with an unknown strategy the answer has no list: the
         client then keeps what it has, as with Java's broker.
         """
-        body = requests.QUERY_ASSIGNMENT.body.decode(call.body)
+        body = requests.QUERY_ASSIGNMENT.typed_body(call)
         route = await self._route_of(body.topic)
         queues = None if route is None else self._share(body, route)
         listed = None

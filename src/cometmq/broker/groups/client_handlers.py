@@ -15,6 +15,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.long_answer import LongAnswer, LongAnswers
+from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import CometMQError, ConnectionLostError
 from cometmq.model import names
@@ -83,15 +84,15 @@ class ClientHandlers:
     def heartbeat(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand | None:
         """Take in every group of the client; make unknown consumer groups if that is allowed.
 
-        Only expressions that are not compiled yet take several turns of the loop: then the answer waits
-        for them. It does not wait for the disk: no message depends on groups and retry topics that are
-        made here, and the next heartbeat makes them again.
+        Only expressions that are not compiled yet take several turns of the loop, and the answer waits
+        for them. It does not wait for the disk: no message depends on groups and retry topics that a
+        heartbeat creates, and the next heartbeat creates them again.
 
         A client that sends a fingerprint may leave its subscriptions out of the next heartbeat, if
         the answer says that they have not changed (Java: heartBeatV2).
         """
         check_namespace(ext_of(call))
-        data = requests.HEART_BEAT.body.decode(call.body)
+        data = requests.HEART_BEAT.typed_body(call)
         if not data.consumer_data_set and not data.producer_data_set:  # no client of Java sends one
             raise nothing_named("groups", "consumerDataSet", "producerDataSet")
         answer = response(ResponseCode.SUCCESS, ext={_SUPPORTS_V2: "true"})
@@ -112,8 +113,8 @@ class ClientHandlers:
         data: HeartbeatData,
         answer: RemotingCommand,
     ) -> Iterator[None]:
-        """Register the client with its groups, and then in steps their expressions; say in `answer` what
-        has changed. Raises LimitError when what was registered before it is done.
+        """Register the client with its groups, then take in their expressions in steps; say in `answer`
+        what has changed. A LimitError is raised after the expressions of the groups registered before it.
         """
         filters: list[Iterator[None]] = []
         fault = None
@@ -145,35 +146,52 @@ class ClientHandlers:
             self._handlers.sender_of(requests.HEART_BEAT, connection, call),
         )
         answer.ext[_SUB_CHANGE] = "false" if data.heartbeat_fingerprint else "true"
-        for consumer in data.consumer_data_set:
-            if self._prepare_group(consumer):
-                if self._subscriptions_changed(data, consumer.group_name):
-                    answer.ext[_SUB_CHANGE] = "true"
-                filters.append(
-                    self._clients.register_consumer(
-                        member,
-                        consumer,
-                        fingerprint=data.heartbeat_fingerprint,
-                        without_subscriptions=data.without_sub,
-                    )
+        for consumer in self._with_groups(data.consumer_data_set):
+            if self._subscriptions_changed(data, consumer.group_name):
+                answer.ext[_SUB_CHANGE] = "true"
+            filters.append(
+                self._clients.register_consumer(
+                    member,
+                    consumer,
+                    fingerprint=data.heartbeat_fingerprint,
+                    without_subscriptions=data.without_sub,
                 )
+            )
         for producer in data.producer_data_set:
             self._clients.register_producer(member, producer.group_name)
 
-    def _prepare_group(self, consumer: ConsumerData) -> bool:
-        """Make the group and its retry topic if need be.
+    def _with_groups(self, consumers: list[ConsumerData]) -> Iterator[ConsumerData]:
+        """Make the groups and their retry topics if need be; yield the consumers with a group.
 
-        Returns False if the group may not be used.
+        Raises Refused at the first one whose group is not made because clients make too many.
         """
-        group = self._groups.find(consumer.group_name)
-        if group is None:
-            log.warning("heartbeat of an unknown group ignored", group=consumer.group_name)
-            return False
-        if group.retry_queue_nums > 0:
-            self._topics.create_for_group(
-                names.retry_topic(consumer.group_name), group.retry_queue_nums
+        fault = None
+        try:
+            self._groups.make(consumer.group_name for consumer in consumers)
+        except Refused as error:
+            fault = error
+        groups = [self._groups.get(consumer.group_name) for consumer in consumers]
+        self._topics.create_for_groups(
+            {
+                names.retry_topic(group.group_name): group.retry_queue_nums
+                for group in groups
+                if group is not None and group.retry_queue_nums > 0
+            }
+        )
+        unknown = []
+        for consumer, group in zip(consumers, groups, strict=True):
+            if group is not None:
+                yield consumer
+            elif fault is not None:
+                raise fault
+            else:
+                unknown.append(consumer.group_name)
+        if unknown:
+            log.warning(
+                "heartbeat of unknown groups ignored",
+                group=unknown[0],
+                more_groups=len(unknown) - 1,
             )
-        return True
 
     def _subscriptions_changed(self, data: HeartbeatData, name: str) -> bool:
         """Say whether the client must send its subscriptions again because its group sent others.

@@ -30,15 +30,15 @@ MAX_MEMBERS_OF_GROUP: Final = 10_000
 # A membership is one client in one group; it takes about 300 bytes.
 MAX_MEMBERSHIPS_OF_CONNECTION: Final = 2_048
 MAX_MEMBERSHIPS: Final = 1_000_000
-# Bytes that the subscriptions of groups take, by estimate: those that a connection has brought, and
-# all. What it has brought may be freed at once when it closes.
+# Bytes that the subscriptions of groups take, by estimate: those that one connection brought, and
+# all. When a connection closes, those that it brought may be freed at once.
 MAX_SUBSCRIPTION_BYTES_OF_CONNECTION: Final = 8 * 1024 * 1024
 MAX_SUBSCRIPTION_BYTES: Final = 512 * 1024 * 1024
 # How many clients with the same id are remembered besides the last one that sent a heartbeat.
 _MAX_TWINS: Final = 8
 _SUBSCRIPTION_BYTES: Final = 400
 _TAG_BYTES: Final = 100
-# So many silent members of one group are removed in a step.
+# How many silent members of one group are removed in a step.
 _EXPIRED_AT_ONCE: Final = 16
 
 
@@ -95,10 +95,10 @@ class ClientManager:
     """Keeps the members of all groups, as heartbeats name them. For the loop's thread only.
 
     The functions in `on_members_changed` are called with a consumer group's name and its members
-    whenever a member joins or leaves or the set of topics changes; those in `on_subscriptions` with
+    whenever a member joins or leaves or the set of topics changes, the functions in `on_subscriptions` with
     a group's name and its subscriptions at each heartbeat that has them, to take in their expressions
-    in steps; those in `on_taken_in` with the name when that has been done; those in `on_reselected`
-    with a topic for which a group's expression has changed.
+    in steps. The functions in `on_taken_in` are called with the group's name after the last step, and the
+    functions in `on_reselected` with a topic for which a group's expression has changed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -227,7 +227,7 @@ class ClientManager:
         subscriptions: dict[str, SubscriptionData],
         connection: Connection | None,
     ) -> None:
-        """Give a group other subscriptions, which `connection` has brought."""
+        """Replace the subscriptions of a group by those that `connection` brought."""
         known, group.subscriptions = group.subscriptions, subscriptions
         group.matchers = {}
         for topic in known.keys() - subscriptions.keys():
@@ -241,8 +241,8 @@ class ClientManager:
         for topic, subscription in subscriptions.items():
             before = known.get(topic)
             if before is not None and before.sub_string != subscription.sub_string:
-                for tell in self.on_reselected:
-                    tell(topic)
+                for notify in self.on_reselected:
+                    notify(topic)
 
     def _take_in(self, group: ConsumerGroup, member: Member, data: ConsumerData) -> Iterator[None]:
         """Take in the expressions of a group, unless its member leaves or sends others meanwhile."""
@@ -324,7 +324,7 @@ class ClientManager:
             consumers = self._consumers.get(group)
             if consumers is not None:
                 if consumers.brought_by is connection:
-                    consumers.brought_by = None  # what others of the group still need
+                    consumers.brought_by = None  # other members still need the subscriptions
                 member = consumers.members.get(client_id)
                 if member is not None and member.connection is connection:
                     left += self._drop(consumers, [member])
@@ -340,8 +340,8 @@ class ClientManager:
             )
 
     async def remove_expired(self, timeout_ms: int) -> None:
-        """Remove members without a heartbeat for `timeout_ms` and close their connections; there may be
-        a million, so others are served in between.
+        """Remove members without a heartbeat for `timeout_ms` and close their connections, in slices:
+        there may be a million members.
         """
         await run_slices(self._expire(self._clock.monotonic() - timeout_ms / 1000))
 
@@ -521,7 +521,7 @@ class ClientManager:
 
 
 def _newest(known: dict[str, SubscriptionData], data: ConsumerData) -> dict[str, SubscriptionData]:
-    """Return what a heartbeat makes of the subscriptions of its group, `known` itself if nothing.
+    """Return the subscriptions of a group after a heartbeat, `known` itself if none has changed.
 
     A newer version of a known subscription replaces it; topics that the heartbeat does not name are
     dropped.

@@ -62,15 +62,15 @@ class GroupHandlers:
 
     async def update(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make a group, or change it."""
-        group = self._checked(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.body.decode(call.body))
+        group = self._checked(requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.typed_body(call))
         log.info("group set on request", group=group.group_name, peer=connection.peer)
         self._groups.put(group)
         return await self._settled()
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many groups, or none of them if one is refused."""
-        listed = requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.body.decode(
-            call.body
+        listed = requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.typed_body(
+            call
         ).group_config_list
         if not listed:
             raise limits.nothing_named("groups", "groupConfigList")

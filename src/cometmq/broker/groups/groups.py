@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 import structlog
@@ -19,9 +19,8 @@ log = structlog.get_logger(__name__)
 
 
 class GroupManager:
-    """Keeps the groups by name. `on_change` is called after each change. Those in `on_put` are
-    called with a group that was made or changed, those in `on_remove` with the name of one that was
-    removed. Configs are replaced, never changed in place. With `is_copy`, which a slave sets, the
+    """Keeps the groups by name. `on_change` is called after each change, and those in `on_remove` with
+    the name of a group that was removed. Configs are replaced, never changed in place. With `is_copy`, which a slave sets, the
     table is that of a master: groups that consumers make by use leave its version as it is. For the
     loop's thread only.
     """
@@ -37,7 +36,6 @@ class GroupManager:
         self._clock = clock
         self._on_change = on_change
         self.is_copy = False
-        self.on_put: list[Callable[[SubscriptionGroupConfig], None]] = []
         self.on_remove: list[Callable[[str], None]] = []
         self._limit = CreationLimit(
             "group",
@@ -63,31 +61,40 @@ class GroupManager:
 
         Java: findSubscriptionGroupConfig. Raises Refused when clients make too many groups.
         """
-        existing = self.table.subscription_group_table.get(group)
-        if existing is not None:
-            return existing
+        self.make((group,))
+        return self.table.subscription_group_table.get(group)
+
+    def make(self, groups: Iterable[str]) -> None:
+        """Make those of the groups that are not there, if groups may be made by use.
+
+        Raises Refused when clients make too many groups, once those before have been made.
+        """
+        table = self.table.subscription_group_table
+        made: dict[str, SubscriptionGroupConfig] = {}
+        try:
+            for group in groups:
+                if group in table or group in made or not self._may_be_made(group):
+                    continue
+                self._limit.take(group, len(table) + len(made))
+                made[group] = _new_group(group)
+        finally:
+            self.put_all(list(made.values()))
+
+    def _may_be_made(self, group: str) -> bool:
         allowed = self._config.auto_create_subscription_group or names.is_system_group(group)
-        if not allowed or names.group_fault(group) is not None:
-            return None
-        self._limit.take(group, len(self.table.subscription_group_table))
-        created = _new_group(group)
-        self.put(created)
-        return created
+        return allowed and names.group_fault(group) is None
 
     def put(self, group: SubscriptionGroupConfig) -> None:
         """Make or change a group."""
         self.put_all([group])
 
     def put_all(self, groups: list[SubscriptionGroupConfig]) -> None:
-        """Make or change groups, with one line in the log for all."""
+        """Make or change groups in one piece, with one version and one line in the log for all."""
         changed = [group for group in groups if self.get(group.group_name) != group]
         if not changed:
             return
-        for group in changed:
-            self.table.subscription_group_table[group.group_name] = group
-            self._next_version()
-            for listener in self.on_put:
-                listener(group)
+        self.table.subscription_group_table |= {group.group_name: group for group in changed}
+        self._next_version()
         log.info("consumer group set", group=changed[0].group_name, more_groups=len(changed) - 1)
         self._on_change()
 

@@ -31,13 +31,13 @@ class LockHandlers:
 
     def lock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Answer with those of the named queues that the client holds from now on."""
-        body = requests.LOCK_BATCH_MQ.body.decode(call.body)
+        body = requests.LOCK_BATCH_MQ.typed_body(call)
         held = self._locks.lock(body.consumer_group, body.client_id, _queues(body))
         beans = [MessageQueueBean.of(queue) for queue in sorted(held)]
         return response(ResponseCode.SUCCESS, body=encode_body(LockBatchResponseBody(beans)))
 
     def unlock(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
-        body = requests.UNLOCK_BATCH_MQ.body.decode(call.body)
+        body = requests.UNLOCK_BATCH_MQ.typed_body(call)
         self._locks.unlock(body.consumer_group, body.client_id, _queues(body))
         return response(ResponseCode.SUCCESS)
 

@@ -16,7 +16,6 @@ from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.tables import BrokerTables
 from cometmq.model.route import TopicRouteData
-from cometmq.runtime.tasks import quiet_if
 
 _SCAN_PERIOD_S: Final = 10.0
 
@@ -68,7 +67,6 @@ class Groups(Service):
             lambda: config.flush_consumer_offset_interval / 1000,
             self._tables.save_offsets,
             "save-offsets",
-            quiet_s=lambda: quiet_if(self._tables.offsets_are_saved),
         )
 
     def _obey_settings(self) -> None:

@@ -37,7 +37,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import Credentials, is_denied
 from cometmq.runtime.network import TCP_NETWORK, Network
-from cometmq.runtime.tasks import TaskOwner, quiet_if
+from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
@@ -125,7 +125,6 @@ class Registration:
                 _NO_MASTER_PERIOD_S,
                 lambda: None if master.is_told else self.remind(),
                 "look-for-master",
-                quiet_s=lambda: quiet_if(master.is_told),
             )
 
     async def close(self) -> None:

@@ -54,11 +54,5 @@ class Operation(Service):
         Overviews(parts).register(parts.handlers)
 
     def start(self) -> None:
-        self._parts.tasks.every(
-            SAMPLE_PERIOD_S,
-            self._traffic.sample,
-            "traffic",
-            first_s=0,
-            quiet_s=self._traffic.quiet_s,
-        )
+        self._parts.tasks.every(SAMPLE_PERIOD_S, self._traffic.sample, "traffic", first_s=0)
         self._parts.tasks.every(STATS_PERIOD_S, self._stats.sample, "broker stats", first_s=0)

@@ -353,7 +353,7 @@ class Waiting:
             for waiter in list(mates):
                 self._take_out(waiter)
         for rotation in (self._filtered, self._cold, self._ready):
-            rotation.drop(connection)
+            rotation.remove(connection)
 
     # Events
 
@@ -490,7 +490,7 @@ class Waiting:
         self._turn_soon()
 
     def _turn_soon(self) -> None:
-        if not self._is_turning and (self._due or self._ready.count):
+        if not self._is_turning and (self._due or self._ready):
             self._is_turning = True
             asyncio.get_running_loop().call_soon(self._turn)
 
@@ -502,7 +502,7 @@ class Waiting:
             self._turn_soon()
 
     def _resume_some(self, due: deque[Waiter], ready: Rotation[Connection, Waiter]) -> None:
-        if not ready.count and len(due) <= self._per_turn:
+        if not ready and len(due) <= self._per_turn:
             for _ in range(len(due)):
                 self._resume(due.popleft())
         else:
@@ -511,17 +511,18 @@ class Waiting:
                 if waiter.mates is not None:
                     ready.add(waiter.connection, waiter)
             most = min(self._per_turn, _RESUMED_WHILE_SORTING) if due else self._per_turn
-            for _ in range(min(ready.count, most)):
-                if not ready.count:
+            for _ in range(min(len(ready), most)):
+                if not ready:
                     break  # a connection was lost, and took its others with it
-                self._resume(ready.take())
+                _, waiter = ready.take()
+                self._resume(waiter)
 
     def _serve_filtered(self) -> None:
-        while self._filtered.count and self._work.left > 0:
-            waiter = self._filtered.take()
+        while self._filtered and self._work.left > 0:
+            _, waiter = self._filtered.take()
             waiter.reason = Reason.TURN
             self._resume(waiter)
-        if self._filtered.count:
+        if self._filtered:
             self._work.turn_soon()
 
     def _await_peer(self, waiter: Waiter) -> None:
@@ -547,8 +548,8 @@ class Waiting:
     # The disk
 
     def _read(self) -> None:
-        while self._idle and self._cold.count and not self._is_closed:
-            waiter = self._cold.take()
+        while self._idle and self._cold and not self._is_closed:
+            _, waiter = self._cold.take()
             if waiter.connection.congested:
                 self._await_peer(waiter)
                 continue

@@ -42,7 +42,7 @@ class LargeBatches:
         if not self._is_prepared:
             await asyncio.get_running_loop().run_in_executor(self._loader, prepare)
             self._is_prepared = True
-        await run_slices(starmap(batch.add, ((*entry, tags_code) for entry, tags_code in messages)))
+        await run_slices(starmap(batch.add, messages))
         queue = batch.queue
         if self._store.queues.find(queue.topic, queue.queue_id) is not queue:
             raise Refused(

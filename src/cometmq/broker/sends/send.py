@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
 from typing import Final, NoReturn
 
 import msgspec
@@ -31,7 +30,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE, TRANSACTION_MASK
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.batch import BatchEntry, decode_batch
+from cometmq.protocol.batch import BatchEntry, decode_some
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import answer_template, encode_answer
 from cometmq.protocol.frame import frame_prefix
@@ -151,6 +150,7 @@ class SendHandler:
             now_ms=parts.clock.now_ms,
             randbytes=self._randomness.randbytes,
         )
+        self._packed_host = parts.packed_host
         self._host_hex = parts.packed_host.hex().upper().encode()
         parts.store.on_settings_changed.append(self._configure)
         self._configure()
@@ -391,36 +391,34 @@ class SendHandler:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group [{header.topic}]",
             )
-        checked = self._checked(decode_batch(body))
         if "DELAY" in text or "TIMER_D" in text:
             delays = _batch_delays(text)
             if delays:
+                checked = self._checked(body)
                 connection.reply_when(
                     request,
                     self._send_timed(connection, request, queue, topic_sys_flag, checked, delays),
                 )
                 return
-        messages = list(islice(checked, _MOST_AT_ONCE + 1))
-        if len(messages) > _MOST_AT_ONCE:
+        entries, tags_codes, end = self._decode_some(body, 0, 0, _MOST_AT_ONCE)
+        if end < len(body):
+            checked = self._checked(body)
             connection.reply_when(
                 request,
-                self._send_large(
-                    connection, request, queue, topic_sys_flag, chain(messages, checked), began_s
-                ),
+                self._send_large(connection, request, queue, topic_sys_flag, checked, began_s),
             )
             return
         first_queue_offset, physical_offsets = self._store.append_batch(
             queue,
-            [entry for entry, _ in messages],
-            [tags_code for _, tags_code in messages],
+            entries,
+            tags_codes,
             header.born_timestamp,
             connection.packed_peer,
             sys_flag=header.sys_flag | topic_sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
-        message_ids = [b"%b%016X" % (self._host_hex, offset) for offset in physical_offsets]
         self._acknowledge_batch(
-            connection, request, queue, message_ids, first_queue_offset, began_s
+            connection, request, queue, physical_offsets, first_queue_offset, began_s
         )
 
     async def _send_timed(
@@ -458,8 +456,8 @@ class SendHandler:
         entries: list[BatchEntry] = []
         await run_slices(map(entries.append, (entry for entry, _ in checked)))
         await run_slices(map(put, entries))
-        message_ids = [b"%b%016X" % (self._host_hex, place) for _, place in places]
-        self._acknowledge_batch(connection, request, queue, message_ids, places[0][0], began_s)
+        offsets = [place for _, place in places]
+        self._acknowledge_batch(connection, request, queue, offsets, places[0][0], began_s)
 
     async def _send_large(
         self,
@@ -480,39 +478,52 @@ class SendHandler:
             reconsume_times=header.reconsume_times or 0,
         )
         first_queue_offset, begin = await self.large_batches.store(batch, messages)
-        message_ids: list[bytes] = []
-        host = self._host_hex
-        await run_slices(
-            map(message_ids.append, (b"%b%016X" % (host, begin + start) for start in batch.starts))
-        )
-        self._acknowledge_batch(
-            connection, request, queue, message_ids, first_queue_offset, began_s
-        )
+        offsets = [begin + start for start in batch.starts]
+        self._acknowledge_batch(connection, request, queue, offsets, first_queue_offset, began_s)
 
-    def _checked(self, entries: Iterable[BatchEntry]) -> Iterator[tuple[BatchEntry, int]]:
+    def _checked(self, body: bytes) -> Iterator[tuple[BatchEntry, int]]:
         """Yield the messages of a batch and their tags codes. Raises Refused."""
+        count = position = 0
+        while position < len(body):
+            entries, tags_codes, position = self._decode_some(body, position, count, 1)
+            count += 1
+            yield entries[0], tags_codes[0]
+
+    def _decode_some(
+        self, body: bytes, position: int, count: int, most: int
+    ) -> tuple[list[BatchEntry], list[int], int]:
+        """Decode and check messages of a batch, as `decode_some` does; return them, their tags codes and
+        the position of the next one. Raises Refused.
+        """
         try:
-            for entry in entries:
-                properties = entry.properties.decode("utf-8", "replace")
-                self._refuse_special(properties)
-                if not entry.body:
-                    self._refuse_body(0)
-                if len(entry.properties) > MAX_PROPERTIES_LENGTH:
-                    self._refuse_properties(len(entry.properties))
-                tags = _find_tags(properties)
-                yield entry, java_hash(tags) if tags else 0
+            entries, end = decode_some(body, position, count, most)
         except ProtocolError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error), limit=error.limit) from error
+        tags_codes: list[int] = []
+        for entry in entries:
+            properties = entry.properties.decode("utf-8", "replace")
+            self._refuse_special(properties)
+            if not entry.body:
+                self._refuse_body(0)
+            if len(entry.properties) > MAX_PROPERTIES_LENGTH:
+                self._refuse_properties(len(entry.properties))
+            tags = _find_tags(properties)
+            tags_codes.append(java_hash(tags) if tags else 0)
+        return entries, tags_codes, end
 
     def _acknowledge_batch(
         self,
         connection: Connection,
         request: SendRequest,
         queue: ConsumeQueue,
-        message_ids: list[bytes],
+        offsets: list[int],
         first_queue_offset: int,
         began_s: float,
     ) -> None:
+        host = self._packed_host
+        # The id of a message is its place in hexadecimal digits: host, port and commit-log offset.
+        places = b"".join([host + offset.to_bytes(8, "big") for offset in offsets])
+        message_ids = places.hex(",", len(host) + 8).upper().encode()
         unique_id = _find_unique_id(request.header.properties or "")
         self._acknowledge(
             connection,
@@ -522,7 +533,7 @@ class SendHandler:
             b'%b"msgId":"%b","queueId":"%d","queueOffset":"%d"%b'
             % (
                 self._own_ext,
-                b",".join(message_ids),
+                message_ids,
                 queue.queue_id,
                 first_queue_offset,
                 b"" if unique_id is None else b',"transactionId":%b' % _quoted(unique_id),
@@ -530,7 +541,7 @@ class SendHandler:
             partial(
                 self._answered,
                 queue.totals,
-                len(request.frame.body) // len(message_ids),
+                len(request.frame.body) // len(offsets),
                 began_s,
             ),
         )

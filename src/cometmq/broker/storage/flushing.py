@@ -5,6 +5,7 @@ FlushConsumeQueueService, CommitRealTimeService, AllocateMappedFileService).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -13,7 +14,7 @@ import structlog
 
 from cometmq.errors import StoreFullError, StoreStarvedError
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.tasks import TaskOwner, quiet_if
+from cometmq.runtime.tasks import OnDemand, TaskOwner
 from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.store import MessageStore
 
@@ -76,7 +77,10 @@ class FlushTimers:
         self._store = store
         self._flusher = flusher
         self._clock = clock
-        self._tasks = tasks
+        # All of it rests together, because what one finishes may be the beginning of another.
+        self._work = OnDemand(tasks, self._idle_s, store.at_growth)
+        # Say for each flush whether it has something to do.
+        self._waits: list[Callable[[], bool]] = []
         # Threads of their own: flushing many queues must not hold up a sync send, and a slow flush
         # must not keep records in the buffers of the transient store pool.
         self._executor = workers.worker("flush-queues")
@@ -112,31 +116,29 @@ class FlushTimers:
                 lambda: commit_log.end,
                 "commit-commit-log",
             )
-        self._tasks.every(
-            _PUBLISH_PERIOD_S,
-            self._publish,
-            "fill-queues",
-            quiet_s=lambda: quiet_if(not self._store.queues_lack_records),
-        )
-        self._tasks.every(
-            _CHECKPOINT_PERIOD_S,
-            self._flush_checkpoint,
-            "flush-checkpoint",
-            quiet_s=lambda: quiet_if(not self._store.checkpoint_is_due),
-        )
-        self._tasks.every(
-            _NEXT_FILE_PERIOD_S,
-            self._prepare_next,
-            "prepare-next-file",
-            quiet_s=lambda: quiet_if(not self._store.commit_log.next_file_is_due),
-        )
+        self._work.every(_PUBLISH_PERIOD_S, self._publish, "fill-queues")
+        self._work.every(_CHECKPOINT_PERIOD_S, self._flush_checkpoint, "flush-checkpoint")
+        self._work.every(_NEXT_FILE_PERIOD_S, self._prepare_next, "prepare-next-file")
         commit_log.on_large = self._write_ahead
-        self._tasks.every(
+        self._work.every(
             lambda: min(config.os_page_cache_busy_time_out_mills / 5000, _MAX_WATCH_PERIOD_S),
             self._store.watch_page_cache,
             "watch-page-cache",
-            quiet_s=lambda: quiet_if(self._store.page_cache_is_idle),
         )
+
+    def _idle_s(self) -> float:
+        """Return 0 as long as something is not on disk or not made ready; else nothing is to be done
+        until the log grows.
+        """
+        store = self._store
+        is_busy = store.failure is None and (
+            store.queues_lack_records
+            or store.checkpoint_is_due
+            or store.commit_log.next_file_is_due
+            or not store.page_cache_is_idle
+            or any(waits() for waits in self._waits)
+        )
+        return 0.0 if is_busy else math.inf
 
     @property
     def _is_sync_slave(self) -> bool:
@@ -250,9 +252,5 @@ class FlushTimers:
                 if is_thorough:
                     flushed_end = end
 
-        self._tasks.every(
-            lambda: interval_ms() / 1000,
-            run,
-            name,
-            quiet_s=lambda: quiet_if(end_to_flush() == flushed_end),
-        )
+        self._waits.append(lambda: end_to_flush() != flushed_end)
+        self._work.every(lambda: interval_ms() / 1000, run, name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Final
 
-from cometmq.runtime.tasks import TaskOwner, quiet_if
+from cometmq.runtime.tasks import OnDemand, TaskOwner
 from cometmq.runtime.workers import Workers
 from cometmq.store.index.index_service import IndexAnswer
 from cometmq.store.store import MessageStore
@@ -29,13 +30,11 @@ class Indexing:
         self._executor = workers.worker("index")
 
     def start(self) -> None:
-        self._tasks.every(
-            _BUILD_PERIOD_S,
-            self._build,
-            "build-index",
-            first_s=0,
-            quiet_s=lambda: quiet_if(not self._store.index.lag_bytes),
-        )
+        OnDemand(
+            self._tasks,
+            lambda: 0.0 if self._store.index.lag_bytes else math.inf,
+            self._store.at_growth,
+        ).every(_BUILD_PERIOD_S, self._build, "build-index", first_s=0)
 
     def close(self) -> None:
         """Wait for the batch under way, and end the thread; the timer ends with its task."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 from cometmq.broker.parts import Parts
 from cometmq.runtime.state_writer import LOOK_PERIOD_S
@@ -23,7 +22,7 @@ class FileWatch:
     def start(self) -> None:
         # In virtual time only a test touches the files of a broker, and it calls the store's method
         # itself.
-        self._tasks.every(LOOK_PERIOD_S, self._look, "look-at-files", quiet_s=lambda: math.inf)
+        self._tasks.every(LOOK_PERIOD_S, self._look, "look-at-files", of_outside=True)
 
     def close(self) -> None:
         """Wait for the look under way, and end the thread."""

@@ -102,7 +102,7 @@ class TopicHandlers:
 
     async def update_list(self, connection: Connection, call: Request[NoHeader]) -> RemotingCommand:
         """Make or change many topics, or none of them if one is refused."""
-        listed = requests.UPDATE_AND_CREATE_TOPIC_LIST.body.decode(call.body).topic_config_list
+        listed = requests.UPDATE_AND_CREATE_TOPIC_LIST.typed_body(call).topic_config_list
         if not listed:
             raise limits.nothing_named("topics", "topicConfigList")
         checked = list(map(self._checked, listed))

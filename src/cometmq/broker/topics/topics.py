@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 import structlog
@@ -151,11 +151,17 @@ class TopicManager:
         self._tell_changed([topic])
 
     def put_all(self, topics: list[TopicConfig]) -> None:
-        """Make or change topics, with one line in the log for all."""
-        changed = [topic for topic in topics if self._set(topic)]
-        if changed:
-            log.info("topics set", count=len(changed), first=changed[0].topic_name)
-            self._tell_changed(changed)
+        """Make or change topics, with one line in the log for all.
+
+        Listeners hear of them once all are in the table.
+        """
+        changed: list[TopicConfig] = []
+        try:
+            changed.extend(topic for topic in topics if self._set(topic))
+        finally:
+            if changed:
+                log.info("topics set", count=len(changed), first=changed[0].topic_name)
+                self._tell_changed(changed)
 
     def _set(self, topic: TopicConfig) -> bool:
         existing = self.get(topic.topic_name)
@@ -262,11 +268,15 @@ class TopicManager:
         """
         if (existing := self.get(topic)) is not None:
             return existing
-        created = TopicConfig(
-            topic_name=topic, perm=perm, read_queue_nums=queue_nums, write_queue_nums=queue_nums
-        )
+        created = _topic(topic, queue_nums, perm)
         self.put(created)
         return created
+
+    def create_for_groups(self, queue_nums: Mapping[str, int]) -> None:
+        """Make those of the topics that are not there, such as many retry topics, all at once."""
+        self.put_all(
+            [_topic(topic, nums) for topic, nums in queue_nums.items() if self.get(topic) is None]
+        )
 
     def registered(self, topic: TopicConfig) -> TopicConfig:
         """Return the config as name servers get it: the broker's permission limits the topic's."""

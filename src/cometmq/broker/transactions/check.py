@@ -52,7 +52,7 @@ class TransactionChecker:
         self._ask = ask
         self.asked_count = 0
         self.failed_count = 0
-        # Queue offset in front of which all copies are to be replaced in this round.
+        # This round replaces all copies in front of this queue offset.
         self._replaced_end = 0
 
     def round(self, due: Iterable[int], now_ms: int) -> Iterator[None]:
@@ -67,15 +67,15 @@ class TransactionChecker:
             yield
 
     def _gather(self) -> None:
-        """Have `catch_up` copy all unresolved messages if far more ended ones lie between them,
-        because each start reads the half queue and the op queue from the oldest on.
+        """Have `catch_up` copy all unresolved messages if far more ended ones lie behind the oldest
+        one, because each start reads the half queue and the op queue from there on.
 
-        More transactions have ended since the last time than are copied.
+        At least as many transactions have ended since the last time as are copied now.
         """
         end = self._store.max_offset(names.TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         unresolved = len(self._table)
         if end - self._table.low_offset(end) > 2 * unresolved + _MAX_ENDED_BETWEEN:
-            log.info("unresolved half messages copied to the end of their queue", count=unresolved)
+            log.info("copying unresolved half messages to the end of their queue", count=unresolved)
             self._replaced_end = end
 
     def check(self, first: int, now_ms: int) -> int:

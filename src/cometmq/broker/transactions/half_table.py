@@ -24,8 +24,8 @@ class HalfTable:
     def __init__(self) -> None:
         # Newest copy -> first copy. New copies lie behind all others, so this is in queue order.
         self._unresolved: dict[int, int] = {}
-        # All offsets of `_unresolved` are in range(_low, _end). A look for the dict's first entry
-        # would pass the places of all that were deleted in front of it.
+        # All offsets of `_unresolved` are in range(_low, _end). To find its first entry, a dict
+        # would pass the places of all entries that were deleted in front of it.
         self._low = self._end = 0
         # First copy -> newest copy, of the transactions that were copied.
         self._moved: dict[int, int] = {}
@@ -108,6 +108,6 @@ class HalfTable:
         if not unresolved:
             return default
         if self._low not in unresolved:
-            # Each offset of the queue is passed once at most.
+            # All calls together pass each offset of the queue once at most.
             self._low = next(filter(unresolved.__contains__, range(self._low, self._end)))
         return self._low

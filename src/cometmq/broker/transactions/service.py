@@ -6,6 +6,7 @@ Java: TransactionalMessageCheckService, AbstractTransactionalMessageCheckListene
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import structlog
@@ -25,7 +26,7 @@ from cometmq.protocol.record import encode_record
 from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.slices import run_slices
-from cometmq.runtime.tasks import quiet_if
+from cometmq.runtime.tasks import OnDemand
 
 log = structlog.get_logger(__name__)
 
@@ -99,14 +100,12 @@ class TransactionService(Service):
             lambda: config.transaction_op_batch_interval / 1000,
             self._transactions.flush_ops,
             "flush-ops",
-            quiet_s=lambda: quiet_if(self._transactions.ops_are_flushed),
         )
-        self._tasks.every(
-            _PUBLISH_PERIOD_S,
-            self._transactions.publish_progress,
-            "transaction-offsets",
-            quiet_s=lambda: quiet_if(self._transactions.progress_is_published),
-        )
+        OnDemand(
+            self._tasks,
+            lambda: math.inf if self._transactions.progress_is_published else 0.0,
+            self._parts.store.at_growth,
+        ).every(_PUBLISH_PERIOD_S, self._transactions.publish_progress, "transaction-offsets")
 
     def roll(self, end_place: int) -> int:
         """Copy unresolved messages in front of a commit-log offset; see `Cleaner.on_expiring`."""

@@ -390,11 +390,6 @@ class Transactions:
         )
 
     @property
-    def ops_are_flushed(self) -> bool:
-        """Whether `flush_ops` has nothing to do."""
-        return not self.ops.waiting_count and not self._marks_are_far
-
-    @property
     def _marks_are_far(self) -> bool:
         end = self._store.commit_log.end
         return bool(self.table) and end - self.ops.last_position > _MAX_UNMARKED_BYTES

@@ -115,7 +115,7 @@ class Run:
     dry_run: bool
     yes: bool
     failures: int = field(default=0, init=False)
-    _told: set[str] = field(default_factory=set, init=False)
+    _named: set[str] = field(default_factory=set, init=False)
 
     async def masters(self, cluster: str | None, broker: str | None = None) -> list[str]:
         """Return the addresses that a change goes to: the cluster's masters, or the one broker."""
@@ -168,10 +168,10 @@ class Run:
         will be 1.
         """
         for server, reason in errors.items():
-            if server in self._told:
+            if server in self._named:
                 self.failures += 1
             else:
-                self._told.add(server)
+                self._named.add(server)
                 self.failed(server, reason)
 
     def failed(self, server: str, error: CometMQError | str) -> None:

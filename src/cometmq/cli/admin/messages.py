@@ -160,10 +160,10 @@ async def query_by_key(
     rows = [view.values(message) for message in found]
     run.out.table(_FOUND, [[row[column.key] for column in _FOUND] for row in rows])
     if not found:
-        whose = "no broker's index" if is_all else "no index of a broker that answers"
+        indexes = "no broker's index" if is_all else "no index of a broker that answers"
         run.failed(
             f"key {key}",
-            f"{whose} has a message of topic {topic} with it"
+            f"{indexes} has a message of topic {topic} with it"
             + (" in this time" if begin is not None or end is not None else "")
             + "; check the key (upper and lower case differ) and the topic",
         )
@@ -280,8 +280,8 @@ async def _found(run: Run, msg_id: str, topic: str | None, cluster: str | None) 
 
 
 async def _searched(run: Run, search: Awaitable[list[MessageExt]]) -> tuple[list[MessageExt], bool]:
-    """Return what a search found at the brokers that answer, and whether all of them did. Name the
-    others, and brokers where a limit ended the search.
+    """Return the messages that a search found, and whether all brokers answered. Name the brokers that
+    did not answer, and those where a limit ended the search.
     """
     from cometmq.admin.messages import FoundMessages
 
@@ -294,7 +294,7 @@ async def _searched(run: Run, search: Awaitable[list[MessageExt]]) -> tuple[list
         found = FoundMessages.joined(error.results)
     if isinstance(found, FoundMessages):
         for address, text in found.ended_by.items():
-            run.failed(address, f"not all messages were looked at: {text}")
+            run.failed(address, f"the search ended early: {text}")
     return found, is_all
 
 
@@ -317,9 +317,7 @@ def _is_meant(run: Run, msg_id: str, found: Sequence[MessageExt], *, acts: bool)
 
 def _missing(run: Run, msg_id: str, topic: str, *, is_all: bool) -> None:
     if not is_all:
-        run.failed(
-            f"message {msg_id}", "no broker that answers has it, so nobody knows if it exists"
-        )
+        run.failed(f"message {msg_id}", "no broker that answers has it; another broker may have it")
         return
     run.failed(
         f"message {msg_id}",

@@ -144,7 +144,7 @@ async def _look(run: Run, group: str, now_ms: int) -> Seen:
         waiting = sum(each.total for each in undone)
         text = f"no member is online, and {waiting} messages wait; start one"
         if not progress.complete:
-            text = f"no member is at the brokers that answer, and {waiting} messages wait there"
+            text = f"no member is connected to a broker that answers, and {waiting} messages wait there"
         return Seen(undone, [Finding(group, None, text)] if waiting else [])
     members = await ask_members(run, found)
     findings = [

@@ -1,7 +1,7 @@
-"""Propose values to inputs while somebody types: names of all kinds, and the newest message ids.
+"""Propose values for an input while a user types: names of each kind, and the newest message ids.
 
-A page has none of the names, so it stays small however many there are; the browser asks here for the
-best ones.
+Pages do not hold the names, so they stay small however many names there are; the browser requests the
+best ones here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ async def _topics(console: Console) -> Iterable[str]:
 
 
 async def _groups(console: Console) -> Iterable[str]:
-    told = (await in_time(group_names(console))).value
-    names = told.value if told is not None else None
+    known = (await in_time(group_names(console))).value
+    names = known.value if known is not None else None
     return names or ()
 
 
@@ -78,7 +78,7 @@ _KINDS: Final[Mapping[str, Names]] = {
 async def propose(request: Request) -> Response:
     """Return names of a `kind` that contain `q`, the best ones first; none of an unknown kind.
 
-    Names that are not known now are left out: an input takes every text.
+    The list may lack names that the console does not know now; the input takes every text.
     """
     names_of = _KINDS.get(request.query_params.get("kind", ""))
     if names_of is None:

@@ -231,8 +231,8 @@ class StoreSource:
 
     def store_times(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
         """Return when the message at one offset of each queue was stored, None if the log has no
-        such message. Of several, as after a crash behind a topic that was created again, the newest
-        counts.
+        such message. The newest of several counts: after a crash the log may also have those of a
+        deleted topic with the same name.
         """
         if not places:
             return {}
@@ -246,7 +246,7 @@ class StoreSource:
             # Nobody writes to the store, so these stay as they are.
             self._bounds = self._bounds_by_queues() if self._knows_queues() else self._counted()
         if self.identity.marks and not self._has_compared:
-            # Those of the archive that was there. Further ones are of this store.
+            # Once: the archive's marks may be of another topic, all later ones are of this store.
             self.identity.compare(self, self._bounds, known)
             self._has_compared = True
         return self._bounds

@@ -44,7 +44,7 @@ class Told:
     """What the expressions need to know besides the row.
 
     sent_by, consumed_by: OFFSETS, TRACE or LEDGER; the second by group.
-    placed: the groups of which the log says their offsets, or that they have none.
+    placed: the groups for which the log gives offsets, or says that there are none.
     cut_ms: the time of the cut.
     first_sent_ms: by topic, the time of the first record of a send.
     expired_ms: by topic, the time before which sent messages may be gone from log and archive

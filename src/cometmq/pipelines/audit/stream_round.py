@@ -183,8 +183,8 @@ class Round(Comparison):
         for queue, found in sorted(identity.made_again.items()):
             raise DataLossError(
                 f"topic {queue.topic} was deleted and made again since it was audited: {found}. "
-                "Messages of it that the audit had not read are gone, and going on would leave out "
-                f"the new ones below offset {starts[queue]}. Audit the new topic with another state"
+                "Messages that the audit had not read are gone, and a further round would skip the new "
+                f"topic's messages below offset {starts[queue]}. Audit the new topic with another state"
             )
         return identity
 

@@ -200,7 +200,7 @@ class IndexService:
                 break
 
     def _remove_all(self) -> None:
-        """Delete all files, the newest first: those that a failure leaves have no gap."""
+        """Delete all files, the newest first: if that fails, the remaining files have no gap."""
         while self._files:
             self._files[-1].remove()
             self._files.pop()
@@ -274,9 +274,9 @@ class IndexService:
     def _build_batch(self) -> None:
         start, end = self.position, self._log.readable_end
         if start < self._log.min_offset:
-            # Retention removed what was still to be indexed, and thus all that is. If the next start
-            # finds a file again that the disk did not let go, an index with a gap in it would vouch for
-            # keys that it lacks.
+            # Retention removed messages that were not indexed yet, and so all that are indexed. If
+            # the disk failed to delete a log file, the next start finds it again, and an index with a
+            # gap would hide keys of that file.
             self._remove_all()
             start = self.position = self._log.min_offset
             self._indexed_keys = 0

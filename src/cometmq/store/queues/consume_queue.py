@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cometmq.model.histogram import Histogram, latencies, sizes
@@ -34,6 +35,13 @@ from cometmq.store.reading.layout import (
 UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
 assert UNIT.size == UNIT_SIZE
+
+
+@lru_cache(256)
+def units_struct(count: int) -> struct.Struct:
+    """Return the layout of so many units, one behind the other, which are packed in one call."""
+    return struct.Struct(">" + "qiq" * count)
+
 
 # Files are sparse, and room is reserved in steps of this size, which are whole units and whole
 # pages. So a queue of few messages takes little of the disk.

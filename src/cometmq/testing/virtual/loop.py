@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, TypeVarTuple, U
 from cometmq.testing.virtual.blocking import refusal, refuse_blocking_calls
 from cometmq.testing.virtual.errors import BlockingCallError, DeadlockError, LeftBehindError
 from cometmq.testing.virtual.handles import NODE, Callback, Handle, Timer, VirtualTask, made_at
-from cometmq.testing.virtual.ticks import Ticks
 from cometmq.testing.virtual.zone import zone_of_simulations
 
 if TYPE_CHECKING:
@@ -62,12 +60,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     _timer_cancelled_count: int
     _stopping: bool
     _check_closed: Callable[[], None]
+    # No other process changes the files of a node.
+    has_no_outside: Final = True
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
         self._timers_set = 0
-        self.ticks = Ticks(self)
         self._run_since = 0
         self._tasks: list[VirtualTask[Any]] = []
         self._tasks_until_look = _TASKS_AT_LEAST
@@ -158,15 +157,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             moved.append((timer.when(), number, timer))
         heapq.heapify(moved)
         self._scheduled[:] = moved
-
-    def sleep_between_calls(
-        self, period_s: float, quiet_s: Callable[[], float]
-    ) -> asyncio.Future[None]:
-        """Wait for the next call of periodic work; see `cometmq.testing.virtual.ticks`.
-
-        For the next `quiet_s()` seconds there is nothing to do as things are when that is called.
-        """
-        return self.ticks.sleep(period_s, quiet_s)
 
     # Tasks
 
@@ -284,8 +274,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         scheduled = self._scheduled
         while scheduled and scheduled[0][2].cancelled():
             self._unschedule()
-        if self.ticks.wake_next(scheduled[0][0] if scheduled else math.inf):
-            return
         if not scheduled:
             raise DeadlockError("everybody waits, and no timer is set:" + self._waits())
         self.now_s = max(self.now_s, scheduled[0][0])
