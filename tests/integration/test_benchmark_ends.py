@@ -65,7 +65,7 @@ def test_a_broker_that_refuses_everything_ends_the_load() -> None:
             ramp_seconds=0.05,
             seconds=600,
         )
-        with pytest.raises(BenchmarkError, match="every send was refused: 14 the disk is full"):
+        with pytest.raises(BenchmarkError, match="every request was refused: 14 the disk is full"):
             Generator(config).run()
         thread.join(WAIT_S)
 

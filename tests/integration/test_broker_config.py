@@ -252,6 +252,15 @@ def test_an_index_that_is_not_built_any_more_is_kept(conf: Path) -> None:
         eventually(lambda: index.position == site.broker.store.commit_log.end)
 
 
+def test_the_index_rested_before_the_pool_had_written_the_last_message(conf: Path) -> None:
+    conf.write_text(f"{CONF}transientStorePoolEnable=true\ncommitIntervalCommitLog=1500\n")
+    with new_site(conf) as site, RawClient(site.address) as raw:
+        assert raw.ask(SEND, send_ext("T", properties=properties({"KEYS": "k"})), b"x").code == 0
+        log = site.broker.store.commit_log
+        assert log.readable_end < log.end
+        eventually(lambda: site.broker.store.index.position == log.end)
+
+
 def test_limits_of_pulls_and_offsets_obey_at_once_and_the_file_keeps_them(
     client: RawClient, conf: Path
 ) -> None:

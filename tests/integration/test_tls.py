@@ -31,7 +31,7 @@ def test_a_message_gets_to_the_slave_before_it_is_acknowledged(cluster: Cluster)
 
 def test_a_client_without_tls_is_refused(cluster: Cluster) -> None:
     with (
-        pytest.raises(CometMQError, match="tls"),
+        pytest.raises(CometMQError, match="TLS"),
         Producer("plain", namesrv=cluster.namesrv) as producer,
     ):
         producer.send(Message(TOPIC, b"x"))

@@ -14,6 +14,7 @@ from tests.waits import PROCESS_WAIT_S
 SOURCE = Path(__file__).parents[2] / "src" / "cometmq"
 
 RECORDS = (
+    "protocol.batch",
     "protocol.record",
     "protocol.record_columns",
     "protocol.record_layout",

@@ -30,11 +30,15 @@ class Indexing:
         self._executor = workers.worker("index")
 
     def start(self) -> None:
-        OnDemand(
-            self._tasks,
-            lambda: 0.0 if self._store.index.lag_bytes else math.inf,
-            self._store.at_growth,
-        ).every(_BUILD_PERIOD_S, self._build, "build-index", first_s=0)
+        index, log = self._store.index, self._store.commit_log
+
+        def idle_s() -> float:
+            # Not what is readable: that grows later, with the transient store pool.
+            return math.inf if not index.enabled or index.position == log.end else 0.0
+
+        building = OnDemand(self._tasks, idle_s, self._store.at_growth)
+        building.every(_BUILD_PERIOD_S, self._build, "build-index", first_s=0)
+        self._store.on_settings_changed.append(building.arm)
 
     def close(self) -> None:
         """Wait for the batch under way, and end the thread; the timer ends with its task."""
