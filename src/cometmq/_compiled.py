@@ -49,6 +49,7 @@ HOT: Final = (
     "remoting.signing",
     "remoting.turns",
     "runtime.rotation",
+    "runtime.write_lines",
     "store.append",
     "store.log.commit_log",
     "store.queues.consume_queue",

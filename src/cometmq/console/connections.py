@@ -101,7 +101,7 @@ class Connection(H11Protocol):
         self._asked_s: float | None = None
         self._rests_s = 0.0
         self._unsent = 0
-        # What has come and is not read yet; see `LoopTurns`.
+        # Bytes that have come and are not read yet; see `LoopTurns`.
         self._unread = bytearray()
         self._is_in_turns = False
         # The lines and bytes that have come of a head that is not whole yet.

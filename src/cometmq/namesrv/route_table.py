@@ -47,7 +47,7 @@ _SYNC_MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 # A queue data takes about so many bytes.
 _BYTES_OF_ROUTE: Final = 200
-# So many topics of a broker that is gone are forgotten in a step.
+# A step forgets so many topics of a broker that is gone.
 _TOPICS_AT_ONCE: Final = 256
 _encoder: Final = msgspec.json.Encoder()
 # How many lost brokers are remembered, the latest ones, with how many topics together, and for how
@@ -136,7 +136,7 @@ class _Served:
 
 @dataclass(slots=True)
 class _Changes:
-    """What a registration changes of what its broker name serves."""
+    """Lists the topics of a broker name that a registration changes."""
 
     queues: dict[str, TopicQueues] = field(default_factory=dict)
     # How many of these are no replacements.

@@ -48,7 +48,7 @@ MAX_DIALECT_REGISTRATION_LENGTH: Final = 4 * 1024 * 1024
 
 
 class TopicQueues(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What a route says of one topic at one broker name. Equal ones may be one object."""
+    """Holds the numbers of one topic that a route of one broker name carries. Equal ones may be one object."""
 
     perm: Int32 = PERM_RW
     read_queue_nums: Int32 = 16
@@ -69,7 +69,7 @@ class StaticTopicMapping(Body, omit_defaults=True):
 
 
 class RegisteredTopics(Body):
-    """What a name server takes of a `TopicConfigSerializeWrapper`."""
+    """Holds the fields of a `TopicConfigSerializeWrapper` that a name server uses."""
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicQueues] = msgspec.field(default_factory=dict)
@@ -79,7 +79,7 @@ class RegisteredTopics(Body):
 
 
 class Registered(Body):
-    """What a name server takes of a `RegisterBrokerBody`."""
+    """Holds the fields of a `RegisterBrokerBody` that a name server uses."""
 
     filter_server_list: list[str] = msgspec.field(default_factory=list)
     topic_config_serialize_wrapper: RegisteredTopics = msgspec.field(

@@ -69,8 +69,8 @@ class Serving:
         self._in_line = self._administers = False
         self.is_reading = True
         # How many reads to come are timed by the clock of the processor, which takes ten times as long
-        # to read as the other one, because a read before seemed to exceed its slice.
-        self._timed_reads = 0
+        # to read as the other one: the first ones, and those behind one that seemed to exceed its slice.
+        self._timed_reads = _TIMED_READS
         # Whether it reads no more of a large frame until it is its turn.
         self._rests = False
 

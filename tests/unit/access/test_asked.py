@@ -1,4 +1,4 @@
-"""What access control reads of a request, and what its handler reads of it afterwards."""
+"""Access control and the handler read the same fields of a request."""
 
 from __future__ import annotations
 

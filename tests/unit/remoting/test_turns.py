@@ -47,18 +47,22 @@ class Clock:
 
 
 class Served:
-    """Serves requests that take `cost_s` each, and notes who brought them."""
+    """Serves requests that take `cost_s` each, or `body_cost_s` with a body, and notes who brought them."""
 
-    def __init__(self, cost_s: float = 0.0) -> None:
+    def __init__(self, cost_s: float = 0.0, body_cost_s: float | None = None) -> None:
         self.clock = Clock()
         self.turns = ServingTurns(self.clock.monotonic)
         self.cost_s = cost_s
+        self.body_cost_s = body_cost_s
         self.order: list[str] = []
         self.handlers = Handlers()
         self.handlers.register(ECHO_REQUEST, self._serve)
 
-    def _serve(self, connection: Connection, _: Request[EchoHeader]) -> RemotingCommand:
-        self.clock.now_s += self.cost_s
+    def _serve(self, connection: Connection, call: Request[EchoHeader]) -> RemotingCommand:
+        if call.body and self.body_cost_s is not None:
+            self.clock.now_s += self.body_cost_s
+        else:
+            self.clock.now_s += self.cost_s
         self.order.append(connection.peer_ip)
         return response(0)
 
@@ -167,26 +171,24 @@ async def test_who_took_longer_than_a_slice_waits_while_others_are_given_as_much
 async def test_what_a_connection_owes_is_bounded_and_costs_it_nothing_while_it_is_alone() -> None:
     served = Served(cost_s=100 * MOST_DEBT_S)
     line = served.line("10.0.0.1")
-    for _ in range(2):  # from the second on its reads are timed
-        line.feed(echo())
+    line.feed(echo())
     assert line.connection.debt_s == MOST_DEBT_S
     line.feed(echo())
-    assert len(served.order) == 2
+    assert len(served.order) == 1
     await asyncio.sleep(0)
-    assert len(served.order) == 3
+    assert len(served.order) == 2
 
 
 async def test_one_small_request_that_takes_long_is_owed_like_any_other() -> None:
     """Heartbeats of 20 KiB, one in a read, kept a client waiting for 82 ms; two in a read for 10."""
     served = Served(cost_s=4 * SLICE_S)
     line = served.line("10.0.0.1")
-    for _ in range(2):  # from the second on its reads are timed
-        line.feed(echo())
+    line.feed(echo())
     assert line.connection.debt_s == 3 * SLICE_S
     line.feed(echo())
-    assert len(served.order) == 2
+    assert len(served.order) == 1
     await asyncio.sleep(0)
-    assert len(served.order) == 3
+    assert len(served.order) == 2
 
 
 async def test_a_connection_does_not_owe_for_what_the_loop_waited_while_it_was_served() -> None:
@@ -222,17 +224,9 @@ async def test_who_owes_much_is_served_in_a_turn_if_it_has_few_requests_left() -
 
 async def test_few_requests_that_are_left_do_not_wait_for_a_round_of_large_ones() -> None:
     """A client of which two small requests were left waited until 64 others had stored 4 MiB each."""
-    served = Served()
-    handlers = Handlers()
-
-    def serve(connection: Connection, call: Request[EchoHeader]) -> RemotingCommand:
-        served.clock.now_s += 10 * SLICE_S if call.body else SLICE_S / 8
-        served.order.append(connection.peer_ip)
-        return response(0)
-
-    handlers.register(ECHO_REQUEST, serve)
-    large = [served.line(f"10.0.1.{number}", handlers) for number in range(64)]
-    small = served.line("10.0.0.2", handlers)
+    served = Served(cost_s=SLICE_S / 8, body_cost_s=10 * SLICE_S)
+    large = [served.line(f"10.0.1.{number}") for number in range(64)]
+    small = served.line("10.0.0.2")
     for line in large:
         line.feed(echo(body=bytes(1 << 17)) * 2)
     small.feed(echoes(10))
@@ -259,17 +253,9 @@ async def test_a_served_request_is_let_go_while_others_wait_behind_it() -> None:
 
 async def test_large_requests_of_many_are_served_in_turn_and_keep_no_small_one_waiting() -> None:
     """Each of 64 senders of 4 MiB uses little of the loop, and all were served before the other."""
-    served = Served()
-    handlers = Handlers()
-
-    def serve(connection: Connection, call: Request[EchoHeader]) -> RemotingCommand:
-        served.clock.now_s += 10 * SLICE_S if call.body else SLICE_S / 16
-        served.order.append(connection.peer_ip)
-        return response(0)
-
-    handlers.register(ECHO_REQUEST, serve)
-    large = [served.line(f"10.0.1.{number}", handlers) for number in range(64)]
-    small = served.line("10.0.0.2", handlers)
+    served = Served(cost_s=SLICE_S / 16, body_cost_s=10 * SLICE_S)
+    large = [served.line(f"10.0.1.{number}") for number in range(64)]
+    small = served.line("10.0.0.2")
     for _ in range(200):
         for line in large:
             if reads(line):
@@ -280,8 +266,7 @@ async def test_large_requests_of_many_are_served_in_turn_and_keep_no_small_one_w
         await asyncio.sleep(0)
         assert served.clock.now_s - began_s <= READS_S + 20 * SLICE_S + TURN_S
     counts = [served.order.count(line.connection.peer_ip) for line in large]
-    # Those that are read first do not owe for it, because their reads are not timed yet.
-    assert max(counts) - min(counts) <= 2
+    assert max(counts) - min(counts) <= 1
 
 
 async def test_few_read_on_within_large_frames_in_a_turn_whose_reads_took_long() -> None:

@@ -129,6 +129,55 @@ def test_a_batch_is_pending_as_a_whole(pooled: Box) -> None:
     assert [int(body) for body in bodies(store)] == list(range(6))
 
 
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_the_units_of_a_batch_were_written_before_its_records(
+    make_box: Callable[..., Box], in_steps: bool
+) -> None:
+    """Units that lie in two files took the second one's room when the records were in the log: with a full
+    disk the batch had queue offsets that the next message got again.
+    """
+    box = make_box(transient_store_pool_enable=True, mapped_file_size_consume_queue=60)
+    store = box.open()
+    put(store, b"0")
+    queue = store.queue("orders", 0)
+    entries = [BatchEntry(0, b"%d" % number, b"") for number in range(1, 6)]
+    if in_steps:
+        batch = store.batch_records(queue, 1, CLIENT)
+        for entry in entries:
+            batch.add(entry, 0)
+        first, _ = store.append_records(batch)
+    else:
+        first, _ = store.append_batch(queue, entries, [0] * 5, 1, CLIENT)
+    assert (first, store.max_offset("orders", 0)) == (1, 0)
+    files = list(box.root.glob("consumequeue/orders/0/*"))
+    assert not any(any(file.read_bytes()) for file in files)
+    assert put(store, b"6")[0] == 6
+    store.commit()
+    store.publish()
+    assert [int(body) for body in bodies(store)] == list(range(7))
+
+
+def test_room_for_a_batch_whose_units_lie_in_two_files_was_asked_for_twice(
+    make_box: Callable[..., Box], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = make_box(mapped_file_size_consume_queue=60)
+    store = box.open()
+    put(store, b"0")
+    queue = store.queue("orders", 0)
+    asked: list[str] = []
+    reserve = Disk.reserve
+
+    def ask(disk: Disk, path: Path, start: int, end: int) -> None:
+        asked.append(f"{path.parent.parent.name}/{path.name[-3:]}")
+        reserve(disk, path, start, end)
+
+    monkeypatch.setattr(Disk, "reserve", ask)
+    entries = [BatchEntry(0, b"x", b"")] * 3
+    assert store.append_batch(queue, entries, [0] * 3, 1, CLIENT)[0] == 1
+    rooms = [place for place in asked if place.startswith("orders")]
+    assert rooms == sorted(set(rooms)) != []
+
+
 def test_a_stop_commits(pooled: Box) -> None:
     store = pooled.open()
     put(store, b"a")

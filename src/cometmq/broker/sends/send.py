@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Final, NoReturn
 
 import msgspec
@@ -402,10 +403,12 @@ class SendHandler:
                 return
         entries, tags_codes, end = self._decode_some(body, 0, 0, _MOST_AT_ONCE)
         if end < len(body):
-            checked = self._checked(body)
+            messages = chain(
+                zip(entries, tags_codes, strict=True), self._checked(body, end, len(entries))
+            )
             connection.reply_when(
                 request,
-                self._send_large(connection, request, queue, topic_sys_flag, checked, began_s),
+                self._send_large(connection, request, queue, topic_sys_flag, messages, began_s),
             )
             return
         first_queue_offset, physical_offsets = self._store.append_batch(
@@ -481,9 +484,12 @@ class SendHandler:
         offsets = [begin + start for start in batch.starts]
         self._acknowledge_batch(connection, request, queue, offsets, first_queue_offset, began_s)
 
-    def _checked(self, body: bytes) -> Iterator[tuple[BatchEntry, int]]:
-        """Yield the messages of a batch and their tags codes. Raises Refused."""
-        count = position = 0
+    def _checked(
+        self, body: bytes, position: int = 0, count: int = 0
+    ) -> Iterator[tuple[BatchEntry, int]]:
+        """Yield the messages of a batch from `position` on, behind `count` others, and their tags codes.
+        Raises Refused.
+        """
         while position < len(body):
             entries, tags_codes, position = self._decode_some(body, position, count, 1)
             count += 1

@@ -25,7 +25,7 @@ from cometmq.store.files import memory
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.queues.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 
 log = structlog.get_logger(__name__)
 
@@ -230,5 +230,10 @@ class PendingQueue(ConsumeQueue):
 
     def put(self, physical_offset: int, size: int, tags_code: int) -> None:  # noqa: ARG002 - as an append calls it
         self.next_offset += 1
+        if self._make_readable is not None:
+            self._make_readable()
+
+    def put_units(self, units: memoryview) -> None:
+        self.next_offset += len(units) // UNIT_SIZE
         if self._make_readable is not None:
             self._make_readable()

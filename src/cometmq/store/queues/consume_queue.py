@@ -115,6 +115,7 @@ class ConsumeQueue:
         "_limit",
         "_map",
         "_position",
+        "_room_end",
         "_sure_from",
         "_sure_tail",
         "_sure_to",
@@ -155,6 +156,8 @@ class ConsumeQueue:
     def _close_cursor(self) -> None:
         self._map = NO_MAPPING
         self._position = self._limit = 0
+        # Up to this place of the queue the disk has room, whichever file it lies in.
+        self._room_end = 0
 
     # -- writing --
 
@@ -173,7 +176,9 @@ class ConsumeQueue:
             start = max(place - file.base, 0)
             step = _RESERVE_BYTES if start else _FIRST_BYTES
             limit = min(max(end - file.base, start + step), file.size)
-            file.reserve(start, limit)
+            if file.base + limit > self._room_end:
+                file.reserve(start, limit)
+                self._room_end = file.base + limit
             if file.base <= place:
                 self._map, self._position, self._limit = file.map, start, limit
 
