@@ -34,6 +34,7 @@ HOT: Final = (
     "access.signed",
     "access.users.rules",
     "broker.pulls.pull",
+    "broker.pulls.waiter",
     "broker.pulls.waiting",
     "broker.sends.send",
     "broker.traffic",

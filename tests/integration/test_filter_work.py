@@ -14,7 +14,7 @@ from tests.integration.raw_client import RawClient, properties, pull_ext, send_e
 from tests.waits import WAIT_S
 
 from cometmq import ConsumeFromWhere, Message
-from cometmq.broker.pulls.waiting import State
+from cometmq.broker.pulls.waiter import State
 from cometmq.broker.server import Broker
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand

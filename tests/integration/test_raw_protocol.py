@@ -26,7 +26,7 @@ from tests.integration.raw_client import (
 )
 from tests.waits import WAIT_S, eventually
 
-from cometmq.broker.pulls.waiting import State
+from cometmq.broker.pulls.waiter import State
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.testing import Cluster

@@ -14,7 +14,7 @@ from tests.integration.raw_client import heartbeat_body, pull_ext, send_ext
 from tests.unit.broker.broker_box import SILENT_GROUP, Client, records, running, turns
 from tests.waits import until
 
-from cometmq.broker.pulls.waiting import State
+from cometmq.broker.pulls.waiter import State
 from cometmq.broker.server import Broker
 from cometmq.filtering import sql92
 from cometmq.model.hashing import java_hash

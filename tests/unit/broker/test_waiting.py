@@ -13,7 +13,8 @@ from tests.waits import until
 
 from cometmq.broker.filters.work import FilterWork
 from cometmq.broker.pulls import waiting
-from cometmq.broker.pulls.waiting import ANY_QUEUE, Reason, State, TagMatcher, Waiter, Waiting
+from cometmq.broker.pulls.waiter import ANY_QUEUE, Reason, State, TagMatcher, Waiter
+from cometmq.broker.pulls.waiting import Waiting
 from cometmq.broker.refusal import Refused
 from cometmq.errors import StoreError
 from cometmq.protocol.command import Request

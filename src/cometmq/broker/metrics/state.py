@@ -9,7 +9,7 @@ from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.metrics.series import PairSlots, is_system
 from cometmq.broker.parts import Parts
-from cometmq.broker.pulls.waiting import State
+from cometmq.broker.pulls.waiter import State
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.protocol.codes import MQVersion

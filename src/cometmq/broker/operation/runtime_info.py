@@ -32,7 +32,7 @@ from cometmq._version import __version__
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.operation.shared_making import SharedMaking
 from cometmq.broker.parts import Parts
-from cometmq.broker.pulls.waiting import State
+from cometmq.broker.pulls.waiter import State
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.protocol import requests

@@ -31,7 +31,7 @@ from cometmq.broker.filters.predicates import by_class
 from cometmq.broker.filters.property_filters import check_property_filter
 from cometmq.broker.filters.work import WORK_PER_PULL
 from cometmq.broker.parts import Parts
-from cometmq.broker.pulls.waiting import Reason, State, Waiter
+from cometmq.broker.pulls.waiter import Reason, State, Waiter
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
 from cometmq.errors import IllegalArgumentError
@@ -410,7 +410,7 @@ class PullHandler:
         wait_ms = header.suspend_timeout_millis
         if not self._config.long_polling_enable:
             wait_ms = self._config.short_polling_time_mills
-        pull.scan = None
+        pull.scan, pull.reads = None, 0
         pull.size = _bytes_beside(header, None)
         pull.deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         pull.places = ((header.topic, header.queue_id),)

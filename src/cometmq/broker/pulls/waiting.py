@@ -19,27 +19,23 @@ An event that does not stand in the row of a state changes nothing: a request th
 
 Deadlines lie in a wheel of buckets of TICK_S, so a request costs no timer of its own, and one that is answered
 early leaves nothing behind. The loop has one timer, for the first bucket.
-
-Longer than 500 lines: the states share limits, order and way back, and are read as one table.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from cometmq.broker.filters.work import FilterWork
+from cometmq.broker.pulls.waiter import ANY_QUEUE, Limit, Reason, State, Waiter
 from cometmq.broker.refusal import Refused
 from cometmq.filtering.metering import MeteredProperties, decoding_cost
 from cometmq.model.work import OutOfWorkError
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.command import Request
 from cometmq.protocol.properties import decode_properties
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.loggers import get_logger
@@ -48,10 +44,6 @@ from cometmq.runtime.workers import Workers
 
 log = get_logger(__name__)
 
-TagMatcher = Callable[[int], bool]
-
-# The place of a request that waits for the messages of all queues of a topic.
-ANY_QUEUE: Final = -1
 # Devices serve a few reads at once faster than one after the other.
 READERS: Final = 4
 TICK_S: Final = 0.25
@@ -73,96 +65,9 @@ MAX_COLD_PULLS: int = 20_000
 MAX_COLD_PULLS_OF_CONNECTION: int = 1_000
 
 
-class State(IntEnum):
-    """What a request waits for; see the module."""
-
-    MESSAGES = 0
-    HEARTBEAT = 1
-    FILTERS = 2
-    DISK = 3
-    DUE = 4
-    PEER = 5
-
-
-class Reason(IntEnum):
-    """Why a request comes back."""
-
-    ARRIVED = 0
-    HEARD = 1
-    TURN = 2
-    READ = 3
-    DEADLINE = 4
-    RELEASED = 5
-
-
 # Members are found more slowly in compiled code.
 _MESSAGES: Final = State.MESSAGES
 _ARRIVED: Final = Reason.ARRIVED
-
-
-class Waiter:
-    """A request that may wait. Its handler sets the fields of the state before it calls `Waiting.wait`.
-
-    connection, request: the owner, and what is counted as held; `size` counts bytes held besides.
-    resume: is called with the waiter and the reason. An error that it raises closes the connection.
-    deadline: a time of the loop (MESSAGES, HEARTBEAT).
-    places: topics and queues, ANY_QUEUE for all of a topic (MESSAGES).
-    offset: messages before it are not waited for; `matches` and `matches_properties` say which of the others
-        are. The latter may raise OutOfWorkError, but nothing else (MESSAGES).
-    share, max_share: of the requests with the same `share`, a message wakes the one that has waited for
-        longest, and at most `max_share` may wait; "" for one that every message wakes (MESSAGES).
-    group: the group that a heartbeat may bring (HEARTBEAT).
-    absent, error: what a thread has to do, and why it could not, if it could not (DISK).
-    """
-
-    __slots__ = (
-        "absent", "connection", "deadline", "error", "group", "matches", "matches_properties",
-        "mates", "max_share", "offset", "places", "reason", "request", "resume", "share", "size", "tick",
-        "waits_for",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        connection: Connection,
-        request: Request[Any],
-        resume: Callable[[Any, Reason], None],
-    ) -> None:
-        self.connection = connection
-        self.request = request
-        self.resume = resume
-        self.size = 0
-        self.deadline = 0.0
-        self.places: tuple[tuple[str, int], ...] = ()
-        self.offset = 0
-        self.matches: TagMatcher | None = None
-        self.matches_properties: Callable[[Mapping[str, str]], bool] | None = None
-        self.share = ""
-        self.max_share = 0
-        self.group = ""
-        self.absent: Sequence[Callable[[], None]] = ()
-        self.error: Exception | None = None
-        # Of the table: what it waits for, or did; those of its connection that wait for the same, None if it
-        # is not in the table; the reason for which it is due.
-        self.waits_for = State.MESSAGES
-        self.mates: dict[Waiter, None] | None = None
-        self.reason: Reason | None = None
-        self.tick = 0
-
-
-@dataclass(slots=True)
-class Limit:
-    """How many requests may wait for one thing, in all and of one connection, and how many do.
-
-    One more is refused with SYSTEM_BUSY if `does` says what the others do, else `Waiting.wait` returns False.
-    """
-
-    name: str
-    most: int
-    name_of_connection: str
-    most_of_connection: int
-    does: str = ""
-    remedy: str = ""
-    count: int = 0
 
 
 class Waiting:
