@@ -18,8 +18,8 @@ from cometmq.broker.groups.service import Groups
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Service
-from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.pulls.waiting import Waiting
 from cometmq.broker.retries.service import Retries
 from cometmq.broker.sends.service import Sends
 from cometmq.broker.server import Broker
@@ -39,7 +39,7 @@ SERVICES: tuple[type[Service], ...] = (
 )  # fmt: skip
 AROUND: tuple[tuple[type, str], ...] = (
     (Registration, "close"),
-    (LongPolling, "release_all"),
+    (Waiting, "release_all"),
     (RemotingServer, "close"),
     (BrokerTables, "save"),
     (StateWriter, "close"),
@@ -116,7 +116,7 @@ async def test_services_open_and_start_in_order_and_close_in_reverse(
     told = list(dict.fromkeys(story.told))
     assert told == [
         "Registration.close",
-        "LongPolling.release_all",
+        "Waiting.release_all",
         "RemotingServer.close",
         "TaskOwner.close",
         *(f"{n}.close" for n in reversed(names(SERVICES))),

@@ -6,7 +6,7 @@ Work is counted in turns of the broker's loop and in pulls, never timed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.integration.client_faces import Received, open_face
@@ -14,13 +14,12 @@ from tests.integration.raw_client import RawClient, properties, pull_ext, send_e
 from tests.waits import WAIT_S
 
 from cometmq import ConsumeFromWhere, Message
-from cometmq.broker.filters.work import FilterWork
+from cometmq.broker.pulls.waiter import State
 from cometmq.broker.server import Broker
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.record import decode_records
 from cometmq.remoting.client import RemotingClient
-from cometmq.remoting.connection import Connection
 from cometmq.testing import Cluster
 
 SEND, PULL, MAX_OFFSET = 10, 11, 30
@@ -137,7 +136,7 @@ async def test_pulls_sent_at_once_share_the_work_of_a_turn(
         assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert int(answer.ext["nextBeginOffset"]) >= 1
     assert work.turns - before >= 20
-    assert work.deferred_count == 0
+    assert cluster.brokers[0].parts.waiting.count(State.FILTERS) == 0
 
 
 async def test_pulls_by_tag_over_many_messages_share_the_work_of_a_turn(
@@ -180,14 +179,14 @@ async def test_a_pull_that_passes_over_many_messages_goes_on_turn_by_turn(
     work = cluster.brokers[0].parts.filter_work
     turns = work.turns
     waiting: list[int] = []
-    defer = FilterWork.defer
+    table = cluster.brokers[0].parts.waiting
+    on_turn = work.on_turn
 
-    def counted(work: FilterWork, connection: Connection, serve: Callable[[], None]) -> bool:
-        is_deferred = defer(work, connection, serve)
-        waiting.append(work.deferred_count)
-        return is_deferred
+    def counted() -> None:
+        waiting.append(table.count(State.FILTERS))
+        on_turn()
 
-    monkeypatch.setattr(FilterWork, "defer", counted)
+    monkeypatch.setattr(work, "on_turn", counted)
     pull = asyncio.ensure_future(greedy.ask(PULL, ext | {"sysFlag": "4"}))
     while not pull.done():
         await other.ask(MAX_OFFSET, {"topic": "t", "queueId": "0"})
@@ -196,9 +195,8 @@ async def test_a_pull_that_passes_over_many_messages_goes_on_turn_by_turn(
     assert [record.body for record in decode_records(answer.body)] == [b"1", b"150"]
     assert answer.ext["nextBeginOffset"] == "200"
     assert work.turns - turns >= 4
-    assert waiting
-    assert set(waiting) == {1}
-    assert work.deferred_count == 0
+    assert set(waiting) - {0} == {1}
+    assert cluster.brokers[0].parts.waiting.count(State.FILTERS) == 0
 
 
 async def test_an_arrival_is_not_held_up_by_pulls_that_wait_with_such_an_expression(
@@ -209,9 +207,9 @@ async def test_an_arrival_is_not_held_up_by_pulls_that_wait_with_such_an_express
     waiting = [
         asyncio.ensure_future(greedy.ask(PULL, stated("t", 1) | {"sysFlag": "6"})) for _ in range(5)
     ]
-    polling = cluster.brokers[0].parts.long_polling
+    held = cluster.brokers[0].parts.waiting
     async with asyncio.timeout(WAIT_S):
-        while polling.count < len(waiting):
+        while held.count(State.MESSAGES) < len(waiting):
             await other.ask(MAX_OFFSET, {"topic": "t", "queueId": "0"})
     work = cluster.brokers[0].parts.filter_work
     before = work.turns

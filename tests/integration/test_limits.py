@@ -23,7 +23,7 @@ from tests.unit.remoting import test_server_tls
 from cometmq.broker import long_answer
 from cometmq.broker.filters import consumer_filters, predicates
 from cometmq.broker.groups import assignments, clients, questions, queue_locks
-from cometmq.broker.pulls import awaited_heartbeats, cold_reads
+from cometmq.broker.pulls import waiting
 from cometmq.broker.retries import budget, redrive
 from cometmq.broker.sends import first_sends
 from cometmq.broker.server import Broker
@@ -697,7 +697,7 @@ async def many_held_pulls_of_a_connection(stage: Stage) -> Answers:
     return await two_pulls(stage)
 
 
-@patched(awaited_heartbeats, "MAX_PULLS_AHEAD", 0, silent=True)
+@patched(waiting, "MAX_PULLS_AHEAD", 0, silent=True)
 async def pulls_ahead(stage: Stage) -> Answers:
     peer = await stage.peer()
     await beat(peer, [consumer("g", [subscription(TOPIC, subVersion=1)])])
@@ -723,12 +723,12 @@ async def two_cold_pulls(stage: Stage) -> Answers:
     return [second]
 
 
-@patched(cold_reads, "MAX_COLD_PULLS", 1)
+@patched(waiting, "MAX_COLD_PULLS", 1)
 async def many_cold_pulls(stage: Stage) -> Answers:
     return await two_cold_pulls(stage)
 
 
-@patched(cold_reads, "MAX_COLD_PULLS_OF_CONNECTION", 1)
+@patched(waiting, "MAX_COLD_PULLS_OF_CONNECTION", 1)
 async def many_cold_pulls_of_a_connection(stage: Stage) -> Answers:
     return await two_cold_pulls(stage)
 

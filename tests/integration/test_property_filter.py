@@ -21,7 +21,7 @@ from tests.integration.raw_client import (
 )
 from tests.waits import CLOCKS_APART_MS, WAIT_S
 
-from cometmq.broker.pulls import awaited_heartbeats
+from cometmq.broker.pulls import pull as pulls
 from cometmq.filtering.sql92 import outcomes
 from cometmq.protocol.record import decode_records
 from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
@@ -166,7 +166,7 @@ def test_the_heartbeats_expression_counts(client: RawClient, name: str) -> None:
 def test_a_pull_that_is_ahead_of_its_heartbeat_waits_for_it(
     connect: Callable[[], RawClient], name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaited_heartbeats, "HEARTBEAT_WAIT_S", 600.0)
+    monkeypatch.setattr(pulls, "HEARTBEAT_WAIT_S", 600.0)
     client, puller = connect(), connect()
     send(client, name, b"1", a="1")
     text = "a = 1" if kind == "SQL92" else "*"
@@ -186,7 +186,7 @@ def test_a_pull_that_is_ahead_of_its_heartbeat_waits_for_it(
     assert bodies(puller.answer(opaque)) == [b"1"]
     # A pull whose heartbeat does not come is refused in the end; one that may not wait is refused
     # at once.
-    monkeypatch.setattr(awaited_heartbeats, "HEARTBEAT_WAIT_S", 0.1)
+    monkeypatch.setattr(pulls, "HEARTBEAT_WAIT_S", 0.1)
     assert puller.ask(PULL, pull | {"subVersion": 3}).code == SUBSCRIPTION_NOT_LATEST
     assert puller.ask(PULL, pull | {"subVersion": 3, "sysFlag": 0}).code == SUBSCRIPTION_NOT_LATEST
 

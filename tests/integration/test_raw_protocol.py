@@ -26,6 +26,7 @@ from tests.integration.raw_client import (
 )
 from tests.waits import WAIT_S, eventually
 
+from cometmq.broker.pulls.waiter import State
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.testing import Cluster
@@ -757,14 +758,14 @@ def test_many_pulls_may_wait_over_one_connection(client: RawClient, topic: str) 
 
 
 def test_the_pulls_of_a_lost_connection_are_forgotten(cluster: Cluster, topic: str) -> None:
-    polling = cluster.brokers[0].parts.long_polling
+    waiting = cluster.brokers[0].parts.waiting
     with RawClient(address_of(cluster)) as sender:
         stored(sender, topic)
         with RawClient(address_of(cluster)) as lost:
             wait_for(lost, topic, queueOffset=1)
             # Other tests leave only the pulls of connections that are being closed.
-            eventually(lambda: polling.count == 1)
-        eventually(lambda: polling.count == 0)
+            eventually(lambda: waiting.count(State.MESSAGES) == 1)
+        eventually(lambda: waiting.count(State.MESSAGES) == 0)
         stored(sender, topic)
 
 

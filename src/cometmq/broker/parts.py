@@ -14,7 +14,7 @@ from cometmq.broker.groups.clients import ClientManager
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.long_answer import LongAnswers
-from cometmq.broker.pulls.long_polling import LongPolling
+from cometmq.broker.pulls.waiting import Waiting
 from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.remoting.dispatch import Handlers
@@ -57,7 +57,7 @@ class Parts:
     groups: GroupManager
     offsets: ConsumerOffsetManager
     clients: ClientManager
-    long_polling: LongPolling
+    waiting: Waiting
     filter_work: FilterWork
     filters: PropertyFilters
     predicates: FilterPredicates

@@ -36,8 +36,8 @@ from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
-from cometmq.broker.pulls.long_polling import LongPolling
 from cometmq.broker.pulls.service import Pulls
+from cometmq.broker.pulls.waiting import Waiting
 from cometmq.broker.replication.found_in_log import find_in_log
 from cometmq.broker.replication.master_check import check_alone
 from cometmq.broker.replication.service import Replication
@@ -149,11 +149,14 @@ class Broker:
         # What encrypts this broker's own connections, to name servers and to its master.
         self._own_tls = None if self._tls is None else self._tls.own
         self._clients = ClientManager(self._clock)
-        self._filter_work = FilterWork(config.max_held_pulls)
-        self._long_polling = LongPolling(
-            config.max_held_pulls, self._filter_work, config.max_held_pulls_per_connection
+        self._filter_work = FilterWork()
+        self._waiting = Waiting(
+            self._filter_work,
+            workers,
+            config.max_held_pulls,
+            config.max_held_pulls_per_connection,
         )
-        self._long_polling.on_limit = self._handlers.limit_hits.hit
+        self._waiting.on_limit = self._handlers.limit_hits.hit
         # One for both ports, because it counts what it refuses.
         self._protection = requests_protection(self.access, "broker")
         self._address_warnings = AddressWarnings(self._network)
@@ -482,7 +485,7 @@ class Broker:
             groups=tables.groups,
             offsets=tables.offsets,
             clients=self._clients,
-            long_polling=self._long_polling,
+            waiting=self._waiting,
             filter_work=self._filter_work,
             filters=filters,
             predicates=predicates,
@@ -497,8 +500,8 @@ class Broker:
             wall=self._wall,
             disk=self._disk,
             store_host=packed_host,
-            on_arrival=self._long_polling.arrived,
-            is_awaited=self._long_polling.is_awaited,
+            on_arrival=self._waiting.arrived,
+            is_awaited=self._waiting.is_awaited,
             bit_map_of=(
                 filters.manager.bit_map if self.config.enable_calc_filter_bit_map else None
             ),
@@ -540,7 +543,7 @@ class Broker:
         log.info("broker stopped", name=self.config.broker_name)
 
     async def _answer_held_pulls(self) -> None:
-        self._long_polling.release_all()
+        self._waiting.release_all()
         await asyncio.sleep(0)  # the released pulls are answered in the next turn of the loop
 
     def _listener(self, port: int) -> RemotingServer:

@@ -150,8 +150,6 @@ class Connection(asyncio.Protocol):
         self.out_bytes = self._written = 0
         # Requests that tasks are about to answer.
         self._task_count = 0
-        # Pulls that wait for messages; the broker counts them.
-        self.held_pulls = 0
         self._writable: asyncio.Event | None = None
         self._transport: asyncio.Transport | None = None
         self._flush_due = False

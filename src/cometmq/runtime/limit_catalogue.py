@@ -393,15 +393,15 @@ _declare(
 _declare(
     "MAX_PULLS_AHEAD", "pulls", "Pulls that wait a second for the heartbeat of their group.",
     "the pull is refused as Java does it: SUBSCRIPTION_NOT_LATEST",
-    "only pulls in the moment of a change wait so", at="broker.pulls.awaited_heartbeats",
+    "only pulls in the moment of a change wait so", at="broker.pulls.waiting",
 )  # fmt: skip
 _declare(
     "MAX_COLD_PULLS", "pulls", "Pulls that wait until a thread has read old messages from the disk.",
-    _BUSY, "a pull waits some milliseconds so", at="broker.pulls.cold_reads",
+    _BUSY, "a pull waits some milliseconds so", at="broker.pulls.waiting",
 )  # fmt: skip
 _declare(
     "MAX_COLD_PULLS_OF_CONNECTION", "pulls", "Those of one connection.", _BUSY,
-    "a client has one pull for each of its queues", at="broker.pulls.cold_reads",
+    "a client has one pull for each of its queues", at="broker.pulls.waiting",
 )  # fmt: skip
 _declare(
     "MAX_FILTER_CHARACTERS", "characters",

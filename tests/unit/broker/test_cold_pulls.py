@@ -14,7 +14,7 @@ from tests.unit.broker.broker_box import GROUP, Client, new_broker, records, tur
 from tests.unit.store.cold_disk import ColdDisk
 from tests.waits import until
 
-from cometmq.broker.pulls import cold_reads
+from cometmq.broker.pulls import waiting
 from cometmq.broker.server import Broker
 from cometmq.errors import StoreError
 from cometmq.protocol.codes import ResponseCode
@@ -135,7 +135,7 @@ async def test_a_client_that_goes_is_read_for_no_more(tmp_path: Path) -> None:
         gone.line.connection.connection_lost(None)
         disk.lets_read.set()
         assert (await other.ask(PULL, pull())).code == 0
-        assert len(disk.brought) <= cold_reads.READERS + 2
+        assert len(disk.brought) <= waiting.READERS + 2
 
 
 async def test_a_peer_that_reads_nothing_waits_until_it_does(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ async def test_a_stop_leaves_no_reader_behind(tmp_path: Path) -> None:
 async def test_pulls_beyond_the_limit_are_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold_reads, "MAX_COLD_PULLS_OF_CONNECTION", 2)
-    monkeypatch.setattr(cold_reads, "MAX_COLD_PULLS", 3)
+    monkeypatch.setattr(waiting, "MAX_COLD_PULLS_OF_CONNECTION", 2)
+    monkeypatch.setattr(waiting, "MAX_COLD_PULLS", 3)
     async with with_old_messages(tmp_path) as (broker, disk):
         disk.lets_read.clear()
         first, second = Client(broker), Client(broker, 2)

@@ -14,6 +14,7 @@ from tests.integration.raw_client import heartbeat_body, pull_ext, send_ext
 from tests.unit.broker.broker_box import SILENT_GROUP, Client, records, running, turns
 from tests.waits import until
 
+from cometmq.broker.pulls.waiter import State
 from cometmq.broker.server import Broker
 from cometmq.filtering import sql92
 from cometmq.model.hashing import java_hash
@@ -197,13 +198,13 @@ async def growth(broker: Broker, client: Client, pulls: list[dict[str, str]]) ->
     client.line.connection.holding = Holding(Holdings(1 << 30))
     frames = [client.frame(PULL, ext) for ext in pulls]
     client.line.feed(client.frame(PULL, pulls[0]))
-    await until(lambda: broker.parts.long_polling.count == 1)
+    await until(lambda: broker.parts.waiting.count(State.MESSAGES) == 1)
     gc.collect()
     tracemalloc.start()
     before, kept = tracemalloc.get_traced_memory()[0], client.line.connection.holding.kept
     for number, frame in enumerate(frames):
         client.line.feed(frame)
-        await until(lambda: broker.parts.long_polling.count == number + 2)  # noqa: B023 - waited for here
+        await until(lambda: broker.parts.waiting.count(State.MESSAGES) == number + 2)  # noqa: B023 - waited for here
     del frames
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0] - before

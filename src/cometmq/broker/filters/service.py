@@ -16,7 +16,7 @@ class Filters(Service):
         parts = self._parts
         # From here on bit maps are made on the loop and share the budget of its turns.
         parts.filters.manager.work = parts.filter_work
-        release_topic = parts.long_polling.release_topic
+        release_topic = parts.waiting.release_topic
         # A pull that waits with the old expression must be answered now: Java checks every 5 s.
         parts.clients.on_reselected.append(release_topic)
         parts.filters.watch(parts.clients, release_topic)

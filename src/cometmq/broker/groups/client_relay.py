@@ -72,7 +72,7 @@ class ClientRelay:
         self._groups = parts.groups
         self._clients = parts.clients
         self._offsets = parts.offsets
-        self._release_topic = parts.long_polling.release_topic
+        self._release_topic = parts.waiting.release_topic
 
     def register(self, handlers: Handlers) -> None:
         self._handlers = handlers

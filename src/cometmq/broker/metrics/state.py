@@ -9,6 +9,7 @@ from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.metrics.series import PairSlots, is_system
 from cometmq.broker.parts import Parts
+from cometmq.broker.pulls.waiter import State
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.protocol.codes import MQVersion
@@ -106,8 +107,8 @@ class BrokerState:
         parts = self._parts
         out.begin(m.PROCESSOR_WATERMARK)
         out.sample(self._waiting_sends(), "send")
-        out.sample(parts.long_polling.count, "pull")
-        out.sample(parts.filter_work.deferred_count, "filter")
+        out.sample(parts.waiting.count(State.MESSAGES), "pull")
+        out.sample(parts.waiting.count(State.FILTERS), "filter")
         out.sample(parts.long_answers.waiting_count, "admin")
         out.one(m.HELD_PULLS_LIMIT, parts.config.max_held_pulls)
         out.one(m.HALF_MESSAGES, self._transactions.unresolved_count)

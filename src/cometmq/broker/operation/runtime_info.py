@@ -32,6 +32,7 @@ from cometmq._version import __version__
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.operation.shared_making import SharedMaking
 from cometmq.broker.parts import Parts
+from cometmq.broker.pulls.waiter import State
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.protocol import requests
@@ -77,7 +78,7 @@ class RuntimeInfo:
         self._store = parts.store
         self._disk = parts.disk
         self._clock = parts.clock
-        self._long_polling = parts.long_polling
+        self._waiting = parts.waiting
         self._clients = parts.clients
         self._delayed = delayed
         self._transactions = transactions
@@ -122,7 +123,7 @@ class RuntimeInfo:
             "bootTimestamp": str(self._started_ms),
             "startAcceptSendRequestTimeStamp": "0",
             "runtime": _runtime(now - self._started_ms),
-            "pullHoldCount": str(self._long_polling.count),
+            "pullHoldCount": str(self._waiting.count(State.MESSAGES)),
         }
 
     def _of_store(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -31,12 +31,10 @@ from cometmq.broker.filters.predicates import by_class
 from cometmq.broker.filters.property_filters import check_property_filter
 from cometmq.broker.filters.work import WORK_PER_PULL
 from cometmq.broker.parts import Parts
-from cometmq.broker.pulls.awaited_heartbeats import AHEAD, AwaitedHeartbeats
-from cometmq.broker.pulls.cold_reads import ColdReads
-from cometmq.broker.pulls.long_polling import HeldPull
+from cometmq.broker.pulls.waiter import Reason, State, Waiter
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import IllegalArgumentError
 from cometmq.filtering.sql92 import (
     QUICK_LENGTH,
     TERM_BYTES,
@@ -82,6 +80,15 @@ _CODES: Final = {
 }
 # Cost of one unit of a consume queue that a filter looked at, in units of WorkBudget.
 _UNIT_COST: Final = 100
+# A Java consumer whose queues change sends pulls with a new version of its subscription beside the
+# heartbeat that announces it. A pull that comes first waits for the heartbeat, so long at most: if it
+# were refused, the consumer would leave that queue alone for three seconds
+# (DefaultMQPushConsumerImpl.pullTimeDelayMillsWhenException). Tests set another time.
+HEARTBEAT_WAIT_S: float = 1.0
+# The codes with which such a pull would be refused.
+_AHEAD: Final = frozenset(
+    {ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.FILTER_DATA_NOT_LATEST}
+)
 # How often a pull waits for the disk: for its part of the queue, for its messages, and once more where
 # memory is so short that what was read is gone again.
 _MOST_READS: Final = 3
@@ -110,6 +117,24 @@ class _Scan:
     left: int = WORK_PER_PULL
 
 
+class WaitingPull(Waiter):
+    """A pull that waits. Once it has waited for messages, it is answered even if there are none."""
+
+    __slots__ = ("is_last_try", "reads", "scan")
+
+    def __init__(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        resume: Callable[[WaitingPull, Reason], None],
+    ) -> None:
+        super().__init__(connection, request, resume)
+        self.is_last_try = False
+        self.scan: _Scan | None = None
+        # How often the disk was read for it.
+        self.reads = 0
+
+
 class PullHandler:
     """Serves the pulls of one broker. For the loop's thread only."""
 
@@ -120,7 +145,9 @@ class PullHandler:
         self._groups = parts.groups
         self._clients = parts.clients
         self._offsets = parts.offsets
-        self._long_polling = parts.long_polling
+        self._waiting = parts.waiting
+        # Made once, not for each pull that waits.
+        self._on_due = self._resume
         self._filters = parts.filters.manager
         self._predicates = parts.predicates
         self._traffic = traffic
@@ -128,10 +155,6 @@ class PullHandler:
         # A slave may lack messages that its master has, so it does not say that there are none.
         replication = parts.replication
         self._corrects = not replication.is_slave or replication.offset_check_in_slave
-        self.cold_reads = ColdReads(parts.workers)
-        self._awaited = AwaitedHeartbeats()
-        self._awaited.on_limit = parts.handlers.limit_hits.hit
-        parts.clients.on_taken_in.append(self._awaited.heard)
         self._handlers = parts.handlers
 
     def register(self, handlers: Handlers) -> None:
@@ -141,24 +164,53 @@ class PullHandler:
     def pull(self, connection: Connection, request: PullRequest) -> RemotingCommand | None:
         """Answer with messages, or let the pull wait for some."""
         if self._compiles_long(request.header):
-            connection.reply_when(request, self._compile_first(connection, request))
+            connection.reply_when(request, self._compile_first(connection, request, None))
             return None
         try:
-            return self._serve(connection, request, may_wait=True)
+            return self._serve(connection, request, None)
         except Refused as refused:
-            header = request.header
-            if (
-                self._is_ahead(refused, header)
-                and header.sys_flag & PULL_SUSPEND
-                and self._awaited.hold(
-                    header.consumer_group,
-                    connection,
-                    lambda final: self._answer_late(connection, request, final),
-                )
-            ):
-                connection.keep(request, _bytes_beside(header))
-                return None
+            if request.header.sys_flag & PULL_SUSPEND and self._is_ahead(refused, request.header):
+                pull = WaitingPull(connection, request, self._on_due)
+                pull.deadline = asyncio.get_running_loop().time() + HEARTBEAT_WAIT_S
+                if self._waits_for_heartbeat(pull):
+                    return None
             raise
+
+    def _resume(self, pull: WaitingPull, reason: Reason) -> None:
+        """Serve a pull that has waited. It may wait anew."""
+        connection, request = pull.connection, pull.request
+        try:
+            if pull.waits_for is State.MESSAGES:
+                # It has waited as long as its client liked: does it still have the right?
+                if self._handlers.checks_resources:
+                    row = self._handlers.request_types[request.code]
+                    self._handlers.check_again(row, connection, request)
+                if self._compiles_long(request.header):
+                    connection.reply_when(request, self._compile_first(connection, request, pull))
+                    return
+            elif reason is Reason.READ:
+                if pull.error is not None:
+                    raise pull.error
+                pull.reads += 1
+            answer = self._serve(connection, request, pull)
+        except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
+            # The topic or the group may have been removed while the pull waited.
+            if (
+                reason is Reason.HEARD
+                and isinstance(error, Refused)
+                and self._is_ahead(error, request.header)
+                and self._waits_for_heartbeat(pull)
+            ):
+                return
+            connection.reply_failure(request, error)
+            return
+        if answer is not None:
+            connection.reply(request, answer)
+
+    def _waits_for_heartbeat(self, pull: WaitingPull) -> bool:
+        pull.group = pull.request.header.consumer_group
+        pull.size = _bytes_beside(pull.request.header, None)
+        return self._waiting.wait(pull, State.HEARTBEAT)
 
     def _is_ahead(self, refused: Refused, header: PullMessageRequestHeader) -> bool:
         """Say whether the pull may be served soon: a heartbeat is under way, or its expression is being
@@ -166,7 +218,7 @@ class PullHandler:
         """
         if refused.code == ResponseCode.FILTER_DATA_NOT_EXIST:
             return not self._filters.fault(header.topic, header.consumer_group)
-        return refused.code in AHEAD
+        return refused.code in _AHEAD
 
     def _compiles_long(self, header: PullMessageRequestHeader) -> bool:
         """Say whether the pull brings an expression that takes too long to be compiled at once."""
@@ -181,33 +233,27 @@ class PullHandler:
         )
 
     async def _compile_first(
-        self, connection: Connection, request: PullRequest, *, may_wait: bool = True
+        self, connection: Connection, request: PullRequest, pull: WaitingPull | None
     ) -> RemotingCommand | None:
         """Serve a pull when its expression is compiled, in steps; others are served in between."""
         await run_slices(compile_steps(request.header.subscription or ""))
-        return self._serve(connection, request, may_wait=may_wait)
+        return self._serve(connection, request, pull)
 
     def _serve(
-        self,
-        connection: Connection,
-        request: PullRequest,
-        *,
-        may_wait: bool,
-        scan: _Scan | None = None,
-        reads: int = 0,
+        self, connection: Connection, request: PullRequest, pull: WaitingPull | None
     ) -> RemotingCommand | None:
         """Serve a pull; return None if it is answered already or waits.
 
-        `scan` is given for a pull that goes on in a later turn of the loop, `reads` says how often
-        the disk was read for it in between.
+        `pull` is given for one that has waited: it goes on with its scan, if it has begun one.
         """
         header = request.header
         group, topic = self._check(request.code, header)
-        goes_on = scan is not None
+        scan = None if pull is None else pull.scan
+        is_first_try = pull is None or (scan is None and not pull.is_last_try)
         if scan is None:
             wanted = self._filter(header, group)
             if wanted is not EVERYTHING and self._work.left <= 0:
-                self._defer(connection, request, may_wait, None)
+                self._wait(connection, request, pull, State.FILTERS)
                 return None
             scan = _Scan(wanted, wanted.ext_matcher(self._work), wanted.record_matcher(self._work))
         if self._offsets.resets:
@@ -215,8 +261,8 @@ class PullHandler:
             if moved is not None:
                 return moved
         began_s = self._traffic.monotonic()
-        result = self._scan(header, scan, may_block=reads >= _MOST_READS)
-        if may_wait and not goes_on and header.sys_flag & PULL_COMMIT_OFFSET:
+        result = self._scan(header, scan, may_block=pull is not None and pull.reads >= _MOST_READS)
+        if is_first_try and header.sys_flag & PULL_COMMIT_OFFSET:
             self._offsets.commit_of_pull(
                 header.consumer_group,
                 header.topic,
@@ -225,11 +271,12 @@ class PullHandler:
                 result.max_offset,
             )
         if result.status is GetStatus.NOT_IN_MEMORY:
-            self._read_first(connection, request, may_wait, scan, result, reads)
+            assert result.absent is not None
+            self._wait(connection, request, pull, State.DISK, scan, result.absent)
             return None
         # A client cannot go on with less than one message.
         if result.is_cut and (scan.left > 0 or result.next_begin_offset == header.queue_offset):
-            self._defer(connection, request, may_wait, scan)
+            self._wait(connection, request, pull, State.FILTERS, scan)
             return None
         if result.status is GetStatus.FOUND:
             self._traffic.took(
@@ -247,12 +294,11 @@ class PullHandler:
         code = _code_of(result, header.queue_offset)
         is_beyond = code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects
         if (
-            may_wait
+            (pull is None or not pull.is_last_try)
             and (code == ResponseCode.PULL_NOT_FOUND or is_beyond)
             and header.sys_flag & PULL_SUSPEND
-            and self._hold(connection, request, header, scan.wanted)
+            and self._hold(connection, request, pull, scan.wanted)
         ):
-            connection.keep(request, _bytes_beside(header))
             return None
         suggested = self._suggested_broker(result, group)
         next_begin_offset = result.next_begin_offset
@@ -354,129 +400,46 @@ class PullHandler:
         self,
         connection: Connection,
         request: PullRequest,
-        header: PullMessageRequestHeader,
+        pull: WaitingPull | None,
         wanted: MessageFilter,
     ) -> bool:
-        more = _bytes_beside(header)
-        connection.check_room(request, more)
+        """Let a pull wait for messages. Return False if too many wait."""
+        header = request.header
+        if pull is None:
+            pull = WaitingPull(connection, request, self._on_due)
         wait_ms = header.suspend_timeout_millis
         if not self._config.long_polling_enable:
             wait_ms = self._config.short_polling_time_mills
-        matches_properties = wanted.matches_properties
+        pull.scan, pull.reads = None, 0
+        pull.size = _bytes_beside(header, None)
+        pull.deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        pull.places = ((header.topic, header.queue_id),)
+        pull.offset = header.queue_offset
+        pull.matches = wanted.matches
+        pull.matches_properties = wanted.matches_properties
         if wanted.weight:
-            matches_properties = _remembered(header.subscription or "")
-        return self._long_polling.hold(
-            HeldPull(
-                connection,
-                header.topic,
-                header.queue_id,
-                header.queue_offset,
-                asyncio.get_running_loop().time() + wait_ms / 1000,
-                wanted.matches,
-                lambda: self._answer_held(connection, request),
-                matches_properties,
-            )
-        )
+            pull.matches_properties = _remembered(header.subscription or "")
+        pull.is_last_try = True
+        return self._waiting.wait(pull, State.MESSAGES)
 
-    def _answer_held(self, connection: Connection, request: PullRequest) -> None:
-        """Serve a pull that has waited as long as its client liked, if it still has the right to."""
-        try:
-            if self._handlers.checks_resources:
-                row = self._handlers.request_types[request.code]
-                self._handlers.check_again(row, connection, request)
-            if self._compiles_long(request.header):
-                connection.reply_when(
-                    request, self._compile_first(connection, request, may_wait=False)
-                )
-                _let_go(connection, request)
-                return
-        except CometMQError as error:
-            _let_go(connection, request)
-            connection.reply_failure(request, error)
-            return
-        self._answer_waiting(connection, request, may_wait=False)
-
-    def _answer_late(self, connection: Connection, request: PullRequest, final: bool) -> bool:
-        """Serve a pull after a heartbeat of its group.
-
-        Returns False if the pull is still ahead of its own heartbeat and not `final`.
-        """
-        if connection.closed:
-            return True
-        try:
-            answer = self._serve(connection, request, may_wait=True)
-        except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
-            if not final and isinstance(error, Refused) and self._is_ahead(error, request.header):
-                return False
-            _let_go(connection, request)
-            connection.reply_failure(request, error)
-            return True
-        _let_go(connection, request)  # a pull that waits for messages now was kept anew
-        if answer is not None:
-            connection.reply(request, answer)
-        return True
-
-    def _defer(
-        self, connection: Connection, request: PullRequest, may_wait: bool, scan: _Scan | None
-    ) -> None:
-        """Serve the pull, or go on with `scan`, when filters have work left.
-
-        Raises Refused if too many pulls wait.
-        """
-        if not self._work.defer(
-            connection, lambda: self._answer_waiting(connection, request, may_wait, scan)
-        ):
-            raise Refused(
-                ResponseCode.SYSTEM_BUSY,
-                f"{self._work.max_deferred} pulls wait for their filters' turn, the limit "
-                f"maxHeldPulls is {self._work.max_deferred}; pull less often, or select by cheaper "
-                "expressions",
-                limit="maxHeldPulls",
-            )
-        connection.keep(request, _bytes_beside(request.header, scan))
-
-    def _read_first(
+    def _wait(
         self,
         connection: Connection,
         request: PullRequest,
-        may_wait: bool,
-        scan: _Scan,
-        result: GetResult,
-        reads: int,
-    ) -> None:
-        """Serve the pull once more when a thread has brought its messages into memory.
-
-        Raises Refused if too many pulls wait.
-        """
-
-        def serve(error: Exception | None) -> None:
-            if error is None:
-                self._answer_waiting(connection, request, may_wait, scan, reads + 1)
-            else:
-                _let_go(connection, request, scan)
-                connection.reply_failure(request, error)
-
-        assert result.absent is not None
-        self.cold_reads.read(connection, result.absent, serve)
-        connection.keep(request, _bytes_beside(request.header, scan))
-
-    def _answer_waiting(
-        self,
-        connection: Connection,
-        request: PullRequest,
-        may_wait: bool,
+        pull: WaitingPull | None,
+        state: State,
         scan: _Scan | None = None,
-        reads: int = 0,
+        absent: Sequence[Callable[[], None]] = (),
     ) -> None:
-        _let_go(connection, request, scan)
-        try:
-            answer = self._serve(connection, request, may_wait=may_wait, scan=scan, reads=reads)
-        except Exception as error:  # noqa: BLE001 - the outermost edge of a request, as in a connection
-            # The topic or the group was removed while the pull waited.
-            connection.reply_failure(request, error)
-            return
-        if answer is not None:
-            connection.reply(request, answer)
+        """Let a pull go on, with `scan` if that has begun, when filters have work left or a thread has
+        brought `absent` into memory. Raises Refused if too many pulls wait.
+        """
+        if pull is None:
+            pull = WaitingPull(connection, request, self._on_due)
+        pull.scan = scan
+        pull.size = _bytes_beside(request.header, scan)
+        pull.absent = absent
+        self._waiting.wait(pull, state)
 
     def _check(
         self, code: int, header: PullMessageRequestHeader
@@ -632,7 +595,7 @@ class PullHandler:
         return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
 
 
-def _bytes_beside(header: PullMessageRequestHeader, scan: _Scan | None = None) -> int:
+def _bytes_beside(header: PullMessageRequestHeader, scan: _Scan | None) -> int:
     """Estimate the bytes that a waiting pull holds besides its frame: the text of its expression,
     the codes of its tags, and the compiled expression of a scan.
     """
@@ -641,10 +604,6 @@ def _bytes_beside(header: PullMessageRequestHeader, scan: _Scan | None = None) -
     if expression is not None and len(expression) > QUICK_LENGTH:
         size += 2 * sys.getsizeof(expression)
     return size
-
-
-def _let_go(connection: Connection, request: PullRequest, scan: _Scan | None = None) -> None:
-    connection.let_go(request, _bytes_beside(request.header, scan))
 
 
 def _remembered(expression: str) -> Callable[[Mapping[str, str]], bool]:
