@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.waits import until
+
 from cometmq import ConsumeResult, Message
 from cometmq.aio import Producer, PushConsumer
 from cometmq.broker.server import Broker
@@ -53,7 +55,10 @@ async def story(cluster: Cluster) -> None:
         for _ in range(16):
             await producer.send(Message("t", b"x"))
     assert await assigned(broker, "x") is None
-    assert await assigned(broker, "x", message_model="BROADCASTING") == everything
+    # A broker learns of another one's queues from the name servers.
+    await until(
+        lambda: assigned(broker, "x", message_model="BROADCASTING"), lambda all_: all_ == everything
+    )
     for each in (one, two):
         each.subscribe("t")
     async with one, two:
