@@ -19,6 +19,7 @@ from cometmq.client.membership import membership
 from cometmq.client.producing.producer import ProducerOptions
 from cometmq.client.producing.transaction_producer import TransactionProducerOptions
 from cometmq.client.tracing import dispatcher
+from cometmq.remoting import client
 
 _TIMEOUTS_S = (
     (membership, "START_TIMEOUT_S"),
@@ -27,6 +28,7 @@ _TIMEOUTS_S = (
     (broker_api, "LOCK_TIMEOUT_S"),
     (send_back, "SEND_TIMEOUT_S"),
     (dispatcher, "SEND_TIMEOUT_S"),
+    (client, "CONNECT_TIMEOUT_S"),
 )
 _OPTIONS = (
     (ProducerOptions, "send_timeout_ms"),
@@ -41,7 +43,7 @@ def be_patient(
 ) -> None:
     """Have consumers joined their group when `start` returns, and committed when `close` does, and
     have every send, every call of the administration client, every request for a route and every
-    message that is sent back wait for its answer.
+    message that is sent back wait for its answer, and every client for its connections.
 
     Otherwise whatever takes longer than a few seconds would be done in the background, done once
     more, or given up. The first message of a topic waits for the disk, for example, and other

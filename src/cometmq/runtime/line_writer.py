@@ -20,6 +20,8 @@ from typing import Final, Protocol, TextIO
 from cometmq.runtime.forks import PROCESS
 
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
+# In virtual time a thread of this name may start, since nothing waits for what it does.
+THREAD_NAME: Final = "write-lines"
 # How often the thread calls `more` and tries to tell about lost lines.
 _RETRY_S: Final = 1.0
 # How long a process that ends waits for its lines to be written.
@@ -95,7 +97,7 @@ class LineWriter:
             self._changed.notify_all()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._work, name="write-lines", daemon=True)
+        thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
         # When the system gives no thread, the lines wait, and the next line tries again.
         with suppress(RuntimeError):
             thread.start()
