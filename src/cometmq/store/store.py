@@ -815,7 +815,7 @@ class MessageStore:
         )
 
     def _begin_anew(self, topic: str, queue_id: int) -> None:
-        """Remove a queue that the master removed, alone or with its topic (see decision 117).
+        """Remove a queue that the master removed, alone or with its topic.
 
         Waits for the disk, as little as the deletion itself.
         """
