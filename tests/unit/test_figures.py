@@ -13,7 +13,9 @@ ROWS: Final = {
     "64 connections, 1 in flight each, 1 KiB": "64×1, 1 KiB",
     "4 connections, 32 in flight each, 1 KiB": "4×32, 1 KiB",
     "8 connections, 64 in flight each, 128 B": "8×64, 128 B",
+    "4 connections, 4 batches of 32 × 128 B in flight each": "4×4, batches of 32 × 128 B",
     "4 connections, 4 batches of 32 × 1 KiB in flight each": "4×4, batches of 32 × 1 KiB",
+    "16 connections, 4 pulls of 32 × 128 B in flight each": "16×4, pulls of 32 × 128 B",
     "16 connections, 4 pulls of 32 × 1 KiB in flight each": "16×4, pulls of 32 × 1 KiB",
 }
 # A run may be of the release before the last one, but no older.
