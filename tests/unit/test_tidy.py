@@ -23,8 +23,9 @@ SAID = re.compile(r'"""(?:.*?)"""|(?<!\S)# [^\n]*', re.DOTALL)
 NOQA = re.compile(r"# noqa(?!: [A-Z]+\d+(, [A-Z]+\d+)* - \S)")
 TYPE_IGNORE = re.compile(r"# type: ignore(?!\[[a-z-]+(,[a-z-]+)*\]  # \S)")
 DECISION = re.compile(r"\bdecisions? (\d+)(?:(?:,| and) (\d+))?\b", re.IGNORECASE)
-# A row of the list of decisions: number, title or link to its file, date, page.
+# A row of the list of decisions: number, title, date, page.
 ROW = re.compile(r"^\| (\d+) \| (.+) \| (\d{4}-\d\d-\d\d) \| (.+) \|$", re.MULTILINE)
+OF_INTERNALS = re.compile(r"\[[^\]]+\]\(\.\./internals/[\w-]+\.md\)")
 INTERNALS = re.compile(r"docs/internals/[\w-]+\.md")
 # `producer.py`, `client/producing/producer.py`, `tests/unit`, and a function of a file: `store/get.py:read`.
 PATH = re.compile(r"`([\w./-]+?\.(?:py|pyi|md|json|html|toml|txt|conf))(?::([\w.]+))?(?:\(\))?`")
@@ -283,19 +284,28 @@ def test_links_and_pictures_of_pages_lead_somewhere() -> None:
     assert not faults, "\n".join(faults)
 
 
-def test_each_decision_has_a_file_or_its_page() -> None:
-    files = {path.name for path in (ROOT / "docs" / "decisions").glob("0*.md")}
-    listed = [LINK.findall(title) for title, _ in decisions().values()]
-    assert sorted(name for names in listed for name in names) == sorted(files)
-    folded = [page for title, page in decisions().values() if not LINK.search(title)]
-    assert [page for page in folded if not LINK.search(page)] == []
+def test_each_decision_has_its_page_and_none_a_file() -> None:
+    folder = ROOT / "docs" / "decisions"
+    assert [path.name for path in folder.glob("*.md")] == ["README.md"]
+    rows = ROW.findall((folder / "README.md").read_text())
+    numbers = [int(number) for number, *_ in rows]
+    assert numbers == sorted(set(numbers))
+    assert [(title, page) for _, title, _, page in rows if LINK.search(title)] == []
+    assert [page for *_, page in rows if not OF_INTERNALS.fullmatch(page)] == []
+
+
+def test_each_page_of_internals_is_in_their_list() -> None:
+    folder = ROOT / "docs" / "internals"
+    listed = LINK.findall((folder / "README.md").read_text())
+    pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
+    assert pages - set(listed) == set()
 
 
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     menu = (ROOT / "mkdocs.yml").read_text()
     pages = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    # The index of the decisions lists them; README.md is the list for readers of the repository.
-    wanted = [page for page in pages if not page.startswith("decisions/0") and page != "README.md"]
+    # README.md is the list for readers of the repository.
+    wanted = [page for page in pages if page != "README.md"]
     assert [page for page in wanted if f": {page}\n" not in menu] == []
 
 
