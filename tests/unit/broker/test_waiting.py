@@ -368,6 +368,14 @@ async def test_all_are_resumed_in_one_turn_when_the_broker_stops() -> None:
     assert len(await table.woken()) == 1_000
 
 
+async def test_a_request_that_begins_to_wait_while_the_broker_stops_is_resumed() -> None:
+    table = Table()
+    table.waiting.release_all()  # nothing waits yet
+    table.hold("late")
+    table.waiting.arrived("t", 0, 1, 0)
+    assert await table.woken() == ["late"]
+
+
 async def test_a_request_may_wait_while_others_are_resumed() -> None:
     table = Table()
     table.hold("a", then=lambda _waiter, _reason: assert_held(table, "another"))
@@ -560,6 +568,28 @@ async def test_a_disk_that_fails_says_why() -> None:
     table.waiting.wait(waiter, State.DISK)
     await until(lambda: bool(table.resumed))
     assert waiter.error is fault
+    table.waiting.close()
+
+
+@in_simulated_time
+async def test_a_request_for_which_the_system_gives_no_thread_fails_and_the_next_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table()
+    waiters = [table.waiter(str(number)) for number in range(waiting.READERS + 1)]
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.get_running_loop(), "run_in_executor", no_thread)
+        for waiter in waiters:
+            assert table.waiting.wait(waiter, State.DISK)
+        assert await table.woken() == ["0", "1", "2", "3", "4"]
+    assert {str(waiter.error) for waiter in waiters} == {"can't start new thread"}
+    assert table.waiting.count(State.DISK) == 0
+    assert table.waiting.wait(table.waiter("next"), State.DISK)
+    await until(lambda: table.resumed == [("next", Reason.READ)])
     table.waiting.close()
 
 

@@ -344,7 +344,8 @@ class Waiting:
 
     def release_all(self) -> None:
         """Resume all that wait for messages and heartbeats in the next turn, because the broker stops."""
-        self._per_turn = sum(limit.count for limit in self._limits.values())
+        # Those that begin to wait from now on are resumed, too.
+        self._per_turn = max(RESUMED_PER_TURN, sum(limit.count for limit in self._limits.values()))
         for topic in list(self._topics):
             self.release_topic(topic)
         for waiting in self._groups.values():
@@ -460,7 +461,14 @@ class Waiting:
                 continue
             reader = self._idle.pop()
             loop = asyncio.get_running_loop()
-            reading = loop.run_in_executor(reader, _do, waiter.absent)
+            try:
+                reading = loop.run_in_executor(reader, _do, waiter.absent)
+            except RuntimeError as error:  # the system gives no thread; the next read tries again
+                self._idle.append(reader)
+                log.error("old messages cannot be read", reason=str(error))
+                waiter.error = error
+                self._make_due([waiter], Reason.READ)
+                continue
             reading.add_done_callback(partial(self._has_read, reader, waiter))
 
     def _has_read(self, reader: Executor, waiter: Waiter, reading: asyncio.Future[None]) -> None:
