@@ -130,7 +130,7 @@ class Traffic:
         # How late the last sample was; any request may have waited for its turn as long.
         self.loop_delay_s = 0.0
         self._samples: deque[Sample] = deque(maxlen=_MAX_SAMPLES)
-        # Has samples taken again. None while they are.
+        # Begins the sampling again. None while it goes on.
         self._arm: Callable[[], None] | None = None
         # By group and topic, and the groups by topic.
         self.taken: dict[str, dict[str, Taken]] = {}
@@ -274,7 +274,7 @@ class Traffic:
         self._take(now_s)
 
     def look(self) -> None:
-        """Have the figures be those of now, also while nothing is sampled."""
+        """Bring the figures up to date while nothing is sampled."""
         if self._arm is not None:
             self._take(self.monotonic())
 
@@ -302,7 +302,7 @@ class Traffic:
         else:
             samples.append(sample)
         if minutes := round(now_s - self._minute_s, 1) // 60:
-            # What was counted before an idle minute is not of the last one.
+            # Messages counted before an idle minute are not of the last minute.
             is_last, put, slow = minutes == 1, sample.put, self._store.take_slow_appends()
             self._put_in_minute = put - self._put_at_minute if is_last else 0
             self._slow_puts = slow if is_last else {}

@@ -20,7 +20,7 @@ from typing import Final, Protocol, TextIO
 from cometmq.runtime.forks import PROCESS
 
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
-# In virtual time a thread of this name may start, since nothing waits for what it does.
+# In virtual time a thread of this name may start, since nothing waits for its work.
 THREAD_NAME: Final = "write-lines"
 # How often the thread calls `more` and tries to tell about lost lines.
 _RETRY_S: Final = 1.0
@@ -30,8 +30,8 @@ _PER_WRITE_BYTES: Final = 64 * 1024
 
 # Renders the line that tells how many lines were lost, and why.
 TellLost = Callable[[int, str], str]
-# Returns more texts to write: called about once a second, and with True when the process ends. None says
-# that there are none until after the next line.
+# Returns more texts to write: called about once a second, and with True when the process ends. It returns
+# None if there are no more texts before the next line.
 More = Callable[[bool], list[str] | None]
 
 

@@ -26,7 +26,7 @@ class TaskOwner:
     def __init__(self, name: str) -> None:
         self._name = name
         # A dict, because it has an order: tasks are cancelled in the order in which they were made.
-        # Each has what it closes in the end, if anything.
+        # Each has the coroutine that is closed when it ends, if any.
         self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any] | None] = {}
         self._closed = False
 

@@ -1,4 +1,4 @@
-"""The table of requests that wait: what makes each of them due, who is resumed when, and how many may wait."""
+"""The table of requests that wait: the events that make them due, the order in which they are resumed, the limits."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ async def test_a_request_of_a_closed_connection_is_forgotten() -> None:
 # Messages
 
 
-async def test_an_arrival_wakes_who_waits_for_its_queue() -> None:
+async def test_an_arrival_wakes_the_requests_that_wait_for_its_queue() -> None:
     table = Table()
     for name, topic, queue_id in (("a", "t", 0), ("b", "t", 0), ("c", "t", 1), ("d", "u", 0)):
         table.hold(name, topic=topic, queue_id=queue_id)
@@ -279,7 +279,7 @@ async def test_a_message_with_another_tag_wakes_nobody() -> None:
     assert await table.woken() == ["a"]
 
 
-async def test_properties_are_decoded_for_who_asks_for_them() -> None:
+async def test_properties_are_decoded_for_filters_that_ask_for_them() -> None:
     table = Table()
 
     def is_red(properties: Mapping[str, str]) -> bool:
@@ -635,7 +635,7 @@ async def test_those_ahead_of_a_heartbeat_are_bounded(monkeypatch: pytest.Monkey
         (State.DISK, "1 pulls wait for the disk, the limit MAX_COLD_PULLS_OF_CONNECTION is 1"),
     ],
 )
-async def test_who_can_only_wait_is_refused_by_name(
+async def test_a_request_that_can_only_wait_is_refused_by_name(
     state: State, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "MAX_COLD_PULLS_OF_CONNECTION", 1)
