@@ -15,6 +15,7 @@ ROWS: Final = {
     "8 connections, 64 in flight each, 128 B": "8×64, 128 B",
     "4 connections, 4 batches of 32 × 128 B in flight each": "4×4, batches of 32 × 128 B",
     "4 connections, 4 batches of 32 × 1 KiB in flight each": "4×4, batches of 32 × 1 KiB",
+    "4 connections, 1 pull of 32 × 128 B in flight each": "4×1, pulls of 32 × 128 B",
     "16 connections, 4 pulls of 32 × 128 B in flight each": "16×4, pulls of 32 × 128 B",
     "16 connections, 4 pulls of 32 × 1 KiB in flight each": "16×4, pulls of 32 × 1 KiB",
 }
