@@ -68,6 +68,6 @@ def sent_rows(namesrv: str, topics: Iterable[str]) -> list[dict[str, Any]]:
 def places(path: Path) -> Counter[tuple[Any, ...]]:
     """Where the messages of the archive come from, as a tool sees it that knows nothing of it."""
     columns = ["topic", "broker", "queue_id", "queue_offset"]
-    found = dataset.dataset(Layout(path).data, format="parquet", partitioning="hive")
+    found = dataset.dataset(Layout(path).data.local, format="parquet", partitioning="hive")
     table = found.to_table(columns=columns)
     return Counter(zip(*(table[name].to_pylist() for name in columns), strict=True))

@@ -24,7 +24,7 @@ from cometmq.pipelines.archive.inventory import take_inventory
 from cometmq.pipelines.archive.layout import layout_of
 from cometmq.pipelines.audit.archive import archive_notes, archived
 from cometmq.pipelines.hadoop_files import HadoopFiles, location
-from cometmq.pipelines.locations import RemoteFiles, RemotePath
+from cometmq.pipelines.locations import RemoteFiles
 from cometmq.spark.columns import COLUMNS
 from cometmq.testing.cluster import Cluster
 
@@ -82,8 +82,8 @@ def test_files_appear_as_a_whole_and_are_created_once(
 ) -> None:
     root = request.getfixturevalue("bucket") if kind == "puts" else tmp_path.as_uri()
     base = location(spark, f"{root}/files")
-    assert isinstance(base, RemotePath)
     files = base.files
+    assert isinstance(files, RemoteFiles)
     one, two = base / "a" / "one.json", base / "data" / "topic=%25g" / "two.json"
     assert (files.sizes(str(base)), one.exists()) == ({}, False)
     files.write(str(one), b"first")
@@ -178,7 +178,6 @@ def test_an_archive_in_an_object_store_is_proved_and_read(
     layout = layout_of(spark, path)
     inventory = take_inventory(layout, {one.key: one for one in layout.load_manifests()})
     assert not inventory.suspects
-    assert isinstance(layout.staging, RemotePath)
     assert not layout.staging.files.sizes(str(layout.staging))
     # What an audit reads.
     notes = archive_notes(spark, path, [topic])

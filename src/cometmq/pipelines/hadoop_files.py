@@ -14,14 +14,14 @@ How a file appears as a whole:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cometmq.errors import ConfigError
-from cometmq.pipelines.locations import Location, RemotePath, is_uri
+from cometmq.pipelines.locations import Location, RemoteFiles, is_uri, located
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 # Hadoop's `Options.CreateFileOptionKeys.FS_OPTION_CREATE_CONDITIONAL_OVERWRITE`.
@@ -40,20 +40,18 @@ _READS: Final = 5
 _EXISTS: Final = ("FileAlreadyExistsException", "RemoteFileChangedException")
 
 
-def location(spark: Any, path: str | Location, key: str = "path") -> Location:
+def location(spark: Any, path: str | os.PathLike[str] | Location, key: str = "path") -> Location:
     """Return where a path is: on this machine, or in a file system that the session reaches.
 
     Raise ConfigError, which names the setting `key`, if Spark has no such file system or does not
     get there.
     """
-    if not isinstance(path, str):
-        return path
-    if not is_uri(path):
-        return Path(path)
-    return RemotePath(HadoopFiles(spark, path, key), path)
+    if isinstance(path, str) and is_uri(path):
+        return Location(HadoopFiles(spark, path, key), path)
+    return located(path)
 
 
-class HadoopFiles:
+class HadoopFiles(RemoteFiles):
     """The file system of a URI, with the settings of a session."""
 
     def __init__(self, spark: Any, uri: str, key: str = "path") -> None:

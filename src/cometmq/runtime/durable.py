@@ -16,17 +16,20 @@ from typing import Final
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
-# The umask is applied to this mode only.
+# The umask is applied to these modes only.
 SHARED_FILE: Final = 0o666
+SHARED_DIRECTORY: Final = 0o777
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 # The codes by which the file system or the kernel says that it cannot exchange two names.
 _NO_EXCHANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+# The codes by which a file system says that it has no hard links. vfat says EPERM.
+_NO_LINKS: Final = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP)
 
 
-def make_directories(path: Path) -> None:
-    """Make a directory and its missing parents, durably and for this user alone.
+def make_directories(path: Path, mode: int = PRIVATE_DIRECTORY) -> None:
+    """Make a directory and its missing parents, durably; by default for this user alone.
 
     Raises OSError.
     """
@@ -35,7 +38,7 @@ def make_directories(path: Path) -> None:
         missing.append(path)
         path = path.parent
     for directory in reversed(missing):
-        directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        directory.mkdir(mode=mode, exist_ok=True)
         sync(directory.parent)
 
 
@@ -74,6 +77,30 @@ def write_atomically(path: Path, data: bytes, mode: int = SHARED_FILE) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     write_new(temporary, [data], mode)
     temporary.replace(path)
+    sync(path.parent)
+
+
+def create_atomically(path: Path, data: bytes, mode: int = SHARED_FILE) -> None:
+    """Write a file as a whole, in a directory that is there, if there is none of that name.
+
+    Raises FileExistsError, and of several callers all but one get it; else OSError. On a file system
+    without hard links two callers may both succeed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    write_new(temporary, [data], mode)
+    try:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+            temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     sync(path.parent)
 
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 # Steps on the file system, of which a commit has fewer.
 MOST_STEPS = 200
-STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "ctypes.dlsym")
+STEPS = (
+    "open",
+    "os.link",
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "shutil.rmtree",
+    "ctypes.dlsym",
+)
 
 
 def die_at(step: int, root: Path, work: Callable[[], object]) -> bool:

@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from cometmq.pipelines.locations import RemotePath
+from cometmq.pipelines.locations import Location, RemoteFiles
 
 
-class Objects:
+class Objects(RemoteFiles):
     """Keeps objects as files of `root`. `step` is called in front of each change."""
 
     def __init__(self, root: Path, step: Callable[[], None] = lambda: None) -> None:
@@ -18,8 +18,8 @@ class Objects:
         self._step = step
         root.mkdir(parents=True, exist_ok=True)
 
-    def at(self, path: str) -> RemotePath:
-        return RemotePath(self, f"mem://bucket/{path}")
+    def at(self, path: str) -> Location:
+        return Location(self, f"mem://bucket/{path}")
 
     def read(self, path: str, /) -> bytes:
         return self._file(path).read_bytes()

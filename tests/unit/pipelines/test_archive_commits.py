@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.unit.pipelines.dying import MOST_STEPS, die_at
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.archive import commits
-from cometmq.pipelines.archive.commits import Archive, Commit, exchange
+from cometmq.pipelines.archive.commits import Archive, Commit
 from cometmq.pipelines.archive.layout import (
+    VERSIONS,
     DataFile,
     Hour,
     Layout,
@@ -26,7 +28,7 @@ from cometmq.pipelines.archive.layout import (
     SafeRange,
     State,
 )
-from cometmq.pipelines.locations import Location, contents
+from cometmq.pipelines.locations import Location, contents, exchange
 from cometmq.spark.gaps import Gap
 
 HOURS = (Hour("orders", "2026-11-20T16"), Hour("%RETRY%g", "2026-11-20T17"))
@@ -37,8 +39,8 @@ def file(name: str, batch: int) -> DataFile:
 
 
 def stage(archive: Archive, names: dict[Hour, tuple[str, ...]]) -> Path:
-    staged = archive.new_staging()
-    assert isinstance(staged, Path)
+    staged = archive.new_staging().local
+    assert staged is not None
     for hour, files in names.items():
         directory = staged / hour.directory
         directory.mkdir(parents=True)
@@ -69,15 +71,15 @@ def batch(archive: Archive, number: int) -> None:
 
 
 def compaction(archive: Archive) -> None:
-    """Compact all files of each hour into one."""
+    """Compact all files of each hour but the first into one."""
     number = archive.state.next_batch
     name = f"c{number:08d}-0000.parquet"
     staged = stage(archive, dict.fromkeys(HOURS, (name,)))
-    manifests = tuple(
-        replace(archive.manifests[hour], files=(file(name, number),)) for hour in HOURS
-    )
+    before = [archive.manifests[hour] for hour in HOURS]
+    manifests = tuple(replace(one, files=(one.files[0], file(name, number))) for one in before)
+    old = tuple(tuple(file.name for file in one.files[1:]) for one in before)
     state = replace(archive.state, next_batch=number + 1)
-    archive.commit(Commit("directories", manifests, state, staged.name))
+    archive.commit(Commit("replaced", manifests, state, staged.name, removed=old))
 
 
 def marks(archive: Archive) -> None:
@@ -148,6 +150,137 @@ def test_a_commit_that_is_killed_anywhere_is_all_there_or_not_at_all(
     assert seen == {False, True}
 
 
+def left_by_0_2(archive: Archive, commit: Commit) -> None:
+    """Leave a commit as version 0.2 did: staged, written to `_pending.json`, and no further."""
+    layout = archive.layout
+    if commit.moves == "replaced":
+        for manifest in commit.manifests:
+            directory = Path(commit.staged) / manifest.key.directory
+            kept = manifest.files[0].name
+            os.link(
+                Path(str(layout.data_of(manifest.key)), kept),
+                Path(str(layout.staging)) / directory / kept,
+            )
+        commit = replace(commit, moves="directories", removed=())
+    layout.pending.write(msgspec.json.encode(commit))
+
+
+@pytest.mark.parametrize("change", [second, compaction, marks], ids=lambda one: str(one.__name__))
+def test_a_commit_that_version_0_2_left_open_is_finished_although_that_is_killed_anywhere(
+    tmp_path: Path, change: Callable[[Archive], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tmp_path / "first"
+    do(first, partial(batch, number=1))
+    shutil.copytree(first, tmp_path / "last")
+    do(tmp_path / "last", change)
+    after = snapshot(tmp_path / "last")
+    shutil.rmtree(first / "_commits")
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "commit", left_by_0_2)
+        do(first, change)
+    for step in range(MOST_STEPS):
+        path = tmp_path / str(step)
+        shutil.copytree(first, path)
+        died = die_at(step, path, partial(do, path, lambda archive: None))
+        state, *found = snapshot(path)
+        uncounted = replace(state, commits=2, version=VERSIONS[-1])
+        assert (uncounted, *found) == after
+        do(path, lambda archive: batch(archive, archive.state.next_batch))
+        assert snapshot(path)[0].next_batch == after[0].next_batch + 1
+        if not died:
+            break
+    assert step
+    assert not died
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "half written"])
+def test_a_commit_of_version_0_2_that_cannot_count_is_rolled_back(
+    tmp_path: Path, announced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do(tmp_path, partial(batch, number=1))
+    before = snapshot(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "commit", left_by_0_2)
+        do(tmp_path, second)
+    pending = Layout(tmp_path).pending.local
+    assert pending is not None
+    if announced:
+        shutil.rmtree(tmp_path / "_staging")  # nothing of it was moved, and nothing can be
+    else:
+        pending.rename(pending.with_name(f".{pending.name}.4711"))
+    assert snapshot(tmp_path) == before
+    do(tmp_path, second)
+    assert snapshot(tmp_path)[0].next_batch == 3
+
+
+def test_of_two_archives_on_this_machine_that_both_hold_the_path_one_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do(tmp_path, partial(batch, number=1))
+    with Archive(tmp_path) as slow:
+        # As on a mounted file system whose server has lost its locks.
+        (tmp_path / "_lock").unlink()
+        do(tmp_path, second)
+        after = snapshot(tmp_path)
+        with pytest.raises(ConfigError, match="another archive has committed"):
+            second(slow)
+    assert snapshot(tmp_path) == after
+
+
+class Synced:
+    """What a loss of power would leave: of each directory the names that it had when it was synced."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._root = root
+        # By their inodes: a directory that is exchanged keeps what was synced of it.
+        self._names: dict[int, set[str]] = {}
+        self._files: set[int] = set()
+        self._sync = os.fsync
+        monkeypatch.setattr(os, "fsync", self._note)
+
+    def _note(self, descriptor: int) -> None:
+        self._sync(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_dir():
+            self._names[path.stat().st_ino] = {one.name for one in path.iterdir()}
+        else:
+            self._files.add(path.stat().st_ino)
+
+    def lost(self) -> list[str]:
+        """Return the files and directories that are there and would not be found again."""
+        return sorted(
+            path.relative_to(self._root).as_posix()
+            for path in self._root.rglob("*")
+            if path.name != "_lock"
+            and (
+                path.name not in self._names.get(path.parent.stat().st_ino, ())
+                or (path.is_file() and path.stat().st_ino not in self._files)
+            )
+        )
+
+
+@pytest.mark.parametrize("change", [second, compaction], ids=lambda one: str(one.__name__))
+def test_a_loss_of_power_forgets_no_name_that_a_commit_has_made(
+    tmp_path: Path, change: Callable[[Archive], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = Synced(tmp_path, monkeypatch)
+    do(tmp_path, partial(batch, number=1))
+    do(tmp_path, change)
+    assert synced.lost() == []
+
+
+def test_a_loss_of_power_at_the_announcement_of_a_commit_forgets_nothing_staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = Synced(tmp_path, monkeypatch)
+    do(tmp_path, partial(batch, number=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "_carry_out", lambda *_: None)
+        do(tmp_path, compaction)
+    assert list((tmp_path / "_staging").rglob("*.parquet"))
+    assert synced.lost() == []
+
+
 def test_files_with_gaps_are_folded_and_a_kill_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +349,7 @@ def test_only_one_archive_is_at_work(tmp_path: Path) -> None:
 
 def test_files_without_a_state_are_not_taken_for_an_archive(tmp_path: Path) -> None:
     do(tmp_path, lambda archive: batch(archive, 1))
+    do(tmp_path, second)
     (tmp_path / "_state.json").unlink()
     with pytest.raises(ConfigError, match=r"_state.json is not beside it"), Archive(tmp_path):
         pass

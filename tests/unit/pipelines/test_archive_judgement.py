@@ -22,7 +22,7 @@ from cometmq.pipelines.archive.layout import (
 )
 from cometmq.pipelines.archive.schemas import ALL, COMPACT
 from cometmq.pipelines.archive.spans import length, runs, within, without
-from cometmq.pipelines.locations import Location
+from cometmq.pipelines.locations import Location, located
 from cometmq.spark.gaps import Gap
 
 HOUR = Hour("orders", "2026-11-20T16")
@@ -37,7 +37,7 @@ def figures(queue_id: int, first: int, last: int, checksum: int = 7) -> Figures:
 
 
 def inventory(*hours: Hour) -> Inventory:
-    paths: dict[Hour, list[Location]] = {hour: [Path(name) for name in "ab"] for hour in hours}
+    paths: dict[Hour, list[Location]] = {hour: [located(name) for name in "ab"] for hour in hours}
     return Inventory([], paths, {})
 
 

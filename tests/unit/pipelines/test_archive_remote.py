@@ -29,7 +29,7 @@ from cometmq.pipelines.archive.layout import (
 )
 from cometmq.pipelines.archive.schemas import ALL
 from cometmq.pipelines.archive.staging import staged_files
-from cometmq.pipelines.locations import RemotePath
+from cometmq.pipelines.locations import Location
 from cometmq.spark.gaps import Gap
 
 HOURS = (Hour("orders", "2026-11-20T16"), Hour("%RETRY%g", "2026-11-20T17"))
@@ -43,15 +43,14 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "PATIENCE_S", 0.02)
 
 
-def stage(archive: Archive, files_of_each: int) -> RemotePath:
+def stage(archive: Archive, files_of_each: int) -> Location:
     """Write files as Spark does: with names of its own, and one that says that it is done."""
     staged = archive.new_staging()
-    assert isinstance(staged, RemotePath)
     for hour in HOURS:
         for at in range(files_of_each):
             path = staged / hour.directory / f"part-{at:05d}-x.c000.zstd.parquet"
-            path.files.write(str(path), b"PAR1")
-    staged.files.write(str(staged / "_SUCCESS"), b"")
+            path.write(b"PAR1")
+    (staged / "_SUCCESS").write(b"")
     return staged
 
 
@@ -194,9 +193,9 @@ def test_an_archive_that_is_alive_keeps_others_out(
 def taken_over(root: Path) -> None:
     """What another archive does to the file by which one holds its path."""
     path = Objects(root).at("archive/_lock")
-    path.unlink()
+    path.remove()
     content = msgspec.json.encode(lease.Holder("another", "host 1", 0))
-    path.files.create(str(path), content)
+    path.create(content)
 
 
 def test_an_archive_that_was_taken_over_from_changes_nothing(
@@ -220,7 +219,7 @@ def test_of_two_archives_that_both_take_themselves_for_the_only_one_one_commits(
     monkeypatch.setattr(lease, "PATIENCE_S", 60.0)  # its hold is not renewed meanwhile
     with Archive(Objects(tmp_path).at("archive")) as slow:
         slow._hold = lambda: None  # it looked just before the other one came
-        Objects(tmp_path).at("archive/_lock").unlink()
+        Objects(tmp_path).at("archive/_lock").remove()
         do(tmp_path, batch)
         after = snapshot(tmp_path)
         with pytest.raises(ConfigError, match="another archive has committed"):
@@ -236,7 +235,7 @@ def test_a_commit_whose_files_another_archive_has_removed_is_void(tmp_path: Path
     state = replace(before[0], next_batch=3, commits=before[0].commits + 1)
     path = Objects(tmp_path).at("archive/_commits") / f"{state.commits:020d}.json"
     commit = Commit("files", (manifest,), state, "gone")
-    path.files.create(str(path), msgspec.json.encode(commit))
+    path.create(msgspec.json.encode(commit))
     assert snapshot(tmp_path) == before
     do(tmp_path, batch)
     assert snapshot(tmp_path)[0].next_batch == 3

@@ -1,23 +1,29 @@
 """Change an archive by commits: each takes effect as a whole or not at all.
 
-A commit is written to `_pending.json` with everything that will be true after it, and counts from
-then on. It is then carried out in steps that may each be repeated (move files from `_staging` into
-`data`, write manifests and state), and `_pending.json` is removed. Whoever opens the archive next
-carries out the commit of a killed process, and removes what else is in `_staging`.
+A commit is a file of its own in `_commits`, with everything that will be true after it. It counts
+from then on. The files are numbered in order, and one is created only if there is none of its
+number: of two archives that take themselves for the only one, one commits and the other one fails.
+The commit is then carried out in steps that may each be repeated (move files from `_staging` into
+`data`, write manifests and, as the last step, the state, which has the commit's number). Whoever
+opens the archive next carries out the commit of a killed process, and removes what else is in
+`_staging`.
 
-On remote file systems a commit is a file of its own in `_commits`, numbered in order and created
-only if there is none of that number. So of two archives that take themselves for the only one, one
-commits and the other one fails. Names cannot be exchanged there: a compaction moves the new files
-into `data`, writes the manifest, and then removes the files that the new ones stand for.
+A compaction exchanges two directories on this machine. Elsewhere it moves the new files into `data`,
+writes the manifest, and then removes the files that the new ones stand for.
+
+Version 0.2 wrote each commit to `_pending.json`, which it removed when the commit was carried out. One
+that a killed process left behind is carried out like the numbered ones.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal, NoReturn, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -32,26 +38,17 @@ from cometmq.pipelines.archive.layout import (
     State,
     load,
 )
-from cometmq.pipelines.archive.lease import Lease
+from cometmq.pipelines.archive.lease import held
 from cometmq.pipelines.archive.schemas import Schema, check_readable, wanted
-from cometmq.pipelines.locations import (
-    Location,
-    RemotePath,
-    move_all,
-    remove_all,
-    remove_tree,
-    sizes_below,
-    write_whole,
-)
-from cometmq.runtime.durable import exchange_names, sync
-from cometmq.runtime.file_lock import locked
+from cometmq.pipelines.locations import Location
+from cometmq.runtime.durable import SHARED_DIRECTORY, make_directories
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.spark.gaps import Gap, noted_gaps
 
 # So many files with gaps are folded into one: every proof reads all of them.
 _MOST_GAP_FILES: Final = 64
-# So many commits of a remote archive are kept after they were carried out, so that an archive that
-# slept while others worked finds its number taken.
+# So many commits are kept after they were carried out, so that an archive that slept while others
+# worked finds its number taken.
 _KEPT_COMMITS: Final = 64
 
 
@@ -59,15 +56,15 @@ class Commit(msgspec.Struct, frozen=True):
     """A commit holds what is true after it. `moves` says what is moved from staging into data:
 
     files: the files of the batch `state.next_batch - 1` move into the existing directories.
-    directories: a directory in `staged` replaces the directory in data, for each of `manifests`.
-    replaced: the files of that batch move as in `files`, and then `removed` are removed from data.
+    replaced: the files of that batch stand for `removed`, which are removed from data.
+    directories: as `replaced`, in a commit of version 0.2, which has staged the files that stay, too.
     nothing: only manifests, state and marks change.
 
     sources: the names in staging of files that have another name there.
     removed: names of files by the index of their manifest in `manifests`.
     """
 
-    moves: Literal["files", "directories", "replaced", "nothing"]
+    moves: Literal["files", "replaced", "directories", "nothing"]
     manifests: tuple[Manifest, ...]
     state: State
     # The name of a directory in `_staging`.
@@ -88,7 +85,9 @@ class Archive:
     state: of the last commit. manifests: all manifests, by topic and hour.
     """
 
-    def __init__(self, path: str | Location, gap_logs: Path | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | Location, gap_logs: Path | None = None
+    ) -> None:
         self.layout = Layout(path)
         self._gap_logs = gap_logs
         # Raises if another archive has taken over, which only remote file systems allow.
@@ -133,15 +132,11 @@ class Archive:
 
         So a job of a killed driver that is still running writes into none of our directories.
         """
-        if isinstance(self.layout.staging, Path):
-            self.layout.staging.mkdir(exist_ok=True)
         return self.layout.staging / SYSTEM_RANDOMNESS.token_hex(16)
 
     def new_gap_log(self) -> Path | None:
         """Return a directory name for a job to note gaps in, None if they are to fail the job."""
-        if isinstance(self.layout.path, Path):
-            where = self.new_staging()
-            assert isinstance(where, Path)
+        if (where := self.new_staging().local) is not None:
             return where
         return self._gap_logs and self._gap_logs / SYSTEM_RANDOMNESS.token_hex(16)
 
@@ -184,8 +179,7 @@ class Archive:
         listed = self.state.schemas
         if schema.number not in self.schemas:
             listed = (*listed, schema)
-        version = max(self.state.version, min(schema.number, VERSIONS[-1]))
-        state = replace(self.state, version=version, form=schema.number, schemas=listed)
+        state = replace(self.state, form=schema.number, schemas=listed)
         self.commit(Commit("nothing", (), state))
         return True
 
@@ -194,7 +188,7 @@ class Archive:
         if directory is None:
             return ()
         gaps = noted_gaps(directory)
-        remove_tree(directory)
+        shutil.rmtree(directory, ignore_errors=True)
         return gaps
 
     def commit(self, commit: Commit) -> None:
@@ -204,36 +198,40 @@ class Archive:
         another archive has taken over.
         """
         number = self.state.commits + 1
-        commit = replace(commit, state=replace(commit.state, commits=number))
-        staged = self._staged(commit)
-        if isinstance(staged, Path):
-            if commit.staged:
-                for path in sorted(staged.rglob("*.parquet")):
-                    sync(path)
-            write_whole(self.layout.pending, msgspec.json.encode(commit))
-        else:
-            self._announce(commit)
+        state = replace(commit.state, commits=number, version=VERSIONS[-1])
+        commit = replace(commit, state=state)
+        if commit.staged:
+            kept = self._kept(commit) if commit.moves == "replaced" else {}
+            self.layout.path.files.settle(str(self._staged(commit)), kept)
+        self._announce(commit)
         self._carry_out(commit)
 
     # Inside
 
     def _lock_in(self, stack: ExitStack) -> None:
         """Hold the archive's lock until the stack is closed. Raise OSError."""
-        lock = self.layout.lock
-        if isinstance(lock, RemotePath):
-            self._hold = stack.enter_context(Lease(lock)).check
-            return
-        (lock.parent / "data").mkdir(parents=True, exist_ok=True)
-        stack.enter_context(locked(lock))
+        if (data := self.layout.data.local) is not None:
+            make_directories(data, SHARED_DIRECTORY)
+        self._hold = stack.enter_context(held(self.layout.lock))
+
+    def _kept(self, commit: Commit) -> dict[str, str]:
+        """Return where files have to stand in staging that a compaction keeps, by their paths."""
+        return {
+            str(self.layout.data_of(one.key) / file.name): str(
+                self._staged(commit) / one.key.directory / file.name
+            )
+            for one in commit.manifests
+            for file in one.files
+            if file.batch != _batch(commit)
+        }
 
     def _announce(self, commit: Commit) -> None:
         """Write a commit under its number, if nobody else has done so."""
         path = self._numbered(commit.state.commits)
-        assert isinstance(path, RemotePath)
         content = msgspec.json.encode(commit)
         self._hold()
         try:
-            path.files.create(str(path), content)
+            path.create(content)
         except FileExistsError as error:
             # An object store may repeat a request whose answer was lost.
             if path.read_bytes() != content:
@@ -245,49 +243,54 @@ class Archive:
             self._hold()
         except ConfigError:
             # Whoever took over may have removed what is staged, and must not find this.
-            path.unlink()
+            path.remove()
             raise
 
     def _recover(self) -> None:
         layout = self.layout
+        self.state = layout.load_state()
         decode = msgspec.json.Decoder(Commit).decode
-        pending = load(layout.pending, decode)
-        if pending is not None:
-            self._carry_out(pending)
-        if isinstance(layout.path, RemotePath):
-            self._recover_remote(decode)
-        remove_tree(layout.staging)
-        if not layout.state.exists() and sizes_below(layout.data):
-            raise ConfigError(
-                f"{layout.data} holds files, but {layout.state.name} is not beside it: restore that "
-                "from a copy of the archive, or name another path"
-            )
+        if self._finish(layout.pending, decode):
+            layout.pending.remove()
+        first = self._numbered(1)
+        if not layout.state.exists() and set(layout.commits.sizes()) - {first.name}:
+            self._refuse_without_state()
+        while self._finish(self._numbered(self.state.commits + 1), decode):
+            pass
+        layout.staging.remove()
+        if not layout.state.exists() and layout.data.sizes():
+            self._refuse_without_state()
         self.state = layout.load_state()
         self.manifests = {manifest.key: manifest for manifest in layout.load_manifests()}
         check_readable(layout.path, self.schemas.values())
 
-    def _recover_remote(self, decode: Callable[[bytes], Commit]) -> None:
-        """Carry out the commits that follow the state, which is one at most."""
-        self.state = self.layout.load_state()
-        while True:
-            path = self._numbered(self.state.commits + 1)
-            commit = load(path, decode)
-            if commit is None:
-                return
-            if self._is_void(commit):
-                # Its archive was taken over from before it committed, and what it had staged was
-                # removed. Nothing of it was carried out, so its messages are archived again.
-                path.unlink()
-                return
-            self._carry_out(commit)
+    def _refuse_without_state(self) -> NoReturn:
+        layout = self.layout
+        raise ConfigError(
+            f"{layout.data} holds files, but {layout.state.name} is not beside it: restore that from "
+            "a copy of the archive, or name another path"
+        )
+
+    def _finish(self, path: Location, decode: Callable[[bytes], Commit]) -> bool:
+        """Carry out the commit in a file, if there is one, and return whether that was done."""
+        commit = load(path, decode)
+        if commit is None:
+            return False
+        if self._is_void(commit):
+            # Its archive was taken over from before it committed, and what it had staged was
+            # removed. Nothing of it was carried out, so its messages are archived again.
+            path.remove()
+            return False
+        self._carry_out(commit)
+        return True
 
     def _is_void(self, commit: Commit) -> bool:
         """Return whether files of a commit are gone of which none is in data."""
         staged = self._staged(commit)
         missing = moved = False
         for manifest in commit.manifests:
-            there = sizes_below(self.layout.data_of(manifest.key))
-            waiting = sizes_below(staged / manifest.key.directory)
+            there = self.layout.data_of(manifest.key).sizes()
+            waiting = (staged / manifest.key.directory).sizes()
             for file in new_files(commit, manifest):
                 moved |= file in there
                 missing |= file not in there and commit.sources.get(file, file) not in waiting
@@ -297,30 +300,26 @@ class Archive:
         layout = self.layout
         for at, manifest in enumerate(commit.manifests):
             self._hold()
-            if commit.moves in ("files", "replaced"):
-                self._move_files(commit, manifest)
-            elif commit.moves == "directories":
-                self._exchange(commit, manifest)
-            write_whole(layout.manifest_of(manifest.key), msgspec.json.encode(manifest))
+            self._move_files(commit, manifest)
+            layout.manifest_of(manifest.key).write(msgspec.json.encode(manifest))
             self.manifests[manifest.key] = manifest
             if commit.removed:
-                self._remove(manifest, commit.removed[at])
+                old = layout.data_of(manifest.key)
+                old.files.remove_all(str(old / name) for name in commit.removed[at])
         self._hold()
         if commit.safe is not None:
-            write_whole(layout.safe, msgspec.json.Encoder().encode_lines(commit.safe))
+            layout.safe.write(msgspec.json.Encoder().encode_lines(commit.safe))
         if commit.gaps:
-            name = f"{batch_name(commit.state.next_batch - 1)}.json"
-            write_whole(layout.gaps / name, msgspec.json.Encoder().encode_lines(commit.gaps))
-        write_whole(layout.state, msgspec.json.encode(commit.state))
+            lines = msgspec.json.Encoder().encode_lines(commit.gaps)
+            (layout.gaps / f"{batch_name(_batch(commit))}.json").write(lines)
+        layout.state.write(msgspec.json.encode(commit.state))
         self.state = commit.state
-        if isinstance(layout.path, Path):
-            layout.pending.unlink()
-        elif (old := commit.state.commits - _KEPT_COMMITS) > 0:
-            self._numbered(old).unlink()
+        if (unneeded := commit.state.commits - _KEPT_COMMITS) > 0:
+            self._numbered(unneeded).remove()
         if commit.staged:
-            remove_tree(self._staged(commit))
+            self._staged(commit).remove()
         if commit.gaps:
-            self._fold_gaps(commit.state.next_batch - 1)
+            self._fold_gaps(_batch(commit))
 
     def _fold_gaps(self, number: int) -> None:
         """Write the gaps of all files into one, and then remove the others.
@@ -333,10 +332,10 @@ class Archive:
             return
         folded = self.layout.gaps / f"folded-{number:08d}.json"
         self._hold()
-        write_whole(folded, msgspec.json.Encoder().encode_lines(self.layout.load_gaps()))
+        folded.write(msgspec.json.Encoder().encode_lines(self.layout.load_gaps()))
         for path in old:
             if path != folded:
-                path.unlink()
+                path.remove()
 
     def _staged(self, commit: Commit) -> Location:
         return self.layout.staging / commit.staged
@@ -345,64 +344,30 @@ class Archive:
         return self.layout.commits / f"{number:020d}.json"
 
     def _move_files(self, commit: Commit, manifest: Manifest) -> None:
+        """Bring the files of a manifest from staging into data, those that are not there yet."""
         to = self.layout.data_of(manifest.key)
         staged = self._staged(commit) / manifest.key.directory
-        if isinstance(to, RemotePath):
-            there = sizes_below(to)
-            assert isinstance(staged, RemotePath), "staging is where data is"
-            move_all(
-                (staged / commit.sources.get(name, name), to / name)
-                for name in new_files(commit, manifest)
-                if name not in there
-            )
-            return
-        assert isinstance(staged, Path), "staging is where data is"
-        to.mkdir(parents=True, exist_ok=True)
-        for name in new_files(commit, manifest):
-            if not (to / name).exists():
-                (staged / name).rename(to / name)
-        sync(to)
-
-    def _remove(self, manifest: Manifest, names: Iterable[str]) -> None:
-        """Remove files of a remote archive that others stand for now."""
-        directory = self.layout.data_of(manifest.key)
-        assert isinstance(directory, RemotePath), "directories are exchanged on this machine"
-        remove_all(directory / name for name in names)
-
-    def _exchange(self, commit: Commit, manifest: Manifest) -> None:
-        """Exchange a directory in staging with the one in data, unless an earlier attempt did so.
-
-        The files that the manifest names lie in staging before the exchange and in data after it.
-        """
-        ours = self.layout.data_of(manifest.key)
-        staged = self._staged(commit) / manifest.key.directory
-        assert isinstance(ours, Path), "remote directories are not exchanged"
-        assert isinstance(staged, Path), "remote directories are not exchanged"
-        if staged.exists() and not all((ours / file.name).exists() for file in manifest.files):
-            exchange(staged, ours)
-            sync(ours.parent)
+        names = new_files(commit, manifest)
+        moves = {name: str(staged / commit.sources.get(name, name)) for name in names}
+        if commit.moves == "files":
+            to.files.move_into(str(to), moves)
+        elif commit.moves != "nothing":
+            whole = [file.name for file in manifest.files]
+            to.files.replace(str(to), str(staged), moves, whole)
 
 
 def new_files(commit: Commit, manifest: Manifest) -> list[str]:
     """Return the files of a manifest that a commit brings into data."""
     if commit.moves == "nothing":
         return []
-    return [file.name for file in manifest.files if file.batch == commit.state.next_batch - 1]
+    return [file.name for file in manifest.files if file.batch == _batch(commit)]
+
+
+def _batch(commit: Commit) -> int:
+    """Return the number of the batch that a commit adds, if it adds files."""
+    return commit.state.next_batch - 1
 
 
 def batch_name(number: int) -> str:
     """Return the prefix of the names of a batch's files."""
     return f"b{number:08d}"
-
-
-def exchange(new: Path, old: Path) -> None:
-    """Exchange two directories, atomically where the file system can do that.
-
-    On other file systems (NFS) `old` is missing for a moment. If the process dies in that moment,
-    another call finishes the exchange.
-    """
-    if old.exists():
-        if exchange_names(new, old):
-            return
-        old.rename(new.with_name(f"{new.name}.old"))
-    new.rename(old)

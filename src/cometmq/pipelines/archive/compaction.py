@@ -1,16 +1,12 @@
 """Replace the many small files of an hour by few large ones.
 
-The new files are written to staging, read back and compared with the old ones. Then a directory
-with the new files is exchanged for the whole old directory; where directories cannot be exchanged,
-the new files move beside the old ones, which are then removed.
+The new files are written to staging, read back and compared with the old ones, and then committed:
+the commit has the new files stand for the old ones.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -23,7 +19,7 @@ from cometmq.pipelines.archive.figures import Found, Sum, figures, summed
 from cometmq.pipelines.archive.inventory import unreadable
 from cometmq.pipelines.archive.layout import DataFile, Figures, Hour, Manifest, read_files
 from cometmq.pipelines.archive.staging import staged_files
-from cometmq.pipelines.locations import Location, RemotePath, remove_tree, sizes_below
+from cometmq.pipelines.locations import Location
 
 # The bounds of one job. Stopping the archive loses the work of at most one job.
 _DIRECTORIES_AT_ONCE: Final = 64
@@ -118,7 +114,7 @@ class Compaction:
             if not isinstance(written, _Written):
                 suspects |= written
                 left = [one for one in left if one.key not in written]
-                remove_tree(staged)
+                staged.remove()
                 continue
             self._commit(left, form, staged, written)
             files = sum(map(len, written.files.values()))
@@ -170,16 +166,12 @@ class Compaction:
         self, group: Sequence[Manifest], form: int, staged: Location, written: _Written
     ) -> None:
         number = self._archive.state.next_batch
-        manifests = tuple(self._manifest_of(one, form, written, staged) for one in group)
+        manifests = tuple(self._manifest_of(one, form, written) for one in group)
         state = replace(self._archive.state, next_batch=number + 1)
-        if isinstance(staged, RemotePath):
-            old = tuple(tuple(file.name for file in self._small(one, form)) for one in group)
-            commit = Commit(
-                "replaced", manifests, state, staged.name, sources=written.sources, removed=old
-            )
-        else:
-            commit = Commit("directories", manifests, state, staged.name)
-        self._archive.commit(commit)
+        old = tuple(tuple(file.name for file in self._small(one, form)) for one in group)
+        self._archive.commit(
+            Commit("replaced", manifests, state, staged.name, sources=written.sources, removed=old)
+        )
 
     def _figures(self, group: Iterable[Manifest], form: int) -> Found:
         """Return the figures of all small files: those of their proofs, else as they are now."""
@@ -209,7 +201,7 @@ class Compaction:
         }
 
     def _is_there(self, manifest: Manifest) -> bool:
-        there = sizes_below(self._archive.layout.data_of(manifest.key)).items()
+        there = self._archive.layout.data_of(manifest.key).sizes().items()
         sizes = {name: size for name, size in there if name.endswith(".parquet")}
         return sizes == {file.name: file.bytes for file in manifest.files}
 
@@ -245,11 +237,8 @@ class Compaction:
         # Bins of an hour whose hashes meet become one file.
         return rows.repartition(len(bins), "topic", "hour", "bin").drop("bin")
 
-    def _manifest_of(
-        self, before: Manifest, form: int, written: _Written, staged: Location
-    ) -> Manifest:
-        """Return the new manifest, and link the files that are kept beside the new ones if
-        directories are to be exchanged.
+    def _manifest_of(self, before: Manifest, form: int, written: _Written) -> Manifest:
+        """Return the new manifest.
 
         What is made of proved files is proved: its figures are theirs, and it was read back.
         """
@@ -262,19 +251,8 @@ class Compaction:
             new = tuple(
                 replace(file, queues=tuple(sorted(of_file[before.key, file.name]))) for file in new
             )
-        here = self._archive.layout.data_of(before.key)
-        if isinstance(here, Path) and isinstance(staged, Path):
-            for file in kept:
-                _link(here / file.name, staged / before.key.directory / file.name)
         return Manifest(*before.key, kept + new, before.log, before.suspect)
 
 
 def _sums(found: Found) -> dict[Sum, Figures]:
     return summed((hour, one) for hour, _, one in found)
-
-
-def _link(from_: Path, to: Path) -> None:
-    try:
-        os.link(from_, to)
-    except OSError:  # a file system without hard links
-        shutil.copy2(from_, to)

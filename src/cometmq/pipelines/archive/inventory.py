@@ -9,7 +9,7 @@ import msgspec
 
 from cometmq.pipelines.archive.layout import Figures, Hour, Layout, Manifest
 from cometmq.pipelines.archive.schemas import Schema, misfit_of
-from cometmq.pipelines.locations import Location, on_this_machine
+from cometmq.pipelines.locations import Location, readable_here
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,7 +94,7 @@ def unreadable(files: Mapping[Location, Schema]) -> dict[Location, str]:
     found: dict[Location, str] = {}
     for path, schema in files.items():
         try:
-            with on_this_machine(path) as local, parquet.ParquetFile(local) as file:
+            with readable_here(path) as local, parquet.ParquetFile(local) as file:
                 if said := misfit_of(file, schema):
                     found[path] = said
                     continue

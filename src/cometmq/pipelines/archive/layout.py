@@ -6,6 +6,7 @@ both.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, TypeVar
@@ -17,14 +18,15 @@ from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.columns import with_derived
 from cometmq.pipelines.archive.schemas import ALL, FIRST, Schema, check_readable
 from cometmq.pipelines.hadoop_files import location
-from cometmq.pipelines.locations import Location, RemotePath, contents, sizes_below
+from cometmq.pipelines.locations import Location, contents, located
 from cometmq.spark.columns import COLUMNS
 from cometmq.spark.gaps import Gap, decoded_gaps
 
 T = TypeVar("T")
 
-# Version 1 knows the first schema only, version 2 the first two.
-VERSIONS: Final = (1, 2, 3)
+# Version 1 knows the first schema only, version 2 the first two, version 3 all. Since version 4 commits
+# are numbered on this machine, too: what knows only `_pending.json` would pass over one.
+VERSIONS: Final = (1, 2, 3, 4)
 # Spark names directories so. Of the characters that topic names may have, only this one needs
 # escaping.
 _PERCENT: Final = "%"
@@ -48,7 +50,7 @@ class Hour(NamedTuple):
         return Path(f"topic={self.topic.replace(_PERCENT, _ESCAPED)}", f"hour={self.hour}")
 
     @classmethod
-    def of(cls, directory: PurePath | RemotePath) -> Hour:
+    def of(cls, directory: PurePath | Location) -> Hour:
         topic = directory.parent.name.removeprefix("topic=").replace(_ESCAPED, _PERCENT)
         return cls(topic, directory.name.removeprefix("hour="))
 
@@ -179,12 +181,12 @@ class SafeRange(msgspec.Struct, frozen=True):
 class Layout:
     """Names the parts of the archive in the directory `path`.
 
-    pending: the commit that is being carried out. commits: on remote file systems, the directory of
-    the last commits, of which the latest may be pending.
+    commits: the last commits, of which the latest may have to be carried out still. pending: a commit
+    that an earlier version has left so.
     """
 
-    def __init__(self, path: str | Location) -> None:
-        self.path: Location = Path(path) if isinstance(path, str) else path
+    def __init__(self, path: str | os.PathLike[str] | Location) -> None:
+        self.path = located(path)
         self.data = self.path / "data"
         self.manifests = self.path / "_manifest"
         self.safe = self.path / "_proofs" / "safe_to_expire.jsonl"
@@ -235,7 +237,7 @@ class Layout:
 
     def gap_files(self) -> list[Location]:
         names = _names(self.gaps, "*.json")
-        return [self.gaps / name for name in names if not name.startswith(".")]
+        return [self.gaps / name for name in names]
 
     def load_gaps(self) -> tuple[Gap, ...]:
         """Return the offsets that were gone before they could be archived. Raise
@@ -258,7 +260,7 @@ class Layout:
     def data_files(self) -> dict[Hour, dict[str, int]]:
         """Return the bytes of the files that readers take for data, by hour and name."""
         found: dict[Hour, dict[str, int]] = {}
-        for name, size in sizes_below(self.data).items():
+        for name, size in self.data.sizes().items():
             path = PurePath(name)
             if path.match("topic=*/hour=*/*") and len(path.parts) == _DATA_DEPTH:
                 found.setdefault(Hour.of(path.parent), {})[path.name] = size
@@ -267,9 +269,7 @@ class Layout:
 
 def _names(directory: Location, pattern: str) -> list[str]:
     """Return the files below a directory whose names from there on match a pattern, in order."""
-    if isinstance(directory, Path):
-        return sorted(path.relative_to(directory).as_posix() for path in directory.glob(pattern))
-    return [name for name in sizes_below(directory) if PurePath(name).match(pattern)]
+    return [name for name in directory.sizes() if PurePath(name).match(pattern)]
 
 
 def load(path: Location, decode: Callable[[bytes], T]) -> T | None:
@@ -315,12 +315,12 @@ def _with_hour(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in {**columns, "hour": "string"}.items())
 
 
-def layout_of(spark: Any, path: str | Location, key: str = "path") -> Layout:
+def layout_of(spark: Any, path: str | os.PathLike[str] | Location, key: str = "path") -> Layout:
     """Return the layout of the archive at a path of this machine or a URI. Raise ConfigError."""
     return Layout(location(spark, path, key))
 
 
-def read(spark: Any, path: str | Location) -> Any:
+def read(spark: Any, path: str | os.PathLike[str] | Location) -> Any:
     """Return all messages of an archive: the columns of docs/spark.md, and `hour`.
 
     What files leave out is computed, if the query uses it. On remote file systems the files are
@@ -331,7 +331,7 @@ def read(spark: Any, path: str | Location) -> Any:
     check_readable(layout.path, layout.load_state().all_schemas().values())
     reader = spark.read.schema(_with_hour(COLUMNS))
     files = []
-    if isinstance(layout.path, RemotePath):
+    if layout.path.local is None:
         files = [
             str(layout.data_of(one.key) / file.name)
             for one in layout.load_manifests()

@@ -3,15 +3,15 @@
 Who archives there has a file that says so, and writes it anew every few seconds. If the file stays
 the same for `PATIENCE_S`, its archive is dead, and the next one takes over. Whoever was taken over
 from (because its process slept, for example) notices before its next change and stops. No clock of
-another machine is asked.
+another machine is asked. File systems of this machine have locks, and need no lease.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,7 +19,8 @@ import msgspec
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.pipelines.locations import RemotePath
+from cometmq.pipelines.locations import Location
+from cometmq.runtime.file_lock import locked
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 log = structlog.get_logger(__name__)
@@ -27,6 +28,20 @@ log = structlog.get_logger(__name__)
 PATIENCE_S: Final = 20.0
 # So often is it renewed in that time.
 _BEATS: Final = 4
+
+
+@contextmanager
+def held(path: Location) -> Iterator[Callable[[], None]]:
+    """Hold an archive by its file `path`. Yield a function that raises if another one took over.
+
+    Raise BlockingIOError if another archive is alive, OSError if the file cannot be made.
+    """
+    if (file := path.local) is not None:
+        with locked(file):
+            yield lambda: None
+    else:
+        with Lease(path) as lease:
+            yield lease.check
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -46,7 +61,7 @@ class Lease:
 
     def __init__(
         self,
-        path: RemotePath,
+        path: Location,
         patience_s: float | None = None,
         pause: Callable[[float], object] | None = None,
     ) -> None:
@@ -71,9 +86,9 @@ class Lease:
             if now is not None and now != seen:
                 raise BlockingIOError(f"{self._path} is held by {_name_of(now)}")
             if now is not None:
-                self._path.unlink()
+                self._path.remove()
         try:
-            self._path.files.create(str(self._path), msgspec.json.encode(self._me))
+            self._path.create(msgspec.json.encode(self._me))
         except FileExistsError as error:
             # An object store may repeat a request whose answer was lost.
             if not self._is_mine(self._read()):
@@ -92,7 +107,7 @@ class Lease:
         # What stays is taken over by the next archive after a while.
         with suppress(OSError):
             if self._is_mine(self._read()):
-                self._path.unlink()
+                self._path.remove()
 
     def check(self) -> None:
         """Raise ConfigError if another archive has taken over, OSError if nobody can tell."""
@@ -122,7 +137,7 @@ class Lease:
                 if not self._is_mine(self._read()):
                     return
                 self._me = msgspec.structs.replace(self._me, beat=self._me.beat + 1)
-                self._path.files.write(str(self._path), msgspec.json.encode(self._me))
+                self._path.write(msgspec.json.encode(self._me))
             except OSError as error:
                 log.warning("the archive's hold on its path is not renewed", reason=str(error))
 

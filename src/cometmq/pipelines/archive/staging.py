@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from cometmq.pipelines.archive.layout import DataFile, Hour
-from cometmq.pipelines.locations import Location, sizes_below
+from cometmq.pipelines.locations import Location
 
 _WRITTEN: Final = "topic=*/hour=*/part-*.parquet"
 
@@ -23,20 +23,16 @@ class Staged(NamedTuple):
 def staged_files(staged: Location, prefix: str, number: int, form: int) -> Staged:
     """Give the files of the schema `form` that a job has written the names that they will have in `data`.
 
-    Remote ones, of which each renaming may be a copy, get them on their way there.
+    Where a renaming may be a copy, they get them on their way there.
     """
     found: dict[Hour, list[DataFile]] = {}
     sources = {}
-    names = [one for one in sizes_below(staged).items() if PurePath(one[0]).match(_WRITTEN)]
+    names = [one for one in staged.sizes().items() if PurePath(one[0]).match(_WRITTEN)]
     for at, (below, size) in enumerate(names):
         path = PurePath(below)
         name = f"{prefix}-{at:04d}.parquet"
-        if isinstance(staged, Path):
-            written = staged / path
-            written.rename(written.with_name(name))
-            # Hadoop's checksum bears the file's old name, so no reader would use it.
-            written.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        else:
-            sources[name] = path.name
+        now = staged.files.named(str(staged / path), name)
+        if now != name:
+            sources[name] = now
         found.setdefault(Hour.of(path.parent), []).append(DataFile(name, size, number, form=form))
     return Staged({hour: tuple(files) for hour, files in found.items()}, sources)

@@ -51,12 +51,12 @@ def archive_notes(
     the path has no archive or a damaged one.
     """
     layout = layout_of(spark, path, "archive")
-    if not layout.path.is_dir():
+    if not layout.path.exists():
         raise ConfigError(
             f"archive is {path!r}, which is no directory here; give the path of the archive"
         )
     notes = ArchiveNotes()
-    if not layout.data.is_dir():
+    if not layout.data.exists():
         return notes
     archive = layout.load_state()
     check_readable(f"archive is {path!r}", archive.all_schemas().values())
@@ -93,7 +93,7 @@ def archived(
 
     layout = layout_of(spark, path, "archive")
     data = layout.data
-    if not data.is_dir():
+    if not data.exists():
         return _of_directory(spark, path, topics, columns)
     schema = f"{schema_of(needed_for(columns))}, hour string"
     reader = spark.read.schema(schema).options(**_LENIENT)

@@ -171,7 +171,7 @@ class _Replay(Resend[Config, ReplayPlan]):
         if config.archive is not None:
             from cometmq.pipelines.archive.layout import layout_of, read
 
-            if not layout_of(spark, config.archive, "archive").data.is_dir():
+            if not layout_of(spark, config.archive, "archive").data.exists():
                 raise ConfigError(
                     f"archive: {config.archive} holds no archive; name the directory that the "
                     "pipeline archive wrote to as its path"

@@ -146,7 +146,7 @@ def _measured(started: datetime, config: Config, context: Context, source: _Sour
 
 
 def _of_archive(archive: str, config: Config, context: Context) -> _Source:
-    if not location(context.spark, archive, "archive").is_dir():
+    if not location(context.spark, archive, "archive").exists():
         raise ConfigError(
             f"archive is {archive!r}, which is no directory here; give the path of one"
         )
