@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from tests.cleaning import clean
 from tests.crash.replay import compare, replayed
 from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, ManualClock
 from tests.waits import WAIT_S
@@ -210,7 +211,7 @@ class Campaign:
     def _clean(self, store: MessageStore) -> None:
         used_ratio = self.rng.choice((0.5, 0.5, 0.87))
         self.disk.fill(int(self.disk.capacity_bytes * (1 - used_ratio)))
-        store.cleaner.run_now()
+        clean(store)
         self.disk.free()
 
     def _delete(self, store: MessageStore) -> None:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.cleaning import clean
 from tests.crash.replay import ExpectedUnit, compare
 from tests.unit.replication.two_logs import LogOf
 from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, ManualClock
@@ -240,7 +241,7 @@ class SlaveLives(TwoStores):
     def _clean(self, store: MessageStore) -> None:
         used_ratio = self.rng.choice((0.5, 0.5, 0.87))
         self.disk.fill(int(self.disk.capacity_bytes * (1 - used_ratio)))
-        store.cleaner.run_now()
+        clean(store)
         self.disk.free()
 
     def _die_while_opening(self) -> None:

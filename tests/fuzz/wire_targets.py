@@ -15,6 +15,7 @@ from tests.fuzz.golden_inputs import golden
 from tests.fuzz.mutation import cuts
 from tests.fuzz.samples import sample
 from tests.fuzz.target import REFUSALS, Target
+from tests.json_text import pretty
 
 from cometmq.client.tracing.codec import decode_traces
 from cometmq.errors import ProtocolError
@@ -43,9 +44,8 @@ from cometmq.protocol.ids import (
     encode_offset_id,
     pack_host,
     parse_offset_id,
-    parse_unique_id,
 )
-from cometmq.protocol.json_dialect import decode_body, encode_body, pretty
+from cometmq.protocol.json_dialect import decode_body, encode_body
 from cometmq.protocol.properties import decode_properties, encode_properties, find_property
 from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.protocol.recall_handle import RecallHandle
@@ -238,13 +238,10 @@ def run_properties(_: Random, data: bytes) -> object:
 
 def run_ids(_: Random, data: bytes) -> object:
     text = data.decode(errors="replace")
-    outcomes: list[object] = []
-    for parse in (parse_offset_id, parse_unique_id):
-        try:
-            outcomes.append(parse(text))
-        except ProtocolError as error:
-            outcomes.append(str(error))
-    return outcomes
+    try:
+        return parse_offset_id(text)
+    except ProtocolError as error:
+        return str(error)
 
 
 def run_recall_handle(_: Random, data: bytes) -> object:

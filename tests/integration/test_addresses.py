@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unique_ids import parse_unique_id
 
 from cometmq import ConsumeFromWhere, Message
 from cometmq.aio import AdminClient, LitePullConsumer, Producer
@@ -20,7 +21,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
-from cometmq.protocol.ids import parse_offset_id, parse_unique_id
+from cometmq.protocol.ids import parse_offset_id
 from cometmq.remoting.client import split_address
 from cometmq.store.config import StoreConfig
 

@@ -17,6 +17,7 @@ import lz4.frame
 import pytest
 import zstandard
 from tests.growth import check_growth, cpu_seconds
+from tests.json_text import pretty
 
 from cometmq.client.tracing.codec import decode_traces
 from cometmq.errors import CometMQError, ProtocolError
@@ -33,8 +34,8 @@ from cometmq.protocol.command import RequestDecoder, decode_command
 from cometmq.protocol.compression import decompress
 from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType
 from cometmq.protocol.headers import PullMessageRequestHeader
-from cometmq.protocol.ids import parse_offset_id, parse_unique_id
-from cometmq.protocol.json_dialect import decode_body, encode_body, encode_strict_sorted, pretty
+from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.json_dialect import decode_body, encode_body, encode_strict_sorted
 from cometmq.protocol.limits import check_route
 from cometmq.protocol.properties import decode_properties, find_property
 from cometmq.protocol.queue_table import decode_queue_table
@@ -311,7 +312,6 @@ DECODERS: dict[str, tuple[Callable[[int], Any], Work, int]] = {
         64 * _KIB,
     ),
     "an offset id": (lambda n: "A" * n, parse_offset_id, 256 * _KIB),
-    "a unique id": (lambda n: "A " * (n // 2), parse_unique_id, 256 * _KIB),
     "a topic name": (lambda n: "%" * n, topic_fault, 256 * _KIB),
     "a group name": (lambda n: " " * n, group_fault, 256 * _KIB),
     "a body that is encoded": (

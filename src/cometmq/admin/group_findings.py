@@ -44,11 +44,6 @@ def is_offline(error: CometMQError) -> bool:
     return error.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
-def is_unknown_group(error: CometMQError) -> bool:
-    """Return whether an error says that no broker that was asked has the group."""
-    return error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-
-
 def judge(group: str, told: Mapping[str, RunningInfo], now_ms: int) -> list[Finding]:
     """Return what is wrong with a group by what its members told."""
     findings = []

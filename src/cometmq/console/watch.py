@@ -215,7 +215,6 @@ class Watch:
     lags: Lags | None = None
     lag_samples: deque[LagSample] = field(default_factory=lambda: deque(maxlen=LAG_SAMPLES))
     findings: Known[list[Finding]] | None = None
-    findings_ms: int = 0
     troubles: Troubles = field(init=False)
     topic_trends: TopicTrends = field(default_factory=TopicTrends)
     _lag_took_s: float = 0.0
@@ -325,7 +324,6 @@ class Watch:
     async def check(self) -> None:
         """Check all servers as `cometmq doctor` does."""
         self.findings = await known(self.admin.health.findings())
-        self.findings_ms = self.clock.now_ms()
 
     def state_of(self, address: str) -> BrokerState | None:
         """Return what was seen last of the broker at an address."""

@@ -79,25 +79,6 @@ def _month_start_ms(year: int, month: int) -> int:
     return int(time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1)) * 1000)
 
 
-class UniqueIdParts(NamedTuple):
-    """The parts of a unique id. The time is milliseconds since the first of its month."""
-
-    address: str
-    process_id: int
-    elapsed_ms: int
-    counter: int
-
-
-def parse_unique_id(unique_id: str) -> UniqueIdParts:
-    """Return the parts of a unique id. Raise ProtocolError unless it has the form above."""
-    raw = _unhex(unique_id, "unique id")
-    if len(raw) not in (16, 28):
-        raise ProtocolError(f"a unique id has 32 or 56 characters, got {len(unique_id)}")
-    address, rest = raw[:-12], raw[-12:]
-    process_id, _constant, elapsed_ms, counter = struct.unpack(">HIIH", rest)
-    return UniqueIdParts(_address_text(address), process_id, elapsed_ms, counter)
-
-
 class OffsetId(NamedTuple):
     host: str
     port: int

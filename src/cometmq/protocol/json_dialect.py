@@ -121,15 +121,6 @@ def _decoded(data: bytes, type_: type[T], is_request: bool) -> T:
     return msgspec.convert(tree, type_, strict=False, str_keys=True)
 
 
-def decode_request(data: bytes, type_: type[T]) -> T:
-    """Decode what any client may send to a server: like `decode_body`, but a body in the dialect
-    must be short.
-
-    No client's request has keys that are not text, so a large request is strict JSON.
-    """
-    return decode_body(data, type_, max_dialect_length=MAX_DIALECT_REQUEST_LENGTH)
-
-
 def prepare() -> None:
     """Load what long bodies in the dialect need. Takes a tenth of a second, so a server does it outside
     its loop.
@@ -157,18 +148,12 @@ def encode_strict_sorted(value: Any) -> bytes:
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":")).encode()
 
 
-def pretty(value: Any) -> str:
-    """Return the text of a configuration file as RocketMQ lays it out: tabs, keys sorted, no last
-    newline.
-
-    Integer keys are quoted, which Java reads but does not write.
-    """
-    return "".join(pretty_pieces(value))
-
-
 def pretty_pieces(value: Any) -> Iterator[str]:
-    """Yield the text of `pretty`, a table in several pieces. Each piece takes a fraction of a
-    millisecond, so that a thread that writes a large table can let others run in between.
+    """Yield the text of a configuration file as RocketMQ lays it out: tabs, keys sorted, no last
+    newline. Integer keys are quoted, which Java reads but does not write.
+
+    A table comes in several pieces. Each takes a fraction of a millisecond, so that a thread that
+    writes a large table can let others run in between.
     """
     if isinstance(value, msgspec.Struct):
         members = [(name, getattr(value, field)) for name, field in _sorted_fields(type(value))]

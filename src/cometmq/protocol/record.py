@@ -260,15 +260,6 @@ def body_is_intact(record: StoredRecord) -> bool:
     return not record.body or crc32(record.body) & CRC_MASK == record.body_crc
 
 
-def properties_of(record: memoryview) -> dict[str, str]:
-    """Return the properties of a whole record of one's own store, without decoding its other
-    fields.
-
-    Java: MessageDecoder.decodeProperties. Damaged bytes give some properties or none.
-    """
-    return decode_properties(properties_text(record))
-
-
 def properties_text(record: memoryview) -> str:
     """Return the properties string of a whole record of one's own store; a damaged record may give
     any text.

@@ -143,10 +143,6 @@ class Monitoring:
         # A scraper that goes away must not end the scrape of the others.
         return await asyncio.shield(self._scraping)
 
-    def forget_scrape(self) -> None:
-        """Have the next scraper get new figures, also within SHARED_FOR_S."""
-        self._scraped_s = None
-
     async def _put_together(self) -> bytearray:
         began_s = self._monotonic()
         await self._ask_machine()

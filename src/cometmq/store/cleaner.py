@@ -189,11 +189,6 @@ class Cleaner:
         if self._trimmed_to != self._log.min_offset:
             yield from self._trim(self._log.min_offset)
 
-    def run_now(self) -> None:
-        """Do one run in this thread, without pauses."""
-        for work in self.run():
-            work.do()
-
     def _plan(self, *, everything: bool) -> Plan:
         # A copy: this may be another thread than the one that adds and drops files.
         files = tuple(self._log.files.files)

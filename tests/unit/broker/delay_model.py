@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cleaning import clean
+from tests.json_text import pretty
 from tests.unit.store.store_box import CLIENT, Box, ManualClock, QuickDisk
 
 from cometmq.broker.config import BrokerConfig
@@ -25,7 +27,7 @@ from cometmq.broker.delays.timer import recall_key
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.model import properties as p
 from cometmq.model.topic import DataVersion
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.record import StoredRecord, decode_record
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import DiskUsage
@@ -237,10 +239,10 @@ class Life:
         """Delete the oldest files, perhaps at once, perhaps when their copies are flushed."""
         self.disk.full = True
         before = self.store.commit_log.min_offset
-        self.store.cleaner.run_now()
+        clean(self.store)
         if self.rng.random() < 0.7:
             self.store.flush_all()
-            self.store.cleaner.run_now()
+            clean(self.store)
         self.disk.full = False
         self.gone_files += (self.store.commit_log.min_offset - before) // (16 * 1024)
 

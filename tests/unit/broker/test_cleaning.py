@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.cleaning import clean
 from tests.integration.raw_client import send_ext
 from tests.simulated import LoopClock, SimulatedWorkers
 from tests.unit.broker.broker_box import HOST, Client, running
@@ -256,10 +257,10 @@ async def test_an_operator_has_expired_files_deleted_whatever_the_hour(
 ) -> None:
     await fill(broker, client, "orders", 9)
     log = broker.store.commit_log
-    broker.store.cleaner.run_now()
+    clean(broker.store)
     assert log.min_offset == 0, "no hour is set, so nothing goes by itself"
     assert (await operator.ask(DELETE_EXPIRED, {})).code == ResponseCode.SUCCESS
-    broker.store.cleaner.run_now()
+    clean(broker.store)
     assert log.min_offset == 2 * (4 << 20)
     assert broker.store.min_offset("orders", 0) == 8
 
@@ -278,7 +279,7 @@ async def test_files_wait_for_the_offsets_that_a_group_commits(
         ext = {"consumerGroup": "archive", "topic": "orders", "queueId": 0, "commitOffset": offset}
         assert (await client.ask(COMMIT, ext)).code == ResponseCode.SUCCESS
         assert (await operator.ask(DELETE_EXPIRED, {})).code == ResponseCode.SUCCESS
-        broker.store.cleaner.run_now()
+        clean(broker.store)
         return log.min_offset // (4 << 20)
 
     assert await first_left_after(3) == 0
@@ -295,7 +296,7 @@ async def test_queues_without_messages_go_but_those_of_topics_that_exist(
     put(broker.store, topic="kept")
     broker.store.flush_commit_log()
     broker.store.cleaner.delete_manually()
-    broker.store.cleaner.run_now()
+    clean(broker.store)
     assert (await operator.ask(CLEAN_QUEUES, {})).code == ResponseCode.SUCCESS
     left = broker.store.topics().keys()
     assert "gone" not in left
@@ -313,7 +314,7 @@ async def test_queues_without_messages_go_beside_the_loop(tmp_path: Path) -> Non
             put(broker.store, topic=f"gone-{number}")
         await fill(broker, client, "orders", 9)
         broker.store.cleaner.delete_manually()
-        broker.store.cleaner.run_now()
+        clean(broker.store)
         forgotten: list[str] = []
         broker.topics.on_remove.append(forgotten.append)
         disk.threads.clear()

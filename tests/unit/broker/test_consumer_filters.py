@@ -5,6 +5,7 @@ the file.
 from __future__ import annotations
 
 import pytest
+from tests.json_text import pretty
 
 from cometmq.broker.filters.consumer_filters import (
     BloomFilterData,
@@ -18,7 +19,7 @@ from cometmq.filtering.bloom import BloomFilter
 from cometmq.filtering.sql92 import outcomes
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.work import WorkBudget
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body
 from cometmq.store.queues.consume_queue_ext import ExtUnit
 
 BLOOM = BloomFilter.create(20, 32)

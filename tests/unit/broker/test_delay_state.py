@@ -6,6 +6,7 @@ import shutil
 import struct
 
 import pytest
+from tests.json_text import pretty
 from tests.unit.broker.delay_box import DelayBox
 
 from cometmq.broker.delays.state import DelayState, encode_timer_check
@@ -13,7 +14,7 @@ from cometmq.broker.delays.timer_progress import Segment
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.ids import pack_host
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body
 
 
 def capture(delays: DelayBox) -> DelayState:

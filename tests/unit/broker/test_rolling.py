@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.cleaning import clean
 from tests.unit.broker.broker_box import RoomyDisk
 from tests.unit.broker.delay_box import DelayBox
 
@@ -54,7 +55,7 @@ class OldBox(DelayBox):
         for _ in range(2):
             self.store.flush_all()
             self.store.cleaner.delete_manually()
-            self.store.cleaner.run_now()
+            clean(self.store)
 
     def restart(self) -> None:
         """Kill the store, and start it again without any saved state of the delayed messages."""
@@ -126,11 +127,11 @@ def test_a_file_stays_until_its_copies_are_on_disk(old: OldBox) -> None:
     old.store.flush_all()
     old.clock.value += 49 * HOUR_MS
     old.store.cleaner.delete_manually()
-    old.store.cleaner.run_now()
+    clean(old.store)
     assert old.store.max_offset(names.TIMER_TOPIC, 0) == 2
     assert old.store.commit_log.min_offset == 0
     old.store.flush_all()
-    old.store.cleaner.run_now()
+    clean(old.store)
     assert old.store.commit_log.min_offset > 0
     assert old.store.max_offset(names.TIMER_TOPIC, 0) == 2
 
@@ -214,8 +215,8 @@ def test_a_file_stays_until_what_was_delivered_out_of_it_is_on_disk(old: OldBox)
     old.run_at(49 * HOUR_MS)
     assert len(old.bodies()) == 2
     old.store.cleaner.delete_manually()
-    old.store.cleaner.run_now()
+    clean(old.store)
     assert old.store.commit_log.min_offset == 0
     old.store.flush_all()
-    old.store.cleaner.run_now()
+    clean(old.store)
     assert old.store.commit_log.min_offset > 0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.json_text import pretty
 from tests.unit.store.store_box import CLIENT, HOST, Box, ManualClock, QuickDisk, records
 
 from cometmq.broker.config import BrokerConfig
@@ -33,7 +34,7 @@ from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import EndTransactionRequestHeader
 from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.json_dialect import decode_body
 from cometmq.protocol.record import StoredRecord, decode_records
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.store import MessageStore

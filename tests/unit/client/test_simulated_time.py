@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 from tests.simulated import EPOCH_MS, LoopClock, MemoryNetwork
 from tests.simulated_cluster import MemoryBroker, name_server, simulated_client
+from tests.unique_ids import parse_unique_id
 
 import cometmq
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer, TransactionProducer
@@ -25,7 +26,6 @@ from cometmq.errors import RequestTimeoutError, RouteNotFoundError, UnknownOptio
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
-from cometmq.protocol.ids import parse_unique_id
 from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.randomness import Randomness
 from cometmq.testing import virtual

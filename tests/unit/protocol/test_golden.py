@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.golden.golden import Golden, named, of_kind
+from tests.json_text import pretty
+from tests.unique_ids import parse_unique_id
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
@@ -31,13 +33,11 @@ from cometmq.protocol.ids import (
     encode_offset_id,
     pack_host,
     parse_offset_id,
-    parse_unique_id,
 )
 from cometmq.protocol.json_dialect import (
     decode_body,
     encode_body,
     encode_strict_sorted,
-    pretty,
 )
 from cometmq.protocol.properties import decode_properties, encode_properties, find_property
 from cometmq.protocol.record import StoredRecord, decode_record, decode_records, encode_record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.json_text import decode_request
 
 from cometmq.errors import ProtocolError
 from cometmq.model.group import SubscriptionGroupConfig
@@ -13,7 +14,6 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol import limits, requests
 from cometmq.protocol.bodies import HeartbeatData, TopicConfigList
 from cometmq.protocol.json_dialect import (
-    decode_request,
     encode_body,
 )
 

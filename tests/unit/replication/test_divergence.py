@@ -7,6 +7,7 @@ from collections.abc import Callable
 from unittest import mock
 
 import pytest
+from tests.cleaning import remove_first
 from tests.unit.replication.two_logs import LogOf, fill, promoted, replicate
 from tests.unit.store.store_box import LOG_FILE, Box, put
 
@@ -90,8 +91,8 @@ def test_a_master_that_deleted_what_is_missing_is_found(
     master, slave = box.open(), other.open()
     places = fill(master, 60, "both")
     replicate(master, slave, until=places[3])
-    master.commit_log.files.remove_first()
-    master.commit_log.files.remove_first()
+    remove_first(master.commit_log.files)
+    remove_first(master.commit_log.files)
     found = find(slave, LogOf(master, as_java=as_java))
     assert found is not None
     assert found.cause is Cause.GAP
@@ -105,7 +106,7 @@ def test_a_master_that_deleted_the_last_record_but_nothing_behind_it_is_followed
     master, slave = box.open(), other.open()
     fill(master, 60, "both")
     replicate(master, slave, until=LOG_FILE)
-    master.commit_log.files.remove_first()
+    remove_first(master.commit_log.files)
     assert slave.commit_log.end == master.commit_log.min_offset
     assert find(slave, LogOf(master, as_java=as_java)) is None
 
@@ -117,13 +118,13 @@ def test_the_end_of_a_log_without_records_is_compared(box: Box, other: Box) -> N
     fill(master, 80, "both")
     replicate(master, slave, until=LOG_FILE)
     slave.commit_log.files.append_file()
-    slave.commit_log.files.remove_first()
+    remove_first(slave.commit_log.files)
     slave.close()
     slave = other.open()
     assert slave.log_tail().record < 0
     assert find(slave, LogOf(master)) is None
     for _ in range(3):
-        master.commit_log.files.remove_first()
+        remove_first(master.commit_log.files)
     found = find(slave, LogOf(master))
     assert found is not None
     assert found.cause is Cause.GAP

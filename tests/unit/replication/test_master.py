@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from tests.certificates import Authority, client_hello
+from tests.cleaning import remove_first
 from tests.unit.replication.peers import Slave, new_master
 from tests.unit.store.store_box import Box, put
 from tests.waits import WAIT_S, until
@@ -199,7 +200,7 @@ def test_a_slave_whose_bytes_were_removed_learns_of_it_by_the_log(
     tmp_path: Path, logged: list[Any]
 ) -> None:
     async def play(master: ReplicationMaster, store: MessageStore) -> None:
-        store.commit_log.files.remove_first()
+        remove_first(store.commit_log.files)
         begin = store.commit_log.min_offset
         slave = Slave(master)
         slave.says(encode_report(100))
@@ -220,7 +221,7 @@ def test_a_file_removed_while_its_bytes_are_under_way_harms_nobody(tmp_path: Pat
         slave.says(encode_report(0))
         await until(lambda: len(slave.body) > 0, pause_s=0.001)
         had = len(slave.body)
-        store.commit_log.files.remove_first()
+        remove_first(store.commit_log.files)
         slave.wire.unsent = 0
         slave.wire.room = None
         slave.connection.resume_writing()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cleaning import remove_first
 from tests.unit.replication.two_logs import LogOf, fill, promoted, replicate
 from tests.unit.store.store_box import LOG_FILE, Box, bodies, put
 
@@ -146,8 +147,8 @@ def test_a_log_that_ends_before_its_masters_begins_is_kept_whole(box: Box, other
     places = fill(master, 80, "both")
     replicate(master, slave, until=places[3])
     slave.close()
-    master.commit_log.files.remove_first()
-    master.commit_log.files.remove_first()
+    remove_first(master.commit_log.files)
+    remove_first(master.commit_log.files)
     plan = mended(other, LogOf(master))
     assert (plan.common, plan.cut) == (-1, 0)
     store = other.open()

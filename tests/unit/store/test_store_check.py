@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cleaning import remove_first
 from tests.golden.golden import unpack_store
 from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put, records
 
@@ -384,7 +385,7 @@ def test_a_queue_without_messages_keeps_its_offsets(make_box: Callable[..., Box]
         put(store, topic="idle")
     for _ in range(12):
         put(store, bytes(800))
-    store.commit_log.files.remove_first()
+    remove_first(store.commit_log.files)
     store.close()
     assert report_of(box).is_sound
     flip(box.root / "consumequeue/orders/0" / f"{100:020d}", 20 + 3)

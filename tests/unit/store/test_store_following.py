@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cleaning import remove_first
 from tests.unit.store.store_box import LOG_FILE, Box, bodies, put
 
 from cometmq.errors import StoreError
@@ -90,7 +91,7 @@ def test_damage_is_passed_over_to_the_next_record(box: Box, at: int, value: byte
 def test_what_retention_removed_is_not_waited_for(box: Box) -> None:
     store = box.open()
     places = fill(store, 30)
-    store.commit_log.files.remove_first()
+    remove_first(store.commit_log.files)
     left = [place for place in places if place >= store.commit_log.min_offset]
     assert 0 < len(left) < 30
     assert offsets(LogFollower(store.commit_log, 0)) == left
@@ -180,7 +181,7 @@ def test_a_slave_goes_on_after_a_restart_in_the_middle_of_a_record(
 def test_an_empty_slave_begins_where_the_masters_log_begins(box: Box, slave: Box) -> None:
     master, copy = box.open(), slave.open()
     fill(master, 20)
-    master.commit_log.files.remove_first()
+    remove_first(master.commit_log.files)
     start = master.commit_log.min_offset
     _, end, view = master.commit_log.window(start)
     copy.append_replicated(start, view[: end - start])

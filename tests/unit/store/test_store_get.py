@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.cleaning import remove_first
 from tests.unit.store.store_box import Box, bodies, put
 
 from cometmq.protocol.record import decode_records
@@ -97,7 +98,7 @@ def test_a_missing_queue_file_sends_the_reader_to_the_next(box: Box) -> None:
     for _ in range(7):
         put(store)
     queue = store.queue("orders", 0)
-    queue.files.remove_first()
+    remove_first(queue.files)
     result = store.get("orders", 0, 1, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 5)
 
@@ -126,7 +127,7 @@ def test_messages_that_left_the_log(box: Box) -> None:
     store = box.open()
     for topic in ("orders", "orders", "orders", "other"):
         put(store, bytes(1000), topic=topic)
-    store.commit_log.files.remove_first()
+    remove_first(store.commit_log.files)
     result = store.get("orders", 0, 0, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 3)
     put(store, b"still there")
@@ -190,7 +191,7 @@ def test_views_outlive_the_file(box: Box) -> None:
     for _ in range(4):
         put(store, b"k" * 1000)
     result = store.get("orders", 0, 0, 32)
-    store.commit_log.files.remove_first()
+    remove_first(store.commit_log.files)
     assert len(list(decode_records(result.slices[0]))) == 3
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cleaning import remove_first
 from tests.unit.store.index_model import Model
 from tests.unit.store.store_box import CLIENT, Box
 
@@ -427,7 +428,7 @@ def test_a_part_that_retention_took_before_it_was_indexed(make_box: Callable[...
     store = box.open()
     for number in range(40):
         put_keys(store, f"k{number}")
-    store.commit_log.files.remove_first()
+    remove_first(store.commit_log.files)
     build(store)
     assert find(store, "k0") == []
     assert find(store, "k39")

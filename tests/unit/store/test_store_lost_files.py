@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.cleaning import clean
 from tests.unit.store.store_box import LOG_FILE, Box, ManualClock, bodies, put
 
 from cometmq.errors import (
@@ -136,7 +137,7 @@ def test_the_files_that_retention_deletes_are_not_missed(box: Box) -> None:
         os.utime(path, (0, 0))
     with capture_logs() as lines:
         for _ in range(3):
-            store.cleaner.run_now()
+            clean(store)
             store.look_at_files()
     assert len(box.log_files) < 5
     assert store.refusal is None

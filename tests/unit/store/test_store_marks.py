@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.cleaning import clean
 from tests.unit.store.store_box import LOG_FILE, Box, put
 from tests.unit.store.test_store_retention import HOUR, ROOMY, UsedDisk, age, log_files
 
@@ -108,7 +109,7 @@ class Marked:
 
     def run(self) -> int:
         """Return the number of the first file that is left after a run of the cleaner."""
-        self.store.cleaner.run_now()
+        clean(self.store)
         return self.store.commit_log.min_offset // LOG_FILE
 
 
@@ -187,7 +188,7 @@ def test_groups_may_be_named_and_taken_out_while_the_store_is_open(marked: Marke
 def test_explain_finds_the_same_in_the_files_of_a_stopped_broker(marked: Marked) -> None:
     marks = '{"offsetTable":{"orders@archive":{"0":16,"1":4},"orders@other":{"0":1}}}'
     marked.marks[GROUP] = {"orders": {0: 16, 1: 4}}
-    marked.store.cleaner.run_now()
+    clean(marked.store)
     marked.store.close()
     (marked.box.root / "config").mkdir(exist_ok=True)
     (marked.box.root / "config/consumerOffset.json").write_text(marks)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cleaning import clean
 from tests.golden.golden import of_kind
 from tests.unit.store.store_box import CLIENT, Box, ManualClock, bodies, put
 
@@ -273,7 +274,7 @@ def test_retention_takes_files_of_the_extension(box: Box) -> None:
     before = len(queue_of(store).ext.files.files)
     store.flush_all()
     box.clock.value = 4_000_000_000_000
-    store.cleaner.run_now()
+    clean(store)
     assert store.min_offset("orders", 0) > 2000
     queue = queue_of(store)
     assert len(queue.ext.files.files) < before

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.cleaning import clean, remove_first
 from tests.unit.store.store_box import LOG_FILE, QUEUE_FILE, Box, bodies, put
 
 from cometmq.errors import StoreError, StoreFullError
@@ -210,7 +211,7 @@ def test_a_queue_whose_old_messages_left_the_log_begins_anew(
         put(master, bytes(200), topic="others")
     copy_all(master, copy)
     while copy.commit_log.min_offset < 3 * LOG_FILE:
-        copy.commit_log.files.remove_first()
+        remove_first(copy.commit_log.files)
     queue = copy.queues.find("orders", 0)
     assert queue is not None
     queue.correct_min_offset(copy.commit_log.min_offset)
@@ -239,7 +240,7 @@ def test_a_recovery_sees_that_a_queue_without_its_older_files_begins_anew(
             put(master, bytes(200), topic="others")
     copy_all(master, copy)
     while copy.commit_log.min_offset < (LOG_FILE if old_ones_left else 2 * LOG_FILE):
-        copy.commit_log.files.remove_first()
+        remove_first(copy.commit_log.files)
     for path in sorted((copied.root / "consumequeue" / "orders" / "0").iterdir())[:2]:
         path.unlink()
     master.delete_topic("orders")
@@ -503,7 +504,7 @@ def test_a_queue_that_gets_no_first_file_stays_empty_until_there_is_room(
     disk.full = True
     copy.append_replicated(LOG_FILE, view[: end - base])
     assert queue_ends(copy) == {}
-    copy.cleaner.run_now()
+    clean(copy)
     copy.flush_all()
     disk.full = False
     assert not copy.publish()

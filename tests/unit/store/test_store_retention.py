@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from tests.cleaning import clean
 from tests.unit.store.store_box import LOG_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
@@ -222,7 +223,7 @@ def test_files_queues_and_offsets_follow(box: Box) -> None:
     age(box, 90, 90)
     disk.used = 80
     before = {record.queue_offset: record.body for record in records(store)}
-    store.cleaner.run_now()
+    clean(store)
     assert store.commit_log.min_offset == 2 * LOG_FILE
     assert trimmed == [2 * LOG_FILE]
     kept = records(store)
@@ -247,7 +248,7 @@ def test_a_reader_keeps_what_it_reads(box: Box) -> None:
     assert view is not None
     age(box, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     assert not (box.root / "commitlog" / f"{0:020d}").exists()
     assert store.record_at(0) is None
     assert decode_record(view, check_crc=True).body == b"00" * 200
@@ -270,7 +271,7 @@ def test_a_queue_without_messages_goes_on_with_its_offsets(box: Box) -> None:
         put(store, bytes(800))
     age(box, 90, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     assert (store.min_offset("idle", 0), store.max_offset("idle", 0)) == (7, 7)
     assert store.get("idle", 0, 7, 32).status.value == "OFFSET_OVERFLOW_ONE"
     assert removed_queues(store, kept={"idle"}) == []
@@ -289,7 +290,7 @@ def test_queues_of_topics_that_are_gone_are_removed(box: Box) -> None:
     put(store, b"new", topic="gone", queue_id=1)
     age(box, 90, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     assert removed_queues(store) == ["gone"]
     assert store.topics()["gone"] == [1]
     assert not (box.root / "consumequeue/gone/0").exists()
@@ -304,7 +305,7 @@ def test_a_queue_that_is_removed_takes_nothing_until_its_files_are_gone(box: Box
         put(store, bytes(800))
     age(box, 90, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     for work in store.removal_of_lost_queues(lambda topic: topic != "gone"):
         with pytest.raises(StoreBusyError, match="topic gone is being deleted; try again"):
             put(store, topic="gone")
@@ -348,7 +349,7 @@ def test_queues_stay_while_a_file_that_may_have_their_messages_hangs(box: Box) -
     age(box, 90, 90)
     disk.used = 80
     disk.stuck = True
-    store.cleaner.run_now()
+    clean(store)
     assert store.commit_log.min_offset > 0
     assert removed_queues(store, kept={"orders"}) == []
     assert put(store, b"new", topic="gone")[0] == 1
@@ -368,7 +369,7 @@ def test_files_that_a_removal_leaves_are_no_part_of_the_next_queue(box: Box) -> 
         put(store, bytes(800))
     age(box, 90, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     disk.stuck = True
     with pytest.raises(StoreError, match="not permitted"):
         removed_queues(store, kept={"orders"})
@@ -391,7 +392,7 @@ def test_a_pooled_queue_begins_anew_after_its_removal(make_box: Callable[..., Bo
     store.publish()
     age(box, 90, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     # What is not published yet keeps its queue.
     assert put(store, b"late", topic="gone")[0] == 1
     assert removed_queues(store, kept={"orders"}) == []
@@ -401,7 +402,7 @@ def test_a_pooled_queue_begins_anew_after_its_removal(make_box: Callable[..., Bo
     store.commit()
     store.publish()
     age(box, 90, 90)
-    store.cleaner.run_now()
+    clean(store)
     assert removed_queues(store, kept={"orders"}) == ["gone"]
     assert put(store, b"new", topic="gone")[0] == 0
     store.commit()
@@ -414,7 +415,7 @@ def test_a_full_disk_refuses_and_recovers_by_itself(box: Box) -> None:
     store = filled(box, disk)
     store.flush_commit_log()
     disk.used = 91
-    store.cleaner.run_now()
+    clean(store)
     with pytest.raises(
         StoreFullError,
         match=r"91\.0% full, the limit is 90% \(diskSpaceWarningLevelRatio\).*below 85%.*72 hours",
@@ -424,11 +425,11 @@ def test_a_full_disk_refuses_and_recovers_by_itself(box: Box) -> None:
     assert len(store.commit_log.files.files) == 1, "forced cleaning has begun"
     assert records(store, queue_id=1), "consumers are served"
     disk.used = 88
-    store.cleaner.run_now()
+    clean(store)
     with pytest.raises(StoreFullError):
         put(store)
     disk.used = 84
-    store.cleaner.run_now()
+    clean(store)
     put(store)
     assert store.refusals.counts[RefusalCause.DISK_FULL] == 2
 
@@ -445,7 +446,7 @@ def test_files_seconds_old_were_deleted_without_an_error(box: Box) -> None:
     disk.used = 86
     with capture_logs() as said:
         for _ in range(3):
-            store.cleaner.run_now()
+            clean(store)
     assert box.log_files == paths[-1:]
     errors = [line for line in said if line["log_level"] == "error"]
     assert [line["path"] for line in errors] == [str(path) for path in paths[1:-1]]
@@ -466,13 +467,13 @@ def test_without_force_a_full_disk_refuses_and_keeps_what_has_not_expired(box: B
     disk.used = 91
     with capture_logs() as said:
         for _ in range(3):
-            store.cleaner.run_now()
+            clean(store)
     with pytest.raises(StoreFullError):
         put(store)
     assert box.log_files == paths
     assert not [line for line in said if line["log_level"] == "error" and "path" in line]
     disk.used = 84
-    store.cleaner.run_now()
+    clean(store)
     put(store)
 
 
@@ -480,15 +481,15 @@ def test_twenty_runs_delete_by_order(box: Box) -> None:
     store = filled(box, UsedDisk())
     box.clock.value = NOON
     age(box, 90)
-    store.cleaner.run_now()
+    clean(store)
     assert store.commit_log.min_offset == 0
     store.cleaner.delete_manually()
-    store.cleaner.run_now()
+    clean(store)
     assert store.commit_log.min_offset == LOG_FILE
     for _ in range(19):
-        store.cleaner.run_now()
+        clean(store)
     age(box, 90)
-    store.cleaner.run_now()
+    clean(store)
     assert store.commit_log.min_offset == LOG_FILE
 
 
@@ -497,14 +498,14 @@ def test_a_file_that_cannot_be_deleted_holds_up_those_behind_it(box: Box) -> Non
     store = filled(box, disk)
     age(box, 90, 90)
     disk.used, disk.stuck = 80, True
-    store.cleaner.run_now()
+    clean(store)
     first, second, *_ = box.log_files
     disk.stuck = False
-    store.cleaner.run_now()
+    clean(store)
     assert (first.exists(), second.exists()) == (True, True), "not before the interval is over"
     box.clock.value += 120_000
     age(box, 90, 90)
-    store.cleaner.run_now()
+    clean(store)
     assert (first.exists(), second.exists()) == (False, False)
 
 
@@ -548,7 +549,7 @@ def test_a_removal_of_lost_queues_leaves_alone_what_another_one_has_taken(box: B
         put(store, bytes(800))
     age(box, 90, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     forgotten: list[str] = []
     first, second = (
         store.removal_of_lost_queues(lambda topic: topic == "orders", forgotten.append)
@@ -573,11 +574,11 @@ def test_no_queue_is_mapped_while_nothing_has_left_the_log(box: Box) -> None:
     disk = CountingDisk()
     store = box.open(disk)
     maps = disk.maps
-    store.cleaner.run_now()
+    clean(store)
     assert disk.maps == maps
     age(box, 90, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     assert disk.maps > maps
 
 
@@ -601,7 +602,7 @@ def test_a_queue_file_that_is_not_full_stays_though_the_next_one_is_made(box: Bo
     assert len(queue.files.files) > 1
     age(box, 90)
     disk.used = 80
-    store.cleaner.run_now()
+    clean(store)
     assert store.commit_log.min_offset > 0
     assert bodies(store) == [b"a"]
 

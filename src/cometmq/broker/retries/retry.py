@@ -91,7 +91,6 @@ class RetryHandler:
         self._randomness = randomness
         self._on_sent_back = on_sent_back
         self.sent_back_count = 0
-        self.dead_letter_count = 0
 
     def register(self, handlers: Handlers) -> None:
         self._handlers = handlers
@@ -241,7 +240,6 @@ class RetryHandler:
         message.topic = self._dead_letter_topic(group)
         message.queue_id = 0
         message.properties[p.DELAY_TIME_LEVEL] = "0"
-        self.dead_letter_count += 1
         left_out = fitting.cut(message.properties)
         log.info(
             "message given up",

@@ -61,10 +61,6 @@ class Question:
     def path(self) -> str:
         return f"/why/{self.name}"
 
-    @property
-    def needs_nothing(self) -> bool:
-        return not any(field.is_needed for field in self.fields)
-
 
 def _group(console: Console, given: Values, deadline_s: float) -> Awaitable[Explanation]:
     return console.admin.explain.group(

@@ -278,10 +278,6 @@ class MappedFileQueue:
         file.release()
         return file.path
 
-    def remove_first(self) -> None:
-        """Delete the oldest file; views of it stay readable."""
-        self._disk.remove(self.detach_first())
-
     def remove_all(self) -> None:
         """Delete the directory."""
         self.release()

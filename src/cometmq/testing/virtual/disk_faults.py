@@ -66,11 +66,6 @@ class DiskFaults:
         self.counts: dict[str, int] = {}
         self.strikes: list[str] = []
 
-    @property
-    def written_count(self) -> int:
-        """How many operations there were that write."""
-        return sum(self.counts.get(operation, 0) for operation in _WRITING)
-
     def add(self, operation: str, error: str, after: int, times: int | None, path: str) -> None:
         if operation not in OPERATIONS:
             raise ValueError(
