@@ -149,10 +149,13 @@ class Access(Accounts):
         check_given("a user's name", name)
         what = f"user {name}"
 
-        async def ask(address: str) -> User | None:
-            return await self._user_at(address, name)
-
-        asked = await self._at_brokers(ask, what, cluster=cluster, broker=broker, slaves=True)
+        asked = await self._at_brokers(
+            lambda address: self._user_at(address, name),
+            what,
+            cluster=cluster,
+            broker=broker,
+            slaves=True,
+        )
         found = {address: user for address, user in asked.items() if user is not None}
         if not found:
             raise RemoteError(
@@ -171,10 +174,13 @@ class Access(Accounts):
         """Return the users of each broker, by address; `containing` is a part of their names."""
         what = "the users"
 
-        async def ask(address: str) -> list[User]:
-            return await self._users_at(address, containing)
-
-        return await self._at_brokers(ask, what, cluster=cluster, broker=broker, slaves=True)
+        return await self._at_brokers(
+            lambda address: self._users_at(address, containing),
+            what,
+            cluster=cluster,
+            broker=broker,
+            slaves=True,
+        )
 
     async def copy_users(
         self, source: str, target: str, names: Iterable[str] | None = None
@@ -272,10 +278,13 @@ class Access(Accounts):
         check_subject(subject)
         what = f"the policies of {subject}"
 
-        async def ask(address: str) -> Acl | None:
-            return await self._acl_at(address, subject)
-
-        asked = await self._at_brokers(ask, what, cluster=cluster, broker=broker, slaves=True)
+        asked = await self._at_brokers(
+            lambda address: self._acl_at(address, subject),
+            what,
+            cluster=cluster,
+            broker=broker,
+            slaves=True,
+        )
         found = {address: acl for address, acl in asked.items() if acl is not None}
         if not found:
             raise RemoteError(
@@ -296,11 +305,12 @@ class Access(Accounts):
         select.
         """
 
-        async def ask(address: str) -> list[Acl]:
-            return await self._acls_at(address, subject_containing, resource_containing)
-
         return await self._at_brokers(
-            ask, "the policies", cluster=cluster, broker=broker, slaves=True
+            lambda address: self._acls_at(address, subject_containing, resource_containing),
+            "the policies",
+            cluster=cluster,
+            broker=broker,
+            slaves=True,
         )
 
     async def copy_acls(
@@ -356,10 +366,14 @@ class Access(Accounts):
         cluster: str | None,
         broker: str | None,
     ) -> list[str]:
-        async def put(address: str) -> None:
-            await self._ask_access(address, request_type, header, body, what=what)
-
-        return list(await self._change_at(put, what, cluster=cluster, broker=broker, slaves=True))
+        changed = await self._change_at(
+            lambda address: self._ask_access(address, request_type, header, body, what=what),
+            what,
+            cluster=cluster,
+            broker=broker,
+            slaves=True,
+        )
+        return list(changed)
 
     async def _user_at(self, address: str, name: str) -> User | None:
         answer = await self._ask_access(

@@ -33,6 +33,7 @@ from cometmq.protocol.overview_bodies import (
     EpochEntryCache,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
+    HARuntimeInfo,
 )
 from cometmq.protocol.queue_table import with_text_keys
 
@@ -201,13 +202,14 @@ class BrokerReports(Room):
         """
         what = "the offsets of delay levels"
 
-        async def ask(address: str) -> dict[int, int]:
-            answer = await self._servers.ask(
-                address, requests.GET_ALL_DELAY_OFFSET, NoHeader(), what=what
-            )
-            return answer.body.offset_table
-
-        return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
+        return await self._ask_brokers(
+            requests.GET_ALL_DELAY_OFFSET,
+            NoHeader(),
+            what=what,
+            read=lambda answer: answer.body.offset_table,
+            cluster=cluster,
+            broker=broker,
+        )
 
     async def timer_progress(
         self, *, cluster: str | None = None, broker: str | None = None
@@ -238,20 +240,15 @@ class BrokerReports(Room):
         """Return how far the slaves of each broker are. Brokers before 5.0 do not tell."""
         what = "the state of the slaves"
 
-        async def ask(address: str) -> Replication:
-            answer = await self._servers.ask(
-                address, requests.GET_BROKER_HA_STATUS, NoHeader(), what=what
-            )
-            info = answer.body
-            return Replication(
-                info.master,
-                info.master_commit_log_max_offset,
-                info.in_sync_slave_nums,
-                tuple(info.ha_connection_info),
-                None if info.master else info.ha_client_runtime_info,
-            )
-
-        return await self._at_brokers(ask, what, cluster=cluster, broker=broker, slaves=slaves)
+        return await self._ask_brokers(
+            requests.GET_BROKER_HA_STATUS,
+            NoHeader(),
+            what=what,
+            read=lambda answer: _replication(answer.body),
+            cluster=cluster,
+            broker=broker,
+            slaves=slaves,
+        )
 
     async def epochs(
         self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
@@ -262,13 +259,15 @@ class BrokerReports(Room):
         """
         what = "the terms of its masters"
 
-        async def ask(address: str) -> EpochEntryCache:
-            answer = await self._servers.ask(
-                address, java_requests.GET_BROKER_EPOCH_CACHE, NoHeader(), what=what
-            )
-            return answer.body
-
-        return await self._at_brokers(ask, what, cluster=cluster, broker=broker, slaves=slaves)
+        return await self._ask_brokers(
+            java_requests.GET_BROKER_EPOCH_CACHE,
+            NoHeader(),
+            what=what,
+            read=lambda answer: answer.body,
+            cluster=cluster,
+            broker=broker,
+            slaves=slaves,
+        )
 
     async def check_rocksdb_queues(
         self,
@@ -297,6 +296,16 @@ class BrokerReports(Room):
             return _CHECKS[status], answer.body.check_result or ""
 
         return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
+
+
+def _replication(info: HARuntimeInfo) -> Replication:
+    return Replication(
+        info.master,
+        info.master_commit_log_max_offset,
+        info.in_sync_slave_nums,
+        tuple(info.ha_connection_info),
+        None if info.master else info.ha_client_runtime_info,
+    )
 
 
 def _counted_nothing(error: RemoteError) -> bool:

@@ -93,17 +93,14 @@ class Brokers(BrokerReports, JavaBrokers):
     ) -> dict[str, dict[str, str]]:
         """Return the state that each broker reports, under Java's keys and its own."""
 
-        async def ask(address: str) -> dict[str, str]:
-            answer = await self._servers.ask(
-                address,
-                requests.GET_BROKER_RUNTIME_INFO,
-                NoHeader(),
-                what="the runtime information",
-            )
-            return answer.body.table
-
-        return await self._at_brokers(
-            ask, "the runtime information", cluster=cluster, broker=broker, slaves=slaves
+        return await self._ask_brokers(
+            requests.GET_BROKER_RUNTIME_INFO,
+            NoHeader(),
+            what="the runtime information",
+            read=lambda answer: answer.body.table,
+            cluster=cluster,
+            broker=broker,
+            slaves=slaves,
         )
 
     async def next_deletions(
@@ -160,13 +157,14 @@ class Brokers(BrokerReports, JavaBrokers):
         body = format_properties(changes).encode()
         what = f"the change of {', '.join(changes)}"
 
-        async def change(address: str) -> None:
-            await self._servers.ask(
-                address, requests.UPDATE_BROKER_CONFIG, NoHeader(), body, what=what
-            )
-
-        return list(
-            await self._change_at(change, what, cluster=cluster, broker=broker, slaves=slaves)
+        return await self._change_brokers(
+            requests.UPDATE_BROKER_CONFIG,
+            NoHeader(),
+            body,
+            what=what,
+            cluster=cluster,
+            broker=broker,
+            slaves=slaves,
         )
 
     # Permission to write, which name servers hold
@@ -227,10 +225,9 @@ class Brokers(BrokerReports, JavaBrokers):
         broker: str | None,
         what: str,
     ) -> list[str]:
-        async def clean(address: str) -> None:
-            await self._servers.ask(address, request_type, NoHeader(), what=what)
-
-        return list(await self._change_at(clean, what, cluster=cluster, broker=broker))
+        return await self._change_brokers(
+            request_type, NoHeader(), what=what, cluster=cluster, broker=broker
+        )
 
     async def _permit(
         self,
@@ -242,12 +239,13 @@ class Brokers(BrokerReports, JavaBrokers):
         what = f"the change of the write permission of {broker_name}"
         await self._servers.brokers(broker=broker_name)  # name servers take any name
 
-        async def permit(address: str) -> int:
-            answer = await self._servers.ask(address, request_type, header, what=what)
-            changed: int = getattr(answer.header, count)
-            return changed
-
-        return await self._servers.each(self._servers.name_servers, permit, what)
+        return await self._servers.ask_each(
+            self._servers.name_servers,
+            request_type,
+            header,
+            what=what,
+            read=lambda answer: int(getattr(answer.header, count)),
+        )
 
 
 def next_deletion(info: Mapping[str, str]) -> NextDeletion | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cometmq.admin.room import Room
-from cometmq.admin.servers import readable_of
+from cometmq.admin.routed import readable_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_group, check_topic
 from cometmq.model.queue import MessageQueue
@@ -115,12 +115,14 @@ class GroupReading(Room):
         )
         what = f"the consume mode of group {group} in topic {topic}"
 
-        async def ask(address: str) -> None:
-            await self._servers.ask(
-                address, java_requests.SET_MESSAGE_REQUEST_MODE, NoHeader(), body, what=what
-            )
-
-        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
+        return await self._change_brokers(
+            java_requests.SET_MESSAGE_REQUEST_MODE,
+            NoHeader(),
+            body,
+            what=what,
+            cluster=cluster,
+            broker=broker,
+        )
 
     async def _permit(self, group: str, topic: str, readable: bool | None) -> dict[str, bool]:
         check_group(group)
@@ -128,11 +130,12 @@ class GroupReading(Room):
         header = UpdateGroupForbiddenRequestHeader(group=group, topic=topic, readable=readable)
         what = f"the permission of group {group} to read topic {topic}"
 
-        async def ask(address: str) -> bool:
-            answer = await self._servers.ask(
-                address, requests.UPDATE_AND_GET_GROUP_FORBIDDEN, header, what=what
-            )
-            return answer.body.readable
-
         masters, missing = self._servers.masters_and_missing(route)
-        return await self._servers.each(masters.values(), ask, what, missing=missing)
+        return await self._servers.ask_each(
+            masters.values(),
+            requests.UPDATE_AND_GET_GROUP_FORBIDDEN,
+            header,
+            what=what,
+            read=lambda answer: answer.body.readable,
+            missing=missing,
+        )

@@ -25,7 +25,8 @@ from cometmq.admin.group_records import (
     queue_progress,
 )
 from cometmq.admin.queue_bodies import queue_table_and_rate
-from cometmq.admin.servers import failure, readable_of
+from cometmq.admin.routed import readable_of
+from cometmq.admin.servers import failure
 from cometmq.admin.stored_offsets import tell_none_from_zero
 from cometmq.errors import (
     CometMQError,
@@ -86,10 +87,10 @@ class Groups(GroupReading):
         config = SubscriptionGroupConfig(group_name=group, **fields)
         addresses = await self._servers.addresses(cluster=cluster, broker=broker)
 
-        async def put(address: str) -> None:
-            await self._put(address, config)
-
-        return list(await self._servers.each(addresses, put, f"making group {group}"))
+        what = f"making group {group}"
+        return list(
+            await self._servers.each(addresses, lambda address: self._put(address, config), what)
+        )
 
     async def create_many(
         self,
@@ -106,17 +107,14 @@ class Groups(GroupReading):
         for config in body.group_config_list:
             check_group(config.group_name)
 
-        async def put(address: str) -> None:
-            await self._servers.ask(
-                address,
-                requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-                NoHeader(),
-                body,
-                what=f"making {len(body.group_config_list)} groups",
-            )
-
         addresses = await self._servers.addresses(cluster=cluster, broker=broker)
-        return list(await self._servers.each(addresses, put, "making groups"))
+        return await self._servers.change_each(
+            addresses,
+            requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+            NoHeader(),
+            body,
+            what=f"making {len(body.group_config_list)} groups",
+        )
 
     async def update(
         self,
@@ -170,9 +168,6 @@ class Groups(GroupReading):
         )
         what = f"the deletion of group {group}"
 
-        async def delete(address: str) -> None:
-            await self._servers.ask(address, requests.DELETE_SUBSCRIPTIONGROUP, header, what=what)
-
         async def delete_topics(address: str) -> None:
             for topic in (retry_topic(group), dlq_topic(group)):
                 await self._servers.ask(
@@ -196,7 +191,9 @@ class Groups(GroupReading):
         if broker is None:
             await self._servers.each(addresses, delete_topics, what)
             await self._servers.each(self._servers.name_servers, forget, what)
-        return list(await self._servers.each(addresses, delete, what))
+        return await self._servers.change_each(
+            addresses, requests.DELETE_SUBSCRIPTIONGROUP, header, what=what
+        )
 
     async def names(self, *, cluster: str | None = None, broker: str | None = None) -> list[str]:
         """Return the names of all groups that the brokers have."""
@@ -208,17 +205,13 @@ class Groups(GroupReading):
     ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """Return the configurations of all groups of each broker, by address and name."""
 
-        async def listed(address: str) -> dict[str, SubscriptionGroupConfig]:
-            answer = await self._servers.ask(
-                address,
-                requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-                NoHeader(),
-                what="the configurations of groups",
-            )
-            return answer.body.subscription_group_table
-
-        return await self._at_brokers(
-            listed, "the configurations of groups", cluster=cluster, broker=broker
+        return await self._ask_brokers(
+            requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            NoHeader(),
+            what="the configurations of groups",
+            read=lambda answer: answer.body.subscription_group_table,
+            cluster=cluster,
+            broker=broker,
         )
 
     async def config(
@@ -261,19 +254,12 @@ class Groups(GroupReading):
         """Return the groups that subscribe to a topic now or have an offset in it."""
         route = await self._servers.route(topic)
 
-        async def ask(address: str) -> list[str]:
-            answer = await self._servers.ask(
-                address,
-                requests.QUERY_TOPIC_CONSUME_BY_WHO,
-                QueryTopicConsumeByWhoRequestHeader(topic=topic),
-                what=f"the groups of topic {topic}",
-            )
-            return answer.body.group_list
-
-        found = await self._servers.each(
+        found = await self._servers.ask_each(
             readable_of(route).values(),
-            ask,
-            f"the groups of topic {topic}",
+            requests.QUERY_TOPIC_CONSUME_BY_WHO,
+            QueryTopicConsumeByWhoRequestHeader(topic=topic),
+            what=f"the groups of topic {topic}",
+            read=lambda answer: answer.body.group_list,
             missing=self._servers.missing_of(route),
         )
         return sorted({group for groups in found.values() for group in groups})
@@ -282,17 +268,15 @@ class Groups(GroupReading):
         """Return the topics in which a group has an offset. Brokers before 5.0 do not tell."""
         what = f"the topics of group {group}"
 
-        async def ask(address: str) -> list[str]:
-            answer = await self._servers.ask(
-                address,
-                requests.QUERY_TOPICS_BY_CONSUMER,
-                QueryTopicsByConsumerRequestHeader(group=group),
-                what=what,
-            )
-            return answer.body.topic_list
-
         addresses, missing = await self._brokers_and_missing(group)
-        found = await self._servers.each(addresses, ask, what, missing=missing)
+        found = await self._servers.ask_each(
+            addresses,
+            requests.QUERY_TOPICS_BY_CONSUMER,
+            QueryTopicsByConsumerRequestHeader(group=group),
+            what=what,
+            read=lambda answer: answer.body.topic_list,
+            missing=missing,
+        )
         return sorted({topic for topics in found.values() for topic in topics})
 
     async def subscription(self, group: str, topic: str) -> SubscriptionData | None:
@@ -302,17 +286,15 @@ class Groups(GroupReading):
         """
         what = f"the subscription of group {group} to topic {topic}"
 
-        async def ask(address: str) -> SubscriptionData | None:
-            answer = await self._servers.ask(
-                address,
-                requests.QUERY_SUBSCRIPTION_BY_CONSUMER,
-                QuerySubscriptionByConsumerRequestHeader(group=group, topic=topic),
-                what=what,
-            )
-            return answer.body.subscription_data
-
         addresses, missing = await self._brokers_and_missing(group)
-        found = await self._servers.each(addresses, ask, what, missing=missing)
+        found = await self._servers.ask_each(
+            addresses,
+            requests.QUERY_SUBSCRIPTION_BY_CONSUMER,
+            QuerySubscriptionByConsumerRequestHeader(group=group, topic=topic),
+            what=what,
+            read=lambda answer: answer.body.subscription_data,
+            missing=missing,
+        )
         return next((data for data in found.values() if data is not None), None)
 
     async def connections(self, group: str, *, broker: str | None = None) -> GroupConnections:

@@ -42,13 +42,15 @@ class JavaBrokers(Room):
         """
         what = "the thresholds of cold data"
 
-        async def ask(address: str) -> dict[str, Any]:
-            answer = await self._servers.ask(
-                address, java_requests.GET_COLD_DATA_FLOW_CTR_INFO, NoHeader(), what=what
-            )
-            return answer.body
-
-        return await self._at_brokers(ask, what, cluster=cluster, broker=broker, slaves=slaves)
+        return await self._ask_brokers(
+            java_requests.GET_COLD_DATA_FLOW_CTR_INFO,
+            NoHeader(),
+            what=what,
+            read=lambda answer: answer.body,
+            cluster=cluster,
+            broker=broker,
+            slaves=slaves,
+        )
 
     async def set_cold_data_threshold(
         self,
@@ -67,16 +69,14 @@ class JavaBrokers(Room):
         body = format_properties({group: str(bytes_per_s)}).encode()
         what = f"the threshold of group {group}"
 
-        async def ask(address: str) -> None:
-            await self._servers.ask(
-                address,
-                java_requests.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
-                NoHeader(),
-                body,
-                what=what,
-            )
-
-        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
+        return await self._change_brokers(
+            java_requests.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+            NoHeader(),
+            body,
+            what=what,
+            cluster=cluster,
+            broker=broker,
+        )
 
     async def remove_cold_data_threshold(
         self, group: str, *, cluster: str | None = None, broker: str | None = None
@@ -85,16 +85,14 @@ class JavaBrokers(Room):
         check_group(group)
         what = f"the removal of the threshold of group {group}"
 
-        async def ask(address: str) -> None:
-            await self._servers.ask(
-                address,
-                java_requests.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-                NoHeader(),
-                group.encode(),
-                what=what,
-            )
-
-        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
+        return await self._change_brokers(
+            java_requests.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+            NoHeader(),
+            group.encode(),
+            what=what,
+            cluster=cluster,
+            broker=broker,
+        )
 
     async def set_read_ahead(
         self, enabled: bool, *, cluster: str | None = None, broker: str | None = None
@@ -103,12 +101,9 @@ class JavaBrokers(Room):
         header = SetCommitLogReadModeRequestHeader(mode=_READ_AHEAD[bool(enabled)])
         what = "the read-ahead of the commit log"
 
-        async def ask(address: str) -> None:
-            await self._servers.ask(
-                address, java_requests.SET_COMMITLOG_READ_MODE, header, what=what
-            )
-
-        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
+        return await self._change_brokers(
+            java_requests.SET_COMMITLOG_READ_MODE, header, what=what, cluster=cluster, broker=broker
+        )
 
     async def reset_master_flush_offset(self, offset: int, *, broker: str) -> list[str]:
         """Tell a slave up to where its master has flushed the log; a master ignores it."""
@@ -119,10 +114,9 @@ class JavaBrokers(Room):
         header = ResetMasterFlushOffsetHeader(master_flush_offset=offset)
         what = f"the reset of the master's flush offset to {offset}"
 
-        async def ask(address: str) -> None:
-            await self._servers.ask(address, requests.RESET_MASTER_FLUSH_OFFSET, header, what=what)
-
-        return list(await self._change_at(ask, what, cluster=None, broker=broker))
+        return await self._change_brokers(
+            requests.RESET_MASTER_FLUSH_OFFSET, header, what=what, cluster=None, broker=broker
+        )
 
     async def export_rocksdb_config(
         self,
@@ -146,12 +140,13 @@ class JavaBrokers(Room):
         header = ExportRocksDBConfigToJsonRequestHeader(config_type=";".join(chosen))
         what = "the export of what is in RocksDB"
 
-        async def ask(address: str) -> None:
-            await self._servers.ask(
-                address, java_requests.EXPORT_ROCKSDB_CONFIG_TO_JSON, header, what=what
-            )
-
-        return list(await self._change_at(ask, what, cluster=cluster, broker=broker))
+        return await self._change_brokers(
+            java_requests.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+            header,
+            what=what,
+            cluster=cluster,
+            broker=broker,
+        )
 
     async def export_pop_records(
         self, *, cluster: str | None = None, broker: str | None = None
@@ -159,13 +154,12 @@ class JavaBrokers(Room):
         """Have brokers, also slaves, move their records of pop consumers from RocksDB to files."""
         what = "the export of records of pop consumers"
 
-        async def ask(address: str) -> None:
-            await self._servers.ask(
-                address,
-                java_requests.POP_ROLLBACK,
-                NoHeader(),
-                what=what,
-                timeout_s=max(_EXPORT_TIMEOUT_S, self._servers.timeout_s),
-            )
-
-        return list(await self._change_at(ask, what, cluster=cluster, broker=broker, slaves=True))
+        return await self._change_brokers(
+            java_requests.POP_ROLLBACK,
+            NoHeader(),
+            what=what,
+            timeout_s=max(_EXPORT_TIMEOUT_S, self._servers.timeout_s),
+            cluster=cluster,
+            broker=broker,
+            slaves=True,
+        )

@@ -11,7 +11,7 @@ from typing import Final
 
 from cometmq.admin.reading import MessageReader, address_of
 from cometmq.admin.room import Room
-from cometmq.admin.servers import masters_of
+from cometmq.admin.routed import masters_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC, check_group, dlq_topic
 from cometmq.protocol import requests

@@ -17,7 +17,8 @@ from urllib.parse import quote, unquote
 
 from cometmq.admin.reading import MessageReader, check_queue, message_of
 from cometmq.admin.room import Room
-from cometmq.admin.servers import Servers, master_of, reader_of
+from cometmq.admin.routed import master_of, reader_of
+from cometmq.admin.servers import Servers
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,

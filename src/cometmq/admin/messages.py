@@ -17,8 +17,8 @@ from cometmq.admin.message_pages import PagedMessages
 from cometmq.admin.queue_contents import QueueContents
 from cometmq.admin.reading import address_of, message_of, records_of
 from cometmq.admin.redriving import LetterOutcome, redrive_each
+from cometmq.admin.routed import readable_of
 from cometmq.admin.sending import SentMessages
-from cometmq.admin.servers import readable_of
 from cometmq.admin.waiting import WaitingMessages
 from cometmq.client.tracing.codec import (
     RECORD_END,

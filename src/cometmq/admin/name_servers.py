@@ -81,12 +81,9 @@ class NameServers(Room):
         body = format_properties(changes).encode()
         what = f"the change of {', '.join(changes)}"
 
-        async def change(address: str) -> None:
-            await self._servers.ask(
-                address, requests.UPDATE_NAMESRV_CONFIG, NoHeader(), body, what=what
-            )
-
-        return list(await self._servers.each(self._servers.name_servers, change, what))
+        return await self._servers.change_each(
+            self._servers.name_servers, requests.UPDATE_NAMESRV_CONFIG, NoHeader(), body, what=what
+        )
 
     async def system_topics(self) -> list[str]:
         """Return the names that topics cannot have: those of clusters and brokers, and the system's."""
@@ -129,34 +126,31 @@ class NameServers(Room):
         """
         what = f"the entries of {namespace}"
 
-        async def ask(address: str) -> dict[str, str]:
-            answer = await self._servers.ask(
-                address,
-                requests.GET_KVLIST_BY_NAMESPACE,
-                GetKVListByNamespaceRequestHeader(namespace=namespace),
-                what=what,
-                also=(ResponseCode.QUERY_NOT_FOUND,),
-            )
-            return {} if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.body.table
-
-        return await self._servers.each(self._servers.name_servers, ask, what)
+        return await self._servers.ask_each(
+            self._servers.name_servers,
+            requests.GET_KVLIST_BY_NAMESPACE,
+            GetKVListByNamespaceRequestHeader(namespace=namespace),
+            what=what,
+            also=(ResponseCode.QUERY_NOT_FOUND,),
+            read=lambda answer: (
+                {} if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.body.table
+            ),
+        )
 
     async def put_entry(self, namespace: str, key: str, value: str) -> list[str]:
         """Set an entry at every name server; return the addresses."""
         header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
         what = f"setting the entry {key} of {namespace}"
 
-        async def put(address: str) -> None:
-            await self._servers.ask(address, requests.PUT_KV_CONFIG, header, what=what)
-
-        return list(await self._servers.each(self._servers.name_servers, put, what))
+        return await self._servers.change_each(
+            self._servers.name_servers, requests.PUT_KV_CONFIG, header, what=what
+        )
 
     async def delete_entry(self, namespace: str, key: str) -> list[str]:
         """Delete an entry at every name server, if there is one; return the addresses."""
         header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
         what = f"deleting the entry {key} of {namespace}"
 
-        async def delete(address: str) -> None:
-            await self._servers.ask(address, requests.DELETE_KV_CONFIG, header, what=what)
-
-        return list(await self._servers.each(self._servers.name_servers, delete, what))
+        return await self._servers.change_each(
+            self._servers.name_servers, requests.DELETE_KV_CONFIG, header, what=what
+        )

@@ -16,7 +16,7 @@ from typing import Final
 from cometmq.admin.groups import Groups
 from cometmq.admin.reading import settings_of
 from cometmq.admin.room import Room
-from cometmq.admin.servers import master_of, masters_of, reader_of
+from cometmq.admin.routed import master_of, masters_of, reader_of
 from cometmq.admin.stored_offsets import stored_offset
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
 from cometmq.model.lag import waiting_from
@@ -160,22 +160,14 @@ class Offsets(Room):
         """
         what = "the offsets of all groups"
 
-        async def ask(address: str) -> list[StoredOffset]:
-            answer = await self._servers.ask(
-                address, requests.GET_ALL_CONSUMER_OFFSET, NoHeader(), what=what
-            )
-            # A topic has no @ in its name.
-            named = [(*key.partition("@"), of) for key, of in answer.body.offset_table.items()]
-            return sorted(
-                (
-                    StoredOffset(group, topic, queue_id, offset)
-                    for topic, _, group, of in named
-                    for queue_id, offset in of.items()
-                ),
-                key=lambda at: (at.group, at.topic, at.queue_id),
-            )
-
-        return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
+        return await self._ask_brokers(
+            requests.GET_ALL_CONSUMER_OFFSET,
+            NoHeader(),
+            what=what,
+            read=lambda answer: _stored_offsets(answer.body.offset_table),
+            cluster=cluster,
+            broker=broker,
+        )
 
     async def lowest(self, topic: str, compare_group: str) -> dict[MessageQueue, int | None]:
         """Return by queue the lowest offset that any group has in a topic.
@@ -477,6 +469,19 @@ class Offsets(Room):
             ),
             what=f"the reset of group {group} in {queue}",
         )
+
+
+def _stored_offsets(table: Mapping[str, Mapping[int, int]]) -> list[StoredOffset]:
+    # A topic has no @ in its name.
+    named = [(*key.partition("@"), of) for key, of in table.items()]
+    return sorted(
+        (
+            StoredOffset(group, topic, queue_id, offset)
+            for topic, _, group, of in named
+            for queue_id, offset in of.items()
+        ),
+        key=lambda at: (at.group, at.topic, at.queue_id),
+    )
 
 
 def stored(offsets: Iterable[QueueOffsets]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cometmq.admin.group_records import Connection, connection_of
 from cometmq.admin.room import Room
-from cometmq.admin.servers import readable_of
+from cometmq.admin.routed import readable_of
 from cometmq.errors import RemoteError
 from cometmq.model.names import check_group
 from cometmq.protocol import requests
@@ -71,20 +71,25 @@ class Producers(Room):
         """
         what = "all producers"
 
-        async def ask(address: str) -> dict[str, list[SeenProducer]]:
-            answer = await self._servers.ask(
-                address, requests.GET_ALL_PRODUCER_INFO, NoHeader(), what=what
-            )
-            found = decode_body(answer.body, ProducerTableInfo).data
-            return {group: [_seen(member) for member in found[group]] for group in sorted(found)}
-
-        return await self._at_brokers(ask, what, cluster=cluster, broker=broker)
+        return await self._ask_brokers(
+            requests.GET_ALL_PRODUCER_INFO,
+            NoHeader(),
+            what=what,
+            read=lambda answer: _seen_producers(answer.body),
+            cluster=cluster,
+            broker=broker,
+        )
 
 
 def joined(found: Mapping[str, list[Connection]]) -> list[Connection]:
     """Join the producers that several brokers know, sorted by client id."""
     clients = {client.client_id: client for each in found.values() for client in each}
     return [clients[client_id] for client_id in sorted(clients)]
+
+
+def _seen_producers(body: bytes) -> dict[str, list[SeenProducer]]:
+    found = decode_body(body, ProducerTableInfo).data
+    return {group: [_seen(member) for member in found[group]] for group in sorted(found)}
 
 
 def _seen(info: ProducerInfo) -> SeenProducer:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cometmq.admin.reading import TOOLS_GROUP, MessageReader, check_queue
 from cometmq.admin.room import Room
-from cometmq.admin.servers import reader_of
+from cometmq.admin.routed import reader_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import check_group

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from cometmq.admin.servers import Servers, failure, readable_of, reader_of
+from cometmq.admin.routed import readable_of, reader_of
+from cometmq.admin.servers import Servers, failure
 from cometmq.errors import ConfigError, IllegalArgumentError, ProtocolError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from cometmq.admin.room import Room
-from cometmq.admin.servers import master_of
+from cometmq.admin.routed import master_of
 from cometmq.client.limits import MessageChecks, check_properties, check_properties_text
 from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model import properties as p

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cometmq.admin.routed import in_cluster, masterless
 from cometmq.admin.silence import Silences
 from cometmq.client.cluster.name_server_choice import NameServerChoice
 from cometmq.errors import (
@@ -180,6 +181,50 @@ class Servers:
             return results
         raise failure(what, errors, results)
 
+    async def ask_each(
+        self,
+        addresses: Iterable[str],
+        request_type: RequestType[HeaderT, BodyT, AnswerT, AnswerBodyT],
+        header: HeaderT,
+        body: BodyT | None = None,
+        *,
+        what: str,
+        read: Callable[[Answer[AnswerT, AnswerBodyT]], T],
+        missing: Mapping[str, CometMQError] = MappingProxyType({}),
+        timeout_s: float | None = None,
+        also: Container[int] = (),
+    ) -> dict[str, T]:
+        """Send one request to each address, and return what `read` makes of the answers.
+
+        `ask` and `each` explain the rest.
+        """
+
+        async def ask(address: str) -> T:
+            return read(
+                await self.ask(
+                    address, request_type, header, body, what=what, timeout_s=timeout_s, also=also
+                )
+            )
+
+        return await self.each(addresses, ask, what, missing=missing)
+
+    async def change_each(
+        self,
+        addresses: Iterable[str],
+        request_type: RequestType[HeaderT, BodyT, Any, Any],
+        header: HeaderT,
+        body: BodyT | None = None,
+        *,
+        what: str,
+        timeout_s: float | None = None,
+    ) -> list[str]:
+        """Send one request to each address; its answer says only that it was done."""
+        return list(
+            await self.ask_each(
+                addresses, request_type, header, body, what=what, read=_done, timeout_s=timeout_s
+            )
+        )
+
     def missing_of(self, route: TopicRouteData) -> dict[str, CometMQError]:
         """Return why the lost brokers of a topic cannot be asked, by broker name. Java's name servers
         report no lost brokers.
@@ -200,7 +245,7 @@ class Servers:
         for name in sorted({data.broker_name for data in route.queue_datas}):
             master = brokers[name].master() if name in brokers else None
             if master is None:
-                missing[name] = _masterless(name)
+                missing[name] = masterless(name)
             else:
                 masters[name] = master
         return masters, missing
@@ -274,7 +319,7 @@ class Servers:
                 address=address,
             )
         route = check_route(answer.body)
-        return route if cluster is None else _in_cluster(route, topic, cluster)
+        return route if cluster is None else in_cluster(route, topic, cluster)
 
     async def cluster_info(self) -> ClusterInfo:
         _, answer = await self.ask_name_server(
@@ -347,7 +392,7 @@ class Servers:
         info = await self.cluster_info()
         clusters = [cluster] if cluster is not None else sorted(info.cluster_addr_table)
         missing: dict[str, CometMQError] = {
-            name: _masterless(name)
+            name: masterless(name)
             for name, data in sorted(info.broker_addr_table.items())
             if data.master() is None and data.cluster in clusters
         }
@@ -374,6 +419,10 @@ class Servers:
         }
 
 
+def _done(_answer: Answer[Any, Any]) -> None:
+    """Read nothing of an answer."""
+
+
 def failure(
     what: str, errors: Mapping[str, CometMQError], results: Mapping[str, object]
 ) -> CometMQError:
@@ -388,69 +437,6 @@ def failure(
         f"{what} failed at {len(errors)} of {count} servers: {reasons}",
         results=results,
         errors=errors,
-    )
-
-
-def master_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
-    """Return the address of a broker's master.
-
-    Raises RouteNotFoundError when the route names no master.
-    """
-    broker = route.broker(broker_name)
-    master = broker.master() if broker is not None else None
-    if master is None:
-        raise RouteNotFoundError(
-            f"the route of topic {topic} names no master of broker {broker_name}; start it, or check "
-            "the broker's name"
-        )
-    return master
-
-
-def reader_of(route: TopicRouteData, topic: str, broker_name: str) -> str:
-    """Return where a queue is read: at the broker's master, or at a slave if there is no master.
-
-    Raises RouteNotFoundError when the route names neither.
-    """
-    broker = route.broker(broker_name)
-    address = broker.any_address() if broker is not None else None
-    return address or master_of(route, topic, broker_name)
-
-
-def masters_of(route: TopicRouteData, topic: str) -> dict[str, str]:
-    """Return the masters of a topic by broker name."""
-    names = sorted({data.broker_name for data in route.queue_datas})
-    return {name: master_of(route, topic, name) for name in names}
-
-
-def readable_of(route: TopicRouteData) -> dict[str, str]:
-    """Return an address by broker name, as Java's tools choose it: the master's, or a slave's."""
-    found = {data.broker_name: data.any_address() for data in route.broker_datas}
-    return {name: address for name, address in sorted(found.items()) if address is not None}
-
-
-def _masterless(broker_name: str) -> RouteNotFoundError:
-    return RouteNotFoundError(
-        f"no master of {broker_name} is registered at the name servers, so its part is missing; start "
-        "it, or ask a slave by its address"
-    )
-
-
-def _in_cluster(route: TopicRouteData, topic: str, cluster: str) -> TopicRouteData:
-    brokers = [data for data in route.broker_datas if data.cluster == cluster]
-    if not brokers:
-        clusters = sorted({data.cluster for data in route.broker_datas})
-        raise RouteNotFoundError(
-            f"no broker of cluster {cluster!r:.80} has topic {topic}; the topic is in "
-            f"{', '.join(clusters)}{did_you_mean(cluster, clusters)}"
-        )
-    names = {data.broker_name for data in brokers}
-    return msgspec.structs.replace(
-        route,
-        broker_datas=brokers,
-        queue_datas=[data for data in route.queue_datas if data.broker_name in names],
-        lost_brokers=msgspec.UNSET
-        if isinstance(route.lost_brokers, msgspec.UnsetType)
-        else [lost for lost in route.lost_brokers if lost.cluster == cluster],
     )
 
 

@@ -13,12 +13,11 @@ import msgspec
 
 from cometmq.admin.queue_bodies import queue_table_and_rate
 from cometmq.admin.room import Room
-from cometmq.admin.servers import masters_of, readable_of
+from cometmq.admin.routed import masters_of, readable_of
 from cometmq.admin.topic_records import TopicStats, stats_of
 from cometmq.admin.topic_values import attribute_changes, permission_of
 from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
 from cometmq.model.names import AUTO_CREATE_TOPIC, check_topic
-from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
 from cometmq.model.sysflag import PERM_RW
 from cometmq.model.topic import TopicConfig
@@ -104,17 +103,14 @@ class Topics(Room):
         for config in body.topic_config_list:
             check_topic(config.topic_name)
 
-        async def put(address: str) -> None:
-            await self._servers.ask(
-                address,
-                requests.UPDATE_AND_CREATE_TOPIC_LIST,
-                NoHeader(),
-                body,
-                what=f"making {len(body.topic_config_list)} topics",
-            )
-
         addresses = await self._servers.addresses(cluster=cluster, broker=broker)
-        return list(await self._servers.each(addresses, put, "making topics"))
+        return await self._servers.change_each(
+            addresses,
+            requests.UPDATE_AND_CREATE_TOPIC_LIST,
+            NoHeader(),
+            body,
+            what=f"making {len(body.topic_config_list)} topics",
+        )
 
     async def update(
         self,
@@ -187,31 +183,23 @@ class Topics(Room):
         if not missing_ok:
             await self._need(topic, [at.address for at in brokers])
 
-        async def delete(address: str) -> None:
-            await self._servers.ask(
-                address,
-                requests.DELETE_TOPIC_IN_BROKER,
-                DeleteTopicRequestHeader(topic=topic),
-                what=f"the deletion of topic {topic}",
-            )
-
         addresses = [at.address for at in brokers]
-        done = await self._servers.each(addresses, delete, f"the deletion of topic {topic}")
+        done = await self._servers.change_each(
+            addresses,
+            requests.DELETE_TOPIC_IN_BROKER,
+            DeleteTopicRequestHeader(topic=topic),
+            what=f"the deletion of topic {topic}",
+        )
         if broker is None:
             header = DeleteTopicFromNamesrvRequestHeader(
                 topic=topic, cluster_name=brokers[0].cluster
             )
 
-            async def forget(address: str) -> None:
-                await self._servers.ask(
-                    address,
-                    requests.DELETE_TOPIC_IN_NAMESRV,
-                    header,
-                    what=f"the deletion of topic {topic} from the routes",
-                )
-
-            await self._servers.each(
-                self._servers.name_servers, forget, f"the deletion of topic {topic} from the routes"
+            await self._servers.change_each(
+                self._servers.name_servers,
+                requests.DELETE_TOPIC_IN_NAMESRV,
+                header,
+                what=f"the deletion of topic {topic} from the routes",
             )
         return list(done)
 
@@ -235,17 +223,13 @@ class Topics(Room):
     ) -> dict[str, list[str]]:
         """Return the topics that belong to the brokers themselves, by address."""
 
-        async def listed(address: str) -> list[str]:
-            answer = await self._servers.ask(
-                address,
-                requests.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-                NoHeader(),
-                what="the list of system topics",
-            )
-            return sorted(answer.body.topic_list)
-
-        return await self._at_brokers(
-            listed, "the list of system topics", cluster=cluster, broker=broker
+        return await self._ask_brokers(
+            requests.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+            NoHeader(),
+            what="the list of system topics",
+            read=lambda answer: sorted(answer.body.topic_list),
+            cluster=cluster,
+            broker=broker,
         )
 
     async def route(self, topic: str) -> TopicRouteData:
@@ -296,19 +280,12 @@ class Topics(Room):
         """
         route = await self._servers.route(topic, cluster=cluster)
 
-        async def ask(address: str) -> tuple[dict[MessageQueue, TopicOffset], float]:
-            answer = await self._servers.ask(
-                address,
-                requests.GET_TOPIC_STATS_INFO,
-                GetTopicStatsInfoRequestHeader(topic=topic),
-                what=f"the statistics of topic {topic}",
-            )
-            return queue_table_and_rate(answer.body, TopicOffset, "topicPutTps")
-
-        found = await self._servers.each(
+        found = await self._servers.ask_each(
             readable_of(route).values(),
-            ask,
-            f"the statistics of topic {topic}",
+            requests.GET_TOPIC_STATS_INFO,
+            GetTopicStatsInfoRequestHeader(topic=topic),
+            what=f"the statistics of topic {topic}",
+            read=lambda answer: queue_table_and_rate(answer.body, TopicOffset, "topicPutTps"),
             missing=self._servers.missing_of(route),
         )
         return stats_of(topic, found)
@@ -331,20 +308,18 @@ class Topics(Room):
         header = PutKVConfigRequestHeader(namespace=ORDER_NAMESPACE, key=topic, value=config)
         what = f"the order configuration of topic {topic}"
 
-        async def put(address: str) -> None:
-            await self._servers.ask(address, requests.PUT_KV_CONFIG, header, what=what)
-
-        await self._servers.each(self._servers.name_servers, put, what)
+        await self._servers.change_each(
+            self._servers.name_servers, requests.PUT_KV_CONFIG, header, what=what
+        )
 
     async def delete_order_config(self, topic: str) -> None:
         """Delete the order configuration at every name server."""
         header = DeleteKVConfigRequestHeader(namespace=ORDER_NAMESPACE, key=topic)
         what = f"the deletion of the order configuration of topic {topic}"
 
-        async def delete(address: str) -> None:
-            await self._servers.ask(address, requests.DELETE_KV_CONFIG, header, what=what)
-
-        await self._servers.each(self._servers.name_servers, delete, what)
+        await self._servers.change_each(
+            self._servers.name_servers, requests.DELETE_KV_CONFIG, header, what=what
+        )
 
     # Inside
 
@@ -360,16 +335,6 @@ class Topics(Room):
         except RouteNotFoundError:
             what = f"whether topic {topic} exists"
 
-            async def routed(address: str) -> bool:
-                answer = await self._servers.ask(
-                    address,
-                    requests.GET_ROUTEINFO_BY_TOPIC,
-                    GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
-                    what=what,
-                    also=(ResponseCode.TOPIC_NOT_EXIST,),
-                )
-                return answer.code == ResponseCode.SUCCESS
-
             async def held(address: str) -> bool:
                 try:
                     await self._config_at(address, topic)
@@ -379,7 +344,14 @@ class Topics(Room):
                     return False
                 return True
 
-            found = await self._servers.each(self._servers.name_servers, routed, what)
+            found = await self._servers.ask_each(
+                self._servers.name_servers,
+                requests.GET_ROUTEINFO_BY_TOPIC,
+                GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+                what=what,
+                also=(ResponseCode.TOPIC_NOT_EXIST,),
+                read=lambda answer: answer.code == ResponseCode.SUCCESS,
+            )
             found |= await self._servers.each(addresses, held, what)
             if not any(found.values()):
                 raise

@@ -137,11 +137,13 @@ class WaitingMessages(Room):
         places = await self._servers.brokers(cluster=cluster, broker=broker)
         by_address = {place.address: place for place in places}
 
-        async def ask(address: str) -> list[DelayLevel]:
-            return await self._levels_at(by_address[address])
-
         missing = await self._servers.missing(cluster=places[0].cluster) if broker is None else {}
-        found = await self._servers.each(by_address, ask, "the delayed messages", missing=missing)
+        found = await self._servers.each(
+            by_address,
+            lambda address: self._levels_at(by_address[address]),
+            "the delayed messages",
+            missing=missing,
+        )
         return [level for levels in found.values() for level in levels]
 
     async def in_delay_level(
