@@ -166,7 +166,28 @@ def _blame(job: ConsumeJob, error: BaseException) -> None:
     )
 
 
-class ThreadRunner:
+class _Runner:
+    """Holds what both runners have: the jobs that wait, and the function that gets the done ones."""
+
+    def __init__(
+        self,
+        concurrency: int,
+        name: str,
+        on_done: OnDone,
+        hooks: ConsumeHooks | None,
+        clock: Clock,
+    ) -> None:
+        self._monotonic = clock.monotonic
+        self._now_ms = clock.now_ms
+        self.concurrency = concurrency
+        self._hooks = hooks
+        self._name = name
+        self._on_done = on_done
+        self._loop = asyncio.get_running_loop()
+        self._jobs: deque[ConsumeJob] = deque()
+
+
+class ThreadRunner(_Runner):
     """Runs a listener in threads of its own, which it starts as needed.
 
     The threads are daemons, because a listener that never returns must not keep the interpreter
@@ -187,15 +208,8 @@ class ThreadRunner:
         hooks: ConsumeHooks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._monotonic = clock.monotonic
-        self._now_ms = clock.now_ms
-        self.concurrency = concurrency
-        self._hooks = hooks
+        super().__init__(concurrency, name, on_done, hooks, clock)
         self._listener = listener
-        self._name = name
-        self._on_done = on_done
-        self._loop = asyncio.get_running_loop()
-        self._jobs: deque[ConsumeJob] = deque()
         self._running: dict[int, ConsumeJob] = {}  # by the thread's identifier
         self._done: deque[ConsumeJob] = deque()
         self._done_told = False
@@ -337,7 +351,7 @@ class ThreadRunner:
             log.debug("the loop is closed, a listener's result is lost", name=self._name)
 
 
-class TaskRunner:
+class TaskRunner(_Runner):
     """Runs a coroutine listener in tasks, which end when no job is left.
 
     Each task begins another one, if jobs wait, before it calls the listener.
@@ -352,15 +366,9 @@ class TaskRunner:
         hooks: ConsumeHooks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._monotonic = clock.monotonic
-        self._now_ms = clock.now_ms
-        self.concurrency = concurrency
-        self._hooks = hooks
+        super().__init__(concurrency, name, on_done, hooks, clock)
         self._listener = listener
-        self._name = name
-        self._on_done = on_done
         self._owner = TaskOwner(name)
-        self._jobs: deque[ConsumeJob] = deque()
         self._done: list[ConsumeJob] = []
         self._tasks: set[asyncio.Task[None]] = set()
         # The number of tasks that will look for another job. A task that found no job is not
@@ -368,7 +376,6 @@ class TaskRunner:
         # job that is submitted until then.
         self._looking = 0
         self._running: dict[asyncio.Task[None] | None, ConsumeJob] = {}
-        self._loop = asyncio.get_running_loop()
 
     def submit(self, jobs: Sequence[ConsumeJob]) -> None:
         self._jobs.extend(jobs)

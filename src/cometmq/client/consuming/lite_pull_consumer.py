@@ -9,29 +9,23 @@ from typing import Final
 
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consumer_options import GroupOptions
+from cometmq.client.consuming.group_consumer import GroupConsumer
 from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
-from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_queue, check_range
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import choice, takes
-from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
+from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
-from cometmq.client.tracing.dispatcher import TraceDispatcher
-from cometmq.client.tracing.hooks import ConsumeTrace
-from cometmq.client.tracing.traced_client import TracedClient
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
-    DamageCounts,
     DamagedMessage,
-    MessageModel,
     PullResult,
 )
-from cometmq.model.subscription import MessageSelector
 
 POLL_TIMEOUT_MS: Final = 5000
 AUTO_COMMIT_INTERVAL_MS: Final = 5000
@@ -64,7 +58,7 @@ class LitePullConsumerOptions(GroupOptions):
             )
 
 
-class LitePullConsumer(TracedClient):
+class LitePullConsumer(GroupConsumer[LitePullMember]):
     """Returns messages when the caller polls, from queues that it pulls ahead of the polls.
 
         consumer = LitePullConsumer("billing", namesrv="127.0.0.1:9876")
@@ -92,15 +86,10 @@ class LitePullConsumer(TracedClient):
     options.
     """
 
-    _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
-    _trace_kind = "CONSUME"
-
     @takes(LitePullConsumerOptions)
     def __init__(self, options: LitePullConsumerOptions) -> None:
         super().__init__(options)
         self._on_damaged = options.on_damaged
-        # A broadcasting consumer finds its offset file by its client id, which must stay the same.
-        self._unique_client_id = options.message_model is MessageModel.CLUSTERING
         flow = FlowLimits(
             options.pull_threshold_for_queue,
             options.pull_threshold_size_for_queue_bytes,
@@ -123,9 +112,7 @@ class LitePullConsumer(TracedClient):
         self._admit = Admission(self._hooks, self.group, self._namespace)
         self._consume_hooks = ConsumeHooks(self._hooks, self.group, self._namespace, math.inf)
         self._poll_timeout_ms = options.poll_timeout_ms
-        self._subscriptions: dict[str, MessageSelector] = {}
         self._wanted: list[MessageQueue] | None = None
-        self._member: LitePullMember | None = None
 
     # Which queues
 
@@ -138,18 +125,7 @@ class LitePullConsumer(TracedClient):
         """
         if self._wanted is not None:
             raise ClientStateError(f"{self._name()} has assigned queues; it cannot subscribe too")
-        selector = message_selector(topic, tags, sql, predicate)
-        topic = self._namespace.wrap(topic)
-        if not self._unstarted:
-            self._running_member().membership.subscribe(topic, selector)
-        self._subscriptions[topic] = selector
-
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to `topic`; without one, nothing happens."""
-        topic = self._namespace.wrap(topic)
-        if not self._unstarted:
-            self._running_member().membership.unsubscribe(topic)
-        self._subscriptions.pop(topic, None)
+        self._subscribe(topic, tags, sql, predicate)
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Consume exactly these queues. Replaces an earlier assignment; queues in both go on.
@@ -170,10 +146,6 @@ class LitePullConsumer(TracedClient):
             self._running_member().assign(wanted)
         self._wanted = wanted
 
-    def assigned_queues(self) -> list[MessageQueue]:
-        """Return the queues of this consumer at present."""
-        return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
-
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of `topic`. Raises RouteNotFoundError, RemotingError."""
         check_topic(topic)
@@ -185,10 +157,6 @@ class LitePullConsumer(TracedClient):
         return [self._namespace.unwrap_queue(queue) for queue in queues]
 
     # Messages
-
-    def damage_counts(self) -> DamageCounts:
-        """Return what became of damaged messages since the start, and which queues are stopped."""
-        return self._running_member().damage_counts()
 
     async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
         """Return the next messages of one queue, at most `pull_batch_size`, or an empty list when
@@ -323,17 +291,6 @@ class LitePullConsumer(TracedClient):
     def _wrap(self, queue: MessageQueue) -> MessageQueue:
         check_queue(queue)
         return self._namespace.wrap_queue(queue)
-
-    def _running_member(self) -> LitePullMember:
-        self._running()
-        assert self._member is not None, "set by start"
-        return self._member
-
-    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
-        return ConsumeTrace(dispatcher)
-
-    def _process_queues(self) -> list[ProcessQueue]:
-        return [] if self._member is None else self._member.process_queues()
 
     async def _open(self, instance: ClientInstance) -> None:
         self._member = LitePullMember(

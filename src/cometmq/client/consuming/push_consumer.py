@@ -7,27 +7,19 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final, TypeVar
 
 from cometmq.client.consuming.consumer_options import GroupOptions
+from cometmq.client.consuming.group_consumer import GroupConsumer
 from cometmq.client.consuming.listening import Listener
 from cometmq.client.consuming.orderly import SUSPEND_MS
 from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
-from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
-from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import choice, takes
-from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
+from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PullOptions
-from cometmq.client.tracing.dispatcher import TraceDispatcher
-from cometmq.client.tracing.hooks import ConsumeTrace
-from cometmq.client.tracing.traced_client import TracedClient
 from cometmq.errors import ClientStateError, IllegalArgumentError
-from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
-    DamageCounts,
     DamagedMessage,
-    MessageModel,
 )
-from cometmq.model.subscription import MessageSelector
 
 CLOSE_TIMEOUT_MS: Final = 10_000
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -74,7 +66,7 @@ class PushConsumerOptions(GroupOptions):
         self.on_damaged = choice("on_damaged", self.on_damaged, DamagedMessage)
 
 
-class PushConsumer(TracedClient):
+class PushConsumer(GroupConsumer[GroupMember]):
     """Hands the messages of its topics to a listener, and shares them with the rest of its group.
 
         consumer = PushConsumer("billing", listener, namesrv="127.0.0.1:9876")
@@ -121,14 +113,9 @@ class PushConsumer(TracedClient):
     traces. `start` raises AccessDeniedError when a broker does not let the consumer in.
     """
 
-    _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
-    _trace_kind = "CONSUME"
-
     @takes(PushConsumerOptions)
     def __init__(self, options: PushConsumerOptions) -> None:
         super().__init__(options)
-        # A broadcasting consumer finds its offset file by its client id, which must stay the same.
-        self._unique_client_id = options.message_model is MessageModel.CLUSTERING
         # Orderly, no message overtakes a slow one, so the span of the offsets held needs no bound.
         span = sys.maxsize if options.orderly else options.consume_max_span
         self._options = ConsumerOptions(
@@ -159,9 +146,7 @@ class PushConsumer(TracedClient):
             ),
         )
         self._close_timeout_ms = options.close_timeout_ms
-        self._subscriptions: dict[str, MessageSelector] = {}
         self._listener: Listener | None = None
-        self._member: GroupMember | None = None
         if options.listener is not None:
             self.listen(options.listener)
 
@@ -192,22 +177,7 @@ class PushConsumer(TracedClient):
         Replaces an earlier subscription to the topic. All members of a group must subscribe alike.
         While the consumer runs, the change takes effect in the background.
         """
-        selector = message_selector(topic, tags, sql, predicate)
-        topic = self._namespace.wrap(topic)
-        if not self._unstarted:
-            self._running_member().membership.subscribe(topic, selector)
-        self._subscriptions[topic] = selector
-
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to `topic`; without one, nothing happens."""
-        topic = self._namespace.wrap(topic)
-        if not self._unstarted:
-            self._running_member().membership.unsubscribe(topic)
-        self._subscriptions.pop(topic, None)
-
-    def assigned_queues(self) -> list[MessageQueue]:
-        """Return this member's queues at present, those of the group's retry topic included."""
-        return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
+        self._subscribe(topic, tags, sql, predicate)
 
     def pause(self) -> None:
         """Pull nothing more until `resume`; messages that were pulled before are still consumed."""
@@ -222,31 +192,16 @@ class PushConsumer(TracedClient):
         """True while `pause` is in force."""
         return self._member is not None and self._member.paused
 
-    def damage_counts(self) -> DamageCounts:
-        """Return what became of damaged messages since the start, and which queues are stopped."""
-        return self._running_member().damage_counts()
-
     def set_concurrency(self, concurrency: int) -> None:
         """Change how many listeners may run at the same time (Java: updateCorePoolSize)."""
         check_range("concurrency", concurrency, 1, 1000)
         self._running_member().set_concurrency(concurrency)
-
-    def _running_member(self) -> GroupMember:
-        self._running()
-        assert self._member is not None, "set by start"
-        return self._member
 
     def _check_ready(self) -> None:
         if self._listener is None:
             raise ClientStateError(
                 f"{self._name()} has no listener; pass one to the constructor or to listen()"
             )
-
-    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
-        return ConsumeTrace(dispatcher)
-
-    def _process_queues(self) -> list[ProcessQueue]:
-        return [] if self._member is None else self._member.process_queues()
 
     async def _open(self, instance: ClientInstance) -> None:
         assert self._listener is not None, "checked before"
