@@ -37,7 +37,6 @@ NamesrvAddr = Annotated[
         "--namesrvAddr",
         metavar="HOST:PORT",
         help="Name servers, separated by semicolons (default: NAMESRV_ADDR of the environment).",
-        show_default=False,
     ),
 ]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Topic.")]
@@ -53,9 +52,7 @@ ReportInterval = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", hidden=True)]  # as before there was `-o json`
 Save = Annotated[
     Path | None,
-    typer.Option(
-        "--save", metavar="FILE", help="Also write the result as JSON to FILE.", show_default=False
-    ),
+    typer.Option("--save", metavar="FILE", help="Also write the result as JSON to FILE."),
 ]
 MsgTraceEnable = Annotated[
     str, typer.Option("-m", "--msgTraceEnable", metavar=_TRUTH, help="Write message traces.")
@@ -65,13 +62,11 @@ AclEnable = Annotated[
 ]
 AccessKey = Annotated[
     str | None,
-    typer.Option(
-        "-ak", "--accessKey", help="The account that signs, with -a true.", show_default=False
-    ),
+    typer.Option("-ak", "--accessKey", help="The account that signs, with -a true."),
 ]
 SecretKey = Annotated[
     str | None,
-    typer.Option("-sk", "--secretKey", help="Its secret key, with -a true.", show_default=False),
+    typer.Option("-sk", "--secretKey", help="Its secret key, with -a true."),
 ]
 
 
@@ -88,7 +83,6 @@ def producer(
             help="Sends under way at once (default: 64; with -y 1024).",
             min=1,
             max=65535,
-            show_default=False,
         ),
     ] = None,
     message_size: Annotated[
@@ -218,7 +212,7 @@ def consumer(
     ] = "false",
     filter_type: Annotated[
         str | None,
-        typer.Option("-f", "--filterType", metavar="TAG", help="With -e.", show_default=False),
+        typer.Option("-f", "--filterType", metavar="TAG", help="With -e."),
     ] = None,
     expression: Annotated[
         Path | None,
@@ -227,7 +221,6 @@ def consumer(
             "--expression",
             metavar="FILE",
             help="A file with the filter's expression.",
-            show_default=False,
         ),
     ] = None,
     consume_from: Annotated[

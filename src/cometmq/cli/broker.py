@@ -60,7 +60,6 @@ def broker(
             metavar="HOST:PORT",
             help="Name servers, separated by semicolons; overrides the file's namesrvAddr and "
             "the environment's NAMESRV_ADDR.",
-            show_default=False,
         ),
     ] = None,
     print_config: PrintConfig = False,
@@ -82,7 +81,6 @@ def broker(
             help="Run N brokers, each in a process of its own: brokerName-0 and on, each with a "
             "store of that name beneath storePathRootDir and with ports 10 higher than those of "
             "the one before.",
-            show_default=False,
         ),
     ] = None,
     process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,

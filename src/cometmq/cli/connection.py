@@ -27,7 +27,6 @@ NamesrvAddr = Annotated[
         "--namesrvAddr",
         metavar="HOST:PORT",
         help="Name servers, separated by semicolons. Default: NAMESRV_ADDR of the environment.",
-        show_default=False,
         rich_help_panel=PANEL,
     ),
 ]
@@ -48,7 +47,6 @@ AccessKey = Annotated[
         "--accessKey",
         envvar="COMETMQ_ACCESS_KEY",
         help="The account that signs the requests.",
-        show_default=False,
         rich_help_panel=PANEL,
     ),
 ]
@@ -59,7 +57,6 @@ SecretKey = Annotated[
         envvar="COMETMQ_SECRET_KEY",
         help="The secret key of that account. Other users of this machine can see command lines: "
         "set the variable instead, or use --credentials.",
-        show_default=False,
         rich_help_panel=PANEL,
     ),
 ]
@@ -70,7 +67,6 @@ CredentialsFile = Annotated[
         metavar="FILE",
         help="A YAML file with accessKey and secretKey, like mqadmin's. Default: "
         "$ROCKETMQ_HOME/conf/tools.yml, if there is one.",
-        show_default=False,
         rich_help_panel=PANEL,
     ),
 ]
@@ -88,7 +84,6 @@ TlsFile = Annotated[
         "--tlsConfigFile",
         metavar="FILE",
         help="Connect with TLS as a Java client with this tls.config.file does.",
-        show_default=False,
         rich_help_panel=PANEL,
     ),
 ]
@@ -99,7 +94,6 @@ CaFile = Annotated[
         "--ca-file",
         metavar="FILE",
         help="Connect with TLS, and trust certificates that those in FILE (PEM) have signed.",
-        show_default=False,
         rich_help_panel=PANEL,
     ),
 ]

@@ -35,7 +35,6 @@ def console(
             metavar="NAME",
             help="A further name by which browsers may call the console, such as a proxy's. Can be "
             "given several times.",
-            show_default=False,
         ),
     ] = None,
     trusted_proxies: Annotated[
@@ -44,7 +43,6 @@ def console(
             metavar="ADDRESSES",
             help="Addresses and networks of proxies, such as 127.0.0.1,10.0.3.0/28. From these alone the "
             "console believes X-Forwarded-For and X-Forwarded-Proto.",
-            show_default=False,
         ),
     ] = "",
     metrics_from: Annotated[
@@ -52,7 +50,6 @@ def console(
         typer.Option(
             metavar="ADDRESSES",
             help="Addresses and networks that may ask for /metrics without a login, beside the own machine.",
-            show_default=False,
         ),
     ] = "",
     accounts: Annotated[
@@ -61,7 +58,6 @@ def console(
             metavar="FILE",
             help="A JSON file with who may log in, read again when it changes. Without it the console makes an operator and a "
             "reader at each start and prints their passwords.",
-            show_default=False,
         ),
     ] = None,
     no_login: Annotated[
@@ -72,17 +68,15 @@ def console(
     ),
     reports: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Show the reports of pipelines in DIR.", show_default=False
-        ),
+        typer.Option(metavar="DIR", help="Show the reports of pipelines in DIR."),
     ] = None,
     certificate: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Serve https with this certificate.", show_default=False),
+        typer.Option(metavar="FILE", help="Serve https with this certificate."),
     ] = None,
     certificate_key: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The certificate's key.", show_default=False),
+        typer.Option(metavar="FILE", help="The certificate's key."),
     ] = None,
     page_wait_ms: Annotated[
         int,

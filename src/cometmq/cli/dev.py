@@ -49,7 +49,6 @@ def dev(
         typer.Option(
             metavar="DIR",
             help="Keep the messages in DIR (default: a temporary directory, removed at the end).",
-            show_default=False,
         ),
     ] = None,
     tls: Annotated[
@@ -65,7 +64,6 @@ def dev(
         typer.Option(
             "--console/--no-console",
             help="Run the web console, too (default: if the extra `console` is installed).",
-            show_default=False,
         ),
     ] = None,
     console_port: Annotated[
@@ -74,7 +72,6 @@ def dev(
             help="The console's port, 0 for a free one (default: 8080, a free one if that is taken).",
             min=0,
             max=65535,
-            show_default=False,
         ),
     ] = None,
     output: Annotated[

@@ -44,7 +44,6 @@ def doctor(
             metavar="HOST:PORT",
             help="Check the cluster of these name servers, separated by semicolons. Default: "
             "namesrvAddr of the file, then the environment's NAMESRV_ADDR.",
-            show_default=False,
         ),
     ] = None,
     config_file: Annotated[
@@ -54,7 +53,6 @@ def doctor(
             "--configFile",
             metavar="FILE",
             help="Check a broker's configuration, and the disk that it names for the store.",
-            show_default=False,
         ),
     ] = None,
     timeout_s: Annotated[
@@ -100,13 +98,12 @@ def doctor(
 
 
 def probe(
-    kind: Annotated[Kind, typer.Argument(help="What is asked.", show_default=False)],
+    kind: Annotated[Kind, typer.Argument(help="What is asked.")],
     address: Annotated[
         str | None,
         typer.Argument(
             metavar="[HOST:PORT]",
             help="Where it listens. Default: this machine, and the port that it has by default.",
-            show_default=False,
         ),
     ] = None,
     ready: Annotated[

@@ -43,9 +43,7 @@ Deadline = Annotated[
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "-c", "--cluster", metavar="NAME", help="Ask this cluster only.", show_default=False
-    ),
+    typer.Option("-c", "--cluster", metavar="NAME", help="Ask this cluster only."),
 ]
 Broker = Annotated[
     str | None,
@@ -54,7 +52,6 @@ Broker = Annotated[
         "--broker",
         metavar="NAME|HOST:PORT",
         help="Ask this broker only.",
-        show_default=False,
     ),
 ]
 
@@ -96,7 +93,7 @@ def group(
     name: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")],
     topic: Annotated[
         str | None,
-        typer.Option("-t", "--topic", help="Look at this topic only.", show_default=False),
+        typer.Option("-t", "--topic", help="Look at this topic only."),
     ] = None,
     cluster: Cluster = None,
     namesrv_addr: c.NamesrvAddr = None,
@@ -117,12 +114,10 @@ def message(
     message_id: Annotated[
         str, typer.Argument(metavar="ID", help="An offset id, or with --topic a unique id.")
     ],
-    topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="The message's topic.", show_default=False)
-    ] = None,
+    topic: Annotated[str | None, typer.Option("-t", "--topic", help="The message's topic.")] = None,
     group_name: Annotated[
         str | None,
-        typer.Option("-g", "--group", help="Ask for this group only.", show_default=False),
+        typer.Option("-g", "--group", help="Ask for this group only."),
     ] = None,
     namesrv_addr: c.NamesrvAddr = None,
     deadline_s: Deadline = _DEADLINE_S,
@@ -149,7 +144,6 @@ def write(
             metavar="BYTES",
             help="The length of the body that was refused.",
             min=1,
-            show_default=False,
         ),
     ] = None,
     cluster: Cluster = None,

@@ -32,7 +32,6 @@ ConfigFile = Annotated[
         "--configFile",
         metavar="FILE",
         help="A properties file with RocketMQ's keys.",
-        show_default=False,
     ),
 ]
 PrintConfig = Annotated[
@@ -57,7 +56,6 @@ LogLevel = Annotated[
         metavar="LEVEL",
         help="debug, info, warning or error, and parts with theirs: info,cometmq.store=debug. "
         "Overrides the file's logLevel.",
-        show_default=False,
     ),
 ]
 LogPath = Annotated[
@@ -66,7 +64,6 @@ LogPath = Annotated[
         "--log-file",
         metavar="FILE",
         help="Write the log to FILE and not to standard error.",
-        show_default=False,
     ),
 ]
 LogFormat = Annotated[
@@ -75,7 +72,6 @@ LogFormat = Annotated[
         "--log-format",
         metavar="FORMAT",
         help="text or json; without it text on a terminal, else json.",
-        show_default=False,
     ),
 ]
 LogFileMib = Annotated[

@@ -33,19 +33,18 @@ class DumpForm(Enum):
     JSON = "json"
 
 
-QueueId = Annotated[int | None, typer.Option("-i", "--queueId", min=0, show_default=False)]
+QueueId = Annotated[int | None, typer.Option("-i", "--queueId", min=0)]
 BeginTime = Annotated[
     str | None,
     typer.Option(
         "-b",
         "--beginTime",
         help="First time of storing: ms, or 2026-03-01T12:00:00 (local).",
-        show_default=False,
     ),
 ]
 EndTime = Annotated[
     str | None,
-    typer.Option("-e", "--endTime", help="Time to stop before.", show_default=False),
+    typer.Option("-e", "--endTime", help="Time to stop before."),
 ]
 
 
@@ -100,20 +99,20 @@ def dump(
     directory: Directory,
     settings: Settings = None,
     commit_log: CommitLogDirectory = None,
-    topic: Annotated[str | None, typer.Option("-t", "--topic", show_default=False)] = None,
+    topic: Annotated[str | None, typer.Option("-t", "--topic")] = None,
     queue_id: QueueId = None,
     first_offset: Annotated[
         int, typer.Option("--from-offset", help="First queue offset.", min=0)
     ] = 0,
     end_offset: Annotated[
         int | None,
-        typer.Option("--to-offset", help="Queue offset to stop before.", show_default=False),
+        typer.Option("--to-offset", help="Queue offset to stop before."),
     ] = None,
     begin: BeginTime = None,
     end: EndTime = None,
     key: Annotated[
         str | None,
-        typer.Option("-k", "--key", help="One of KEYS, or the unique id.", show_default=False),
+        typer.Option("-k", "--key", help="One of KEYS, or the unique id."),
     ] = None,
     limit: Annotated[int, typer.Option("-l", "--limit", help="0 for all.", min=0)] = 0,
     raw: Annotated[
@@ -207,9 +206,7 @@ def slice_(
     directory: Directory,
     target: Annotated[
         Path,
-        typer.Argument(
-            metavar="TARGET", help="A directory that is new or empty.", show_default=False
-        ),
+        typer.Argument(metavar="TARGET", help="A directory that is new or empty."),
     ],
     settings: Settings = None,
     commit_log: CommitLogDirectory = None,
@@ -219,7 +216,7 @@ def slice_(
     ] = 0,
     end_offset: Annotated[
         int | None,
-        typer.Option("--to", help="Offset in the commit log to stop before.", show_default=False),
+        typer.Option("--to", help="Offset in the commit log to stop before."),
     ] = None,
     topic: Annotated[
         str | None,
@@ -227,7 +224,6 @@ def slice_(
             "-t",
             "--topic",
             help="From the first to the last message of a topic, with all others in between.",
-            show_default=False,
         ),
     ] = None,
     queue_id: QueueId = None,

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 # what to do.
 Directory = Annotated[
     Path,
-    typer.Argument(
-        metavar="DIR", help="What storePathRootDir names.", show_default=False, readable=False
-    ),
+    typer.Argument(metavar="DIR", help="What storePathRootDir names.", readable=False),
 ]
 Settings = Annotated[
     Path | None,
@@ -27,7 +25,6 @@ Settings = Annotated[
         metavar="FILE",
         help="The broker's settings. Sizes of files are found without them, except unusual ones "
         "of the index.",
-        show_default=False,
     ),
 ]
 CommitLogDirectory = Annotated[
@@ -36,7 +33,6 @@ CommitLogDirectory = Annotated[
         "--commitlog",
         metavar="DIR",
         help="The commit log, where it is elsewhere (storePathCommitLog).",
-        show_default=False,
         readable=False,
     ),
 ]

@@ -26,7 +26,6 @@ def rejoin(
             "--master",
             metavar="HOST:PORT",
             help="The broker port of the master whose log counts, Java's or ours.",
-            show_default=False,
         ),
     ],
     settings: Settings = None,

@@ -15,14 +15,10 @@ from cometmq.errors import ServersFailedError
 
 app = typer.Typer()
 
-UserName = Annotated[
-    str, typer.Option("-u", "--username", metavar="NAME", help="The user.", show_default=False)
-]
+UserName = Annotated[str, typer.Option("-u", "--username", metavar="NAME", help="The user.")]
 Subject = Annotated[
     str,
-    typer.Option(
-        "-s", "--subject", metavar="User:NAME", help="Who it is about.", show_default=False
-    ),
+    typer.Option("-s", "--subject", metavar="User:NAME", help="Who it is about."),
 ]
 Resources = Annotated[
     str,
@@ -31,7 +27,6 @@ Resources = Annotated[
         "--resources",
         metavar="Topic:NAME,Group:PREFIX*",
         help="What it is about.",
-        show_default=False,
     ),
 ]
 Actions = Annotated[
@@ -41,18 +36,15 @@ Actions = Annotated[
         "--actions",
         metavar="Pub,Sub,…",
         help="Some of Pub, Sub, Create, Update, Delete, Get, List, All.",
-        show_default=False,
     ),
 ]
 SourceIp = Annotated[
     str | None,
-    typer.Option(
-        "-i", "--sourceIp", metavar="IP,…", help="Only requests from there.", show_default=False
-    ),
+    typer.Option("-i", "--sourceIp", metavar="IP,…", help="Only requests from there."),
 ]
 Decision = Annotated[
     str,
-    typer.Option("-d", "--decision", metavar="Allow|Deny", help="May it?", show_default=False),
+    typer.Option("-d", "--decision", metavar="Allow|Deny", help="May it?"),
 ]
 _Kind = "Super may do everything."
 _FromBroker = Annotated[
@@ -108,7 +100,7 @@ async def create_user(
     name: UserName,
     password: Annotated[
         str,
-        typer.Option("-p", "--password", help="What it signs with.", show_default=False),
+        typer.Option("-p", "--password", help="What it signs with."),
     ],
     kind: Annotated[
         str, typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind)
@@ -132,11 +124,11 @@ async def update_user(
     name: UserName,
     password: Annotated[
         str | None,
-        typer.Option("-p", "--password", help="What it signs with.", show_default=False),
+        typer.Option("-p", "--password", help="What it signs with."),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind, show_default=False),
+        typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind),
     ] = None,
     state: Annotated[
         str | None,
@@ -145,7 +137,6 @@ async def update_user(
             "--userStatus",
             metavar="enable|disable",
             help="May it connect?",
-            show_default=False,
         ),
     ] = None,
     cluster: Cluster = None,
@@ -194,9 +185,7 @@ async def list_user(
     run: Run,
     filter_: Annotated[
         str | None,
-        typer.Option(
-            "-f", "--filter", metavar="TEXT", help="A part of the names.", show_default=False
-        ),
+        typer.Option("-f", "--filter", metavar="TEXT", help="A part of the names."),
     ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
@@ -214,9 +203,7 @@ async def copy_user(
     target: _ToBroker,
     names: Annotated[
         str | None,
-        typer.Option(
-            "-u", "--usernames", metavar="NAME,…", help="Default: all.", show_default=False
-        ),
+        typer.Option("-u", "--usernames", metavar="NAME,…", help="Default: all."),
     ] = None,
 ) -> None:
     """Make the users of one broker at another, or change those there."""
@@ -284,7 +271,6 @@ async def delete_acl(
             "--resources",
             metavar="Topic:NAME",
             help="One resource. Default: all.",
-            show_default=False,
         ),
     ] = None,
     cluster: Cluster = None,
@@ -315,15 +301,11 @@ async def list_acl(
     run: Run,
     subject: Annotated[
         str | None,
-        typer.Option(
-            "-s", "--subject", metavar="TEXT", help="A part of the subjects.", show_default=False
-        ),
+        typer.Option("-s", "--subject", metavar="TEXT", help="A part of the subjects."),
     ] = None,
     resource: Annotated[
         str | None,
-        typer.Option(
-            "-r", "--resource", metavar="TEXT", help="A part of the resources.", show_default=False
-        ),
+        typer.Option("-r", "--resource", metavar="TEXT", help="A part of the resources."),
     ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
@@ -341,9 +323,7 @@ async def copy_acl(
     target: _ToBroker,
     subjects: Annotated[
         str | None,
-        typer.Option(
-            "-s", "--subjects", metavar="User:NAME,…", help="Default: all.", show_default=False
-        ),
+        typer.Option("-s", "--subjects", metavar="User:NAME,…", help="Default: all."),
     ] = None,
 ) -> None:
     """Make the policies of one broker at another, or change those there."""

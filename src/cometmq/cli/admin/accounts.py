@@ -16,9 +16,7 @@ app = typer.Typer()
 
 # mqadmin names them like this, so the keys that sign the request come from --credentials or from the
 # environment.
-Account = Annotated[
-    str, typer.Option("-a", "--accessKey", metavar="NAME", help="The account.", show_default=False)
-]
+Account = Annotated[str, typer.Option("-a", "--accessKey", metavar="NAME", help="The account.")]
 _PERMISSION = "DENY|PUB|SUB|PUB|SUB|ANY"
 
 
@@ -42,7 +40,6 @@ def _perms(letter: str, name: str, help_: str) -> Any:
         metavar="NAME=PERM,…",
         parser=_permissions,
         help=help_,
-        show_default=False,
     )
 
 
@@ -53,7 +50,7 @@ async def update_acl_config(
     account: Account,
     secret: Annotated[
         str,
-        typer.Option("-s", "--secretKey", help="What the account signs with.", show_default=False),
+        typer.Option("-s", "--secretKey", help="What the account signs with."),
     ],
     white: Annotated[
         str | None,
@@ -62,7 +59,6 @@ async def update_acl_config(
             "--whiteRemoteAddress",
             metavar="ADDRESSES",
             help="From where requests need no signature.",
-            show_default=False,
         ),
     ] = None,
     topic_default: Annotated[
@@ -72,7 +68,6 @@ async def update_acl_config(
             "--defaultTopicPerm",
             metavar=_PERMISSION,
             help="For topics that are not named.",
-            show_default=False,
         ),
     ] = None,
     group_default: Annotated[
@@ -82,7 +77,6 @@ async def update_acl_config(
             "--defaultGroupPerm",
             metavar=_PERMISSION,
             help="For groups that are not named.",
-            show_default=False,
         ),
     ] = None,
     topics: Annotated[Any, _perms("-t", "topicPerms", "For topics.")] = None,
@@ -136,7 +130,6 @@ async def update_global_white_addr(
             "--globalWhiteRemoteAddresses",
             metavar="10.10.103.*,…",
             help="From where no request needs a signature; those of before are replaced.",
-            show_default=False,
         ),
     ],
     file: Annotated[
@@ -146,7 +139,6 @@ async def update_global_white_addr(
             "--aclFileFullPath",
             metavar="PATH",
             help="The account file at the brokers. Default: conf/plain_acl.yml.",
-            show_default=False,
         ),
     ] = "",
     cluster: Cluster = None,

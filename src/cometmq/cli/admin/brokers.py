@@ -26,7 +26,7 @@ app = typer.Typer()
 BrokerName = Annotated[str, typer.Option("-b", "--brokerName", help="The broker's name.")]
 SomeCluster = Annotated[
     str | None,
-    typer.Option("-c", "--cluster", help="The cluster. Default: all clusters.", show_default=False),
+    typer.Option("-c", "--cluster", help="The cluster. Default: all clusters."),
 ]
 
 

@@ -82,7 +82,6 @@ async def cluster_list(
             metavar="SECONDS",
             min=1,
             help="Print it again after so long, until Ctrl-C.",
-            show_default=False,
         ),
     ] = None,
     cluster: Cluster = None,
@@ -113,7 +112,7 @@ async def cluster_rt(
     ] = 128,
     cluster: Annotated[
         str | None,
-        typer.Option("-c", "--cluster", help="Default: all clusters.", show_default=False),
+        typer.Option("-c", "--cluster", help="Default: all clusters."),
     ] = None,
     as_log: Annotated[
         bool,
@@ -136,7 +135,6 @@ async def cluster_rt(
             metavar="SECONDS",
             min=1,
             help="Measure again after so long, until Ctrl-C. mqadmin does so every 10 s.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

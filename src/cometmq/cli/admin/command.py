@@ -69,11 +69,9 @@ TRUTH: Final = "true|false"
 # Where a command goes to. mqadmin calls the broker by its address.
 Broker = Annotated[
     str | None,
-    typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The broker.", show_default=False),
+    typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The broker."),
 ]
-Cluster = Annotated[
-    str | None, typer.Option("-c", "--clusterName", help="The cluster.", show_default=False)
-]
+Cluster = Annotated[str | None, typer.Option("-c", "--clusterName", help="The cluster.")]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="The topic.")]
 
 OutputForm = Annotated[

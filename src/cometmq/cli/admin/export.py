@@ -52,7 +52,6 @@ _Directory = Annotated[
         "--filePath",
         metavar="DIRECTORY",
         help="Where the file is written. Default: rocketmq/export below the temporary directory.",
-        show_default=False,
     ),
 ]
 

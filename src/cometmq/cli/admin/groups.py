@@ -86,7 +86,6 @@ async def update_sub_group(
             metavar="JSON",
             parser=_json_object,
             help="The pauses between retries.",
-            show_default=False,
         ),
     ] = None,
     broker_id: Annotated[
@@ -108,7 +107,6 @@ async def update_sub_group(
             metavar="+KEY=VALUE,-KEY",
             parser=_attributes,
             help="Attributes to set and to remove.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -41,7 +41,6 @@ Interval = Annotated[
         metavar="SECONDS",
         min=1,
         help="Print it again after so long, until Ctrl-C.",
-        show_default=False,
     ),
 ]
 Group = Annotated[str, typer.Option("-g", "--consumerGroup", help="The group.")]
@@ -126,7 +125,7 @@ async def broker_epoch(
     run: Run,
     broker: Annotated[
         str | None,
-        typer.Option("-b", "--brokerName", help="The broker's name.", show_default=False),
+        typer.Option("-b", "--brokerName", help="The broker's name."),
     ] = None,
     cluster: Cluster = None,
     interval_s: Interval = None,
@@ -274,7 +273,7 @@ async def check_rocksdb(
     cluster: Annotated[str, typer.Option("-c", "--cluster", help="The cluster.")],
     topic: Annotated[
         str,
-        typer.Option("-t", "--topic", help="The topic. Default: all topics.", show_default=False),
+        typer.Option("-t", "--topic", help="The topic. Default: all topics."),
     ] = "",
     since_ms: Annotated[
         int,
@@ -319,9 +318,7 @@ async def export_rocksdb(
             "-j", "--jsonEnable", metavar=TRUTH, parser=truth, help="Brokers write JSON always."
         ),
     ] = True,
-    cluster: Annotated[
-        str | None, typer.Option("-c", "--cluster", help="The cluster.", show_default=False)
-    ] = None,
+    cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="The cluster.")] = None,
     broker: Broker = None,
 ) -> None:
     """Have brokers write what they keep in RocksDB to JSON files beside it."""

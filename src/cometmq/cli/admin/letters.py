@@ -70,7 +70,6 @@ async def redrive(
             "-i",
             "--msgId",
             help="Only letters with these ids, separated by commas.",
-            show_default=False,
         ),
     ] = None,
     keys: Annotated[
@@ -79,7 +78,6 @@ async def redrive(
             "-k",
             "--msgKey",
             help="Only letters with one of these keys, separated by commas.",
-            show_default=False,
         ),
     ] = None,
     begin: Begin = None,
@@ -93,7 +91,6 @@ async def redrive(
         typer.Option(
             "--redriveId",
             help="The id of an earlier redrive that failed, to repeat it without duplicates.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

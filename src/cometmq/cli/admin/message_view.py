@@ -110,7 +110,6 @@ BodyPath = Annotated[
         metavar="DIRECTORY",
         file_okay=False,
         help="Also write each body to a file of the message's id in this directory.",
-        show_default=False,
     ),
 ]
 

@@ -24,9 +24,7 @@ app = typer.Typer()
 Topic = Annotated[str, typer.Option("-t", "--topic", help="The topic.")]
 InCluster = Annotated[
     str | None,
-    typer.Option(
-        "-c", "--cluster", help="Ask only the brokers of this cluster.", show_default=False
-    ),
+    typer.Option("-c", "--cluster", help="Ask only the brokers of this cluster."),
 ]
 _Group = Annotated[
     str | None,
@@ -34,14 +32,11 @@ _Group = Annotated[
         "-g",
         "--consumerGroup",
         help="With -d: have a member of this group consume the message once more.",
-        show_default=False,
     ),
 ]
 _Client = Annotated[
     str | None,
-    typer.Option(
-        "-d", "--clientId", help="With -g: the client id of that member.", show_default=False
-    ),
+    typer.Option("-d", "--clientId", help="With -g: the client id of that member."),
 ]
 
 _SENT: Final = (
@@ -82,7 +77,7 @@ async def query_by_id(
     ],
     topic: Annotated[
         str | None,
-        typer.Option("-t", "--topic", help="The topic. Unique ids need it.", show_default=False),
+        typer.Option("-t", "--topic", help="The topic. Unique ids need it."),
     ] = None,
     group: _Group = None,
     client: _Client = None,
@@ -94,7 +89,6 @@ async def query_by_id(
             parser=truth,
             metavar=TRUTH,
             help="Send the message again, to the queue that it is in.",
-            show_default=False,
         ),
     ] = None,
     unit_name: Annotated[
@@ -103,7 +97,6 @@ async def query_by_id(
             "-u",
             "--unitName",
             help="Named mqadmin's sending client; taken, and of no effect here.",
-            show_default=False,
         ),
     ] = None,
     encoding: BodyFormat = "utf-8",

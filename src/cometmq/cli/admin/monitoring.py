@@ -64,9 +64,7 @@ async def start_monitoring(
     ] = 60.0,
     rounds: Annotated[
         int | None,
-        typer.Option(
-            "--rounds", min=1, help="How many rounds. Default: until Ctrl-C.", show_default=False
-        ),
+        typer.Option("--rounds", min=1, help="How many rounds. Default: until Ctrl-C."),
     ] = None,
 ) -> None:
     """Watch all consumer groups: what they have not consumed, and what is wrong with them."""

@@ -73,7 +73,6 @@ async def reset_offset_by_time(
             metavar="now|-1|MS|yyyy-MM-dd#HH:mm:ss:SSS",
             parser=_time_or_end,
             help="Go on with what was stored then or later; -1 is the end of every queue.",
-            show_default=False,
         ),
     ] = None,
     force: Force = "true",
@@ -129,9 +128,7 @@ async def clone_group_offset(
     topic: Topic,
     offline: Annotated[
         str | None,
-        typer.Option(
-            "-o", "--offline", help="Taken and not heeded, as by mqadmin.", show_default=False
-        ),
+        typer.Option("-o", "--offline", help="Taken and not heeded, as by mqadmin."),
     ] = None,
 ) -> None:
     """Give a group the offsets that another one has in a topic."""
@@ -162,9 +159,7 @@ async def get_consumer_status(
     topic: Topic,
     client: Annotated[
         str | None,
-        typer.Option(
-            "-i", "--originClientId", metavar="ID", help="One member.", show_default=False
-        ),
+        typer.Option("-i", "--originClientId", metavar="ID", help="One member."),
     ] = None,
 ) -> None:
     """Show the offsets of a topic as the members of a group know them."""

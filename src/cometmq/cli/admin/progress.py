@@ -59,15 +59,11 @@ async def consumer_progress(
     run: Run,
     group: Annotated[
         str | None,
-        typer.Option(
-            "-g", "--groupName", metavar="NAME", help="The group. Default: all.", show_default=False
-        ),
+        typer.Option("-g", "--groupName", metavar="NAME", help="The group. Default: all."),
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option(
-            "-t", "--topicName", metavar="NAME", help="One topic of the group.", show_default=False
-        ),
+        typer.Option("-t", "--topicName", metavar="NAME", help="One topic of the group."),
     ] = None,
     show_client: Annotated[
         Any,
@@ -86,7 +82,6 @@ async def consumer_progress(
             "--cluster",
             metavar="NAME",
             help="The cluster, if several have the topic.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -204,7 +199,7 @@ async def consumer_status(
     group: Annotated[str, typer.Option("-g", "--consumerGroup", metavar="NAME", help="The group.")],
     client: Annotated[
         str | None,
-        typer.Option("-i", "--clientId", metavar="ID", help="One member.", show_default=False),
+        typer.Option("-i", "--clientId", metavar="ID", help="One member."),
     ] = None,
     broker: Broker = None,
     stacks: Annotated[

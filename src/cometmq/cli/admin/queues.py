@@ -41,7 +41,6 @@ async def query_queue(
             "--broker",
             metavar="HOST:PORT",
             help="The broker, by its address or name. Default: the topic's first.",
-            show_default=False,
         ),
     ] = None,
     group: Annotated[
@@ -50,7 +49,6 @@ async def query_queue(
             "-g",
             "--consumer",
             help="Also tell what this group selects, if it is online.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

@@ -163,19 +163,15 @@ async def consume(
     topic: Topic,
     broker: Annotated[
         str | None,
-        typer.Option("-b", "--brokerName", help="Only at this broker.", show_default=False),
+        typer.Option("-b", "--brokerName", help="Only at this broker."),
     ] = None,
     queue_id: Annotated[
         int | None,
-        typer.Option(
-            "-i", "--queueId", min=0, help="Only this queue of the broker.", show_default=False
-        ),
+        typer.Option("-i", "--queueId", min=0, help="Only this queue of the broker."),
     ] = None,
     offset: Annotated[
         int | None,
-        typer.Option(
-            "-o", "--offset", min=0, help="Begin at this offset of the queue.", show_default=False
-        ),
+        typer.Option("-o", "--offset", min=0, help="Begin at this offset of the queue."),
     ] = None,
     group: Annotated[
         str | None,
@@ -183,7 +179,6 @@ async def consume(
             "-g",
             "--consumerGroup",
             help="The group to read as; its offsets stay as they are.",
-            show_default=False,
         ),
     ] = None,
     begin: BeginS = None,

@@ -53,22 +53,16 @@ async def send_message(
     body: Annotated[str, typer.Option("-p", "--body", help="The body, as text.")],
     keys: Annotated[
         str | None,
-        typer.Option("-k", "--key", help="The keys, separated by blanks.", show_default=False),
+        typer.Option("-k", "--key", help="The keys, separated by blanks."),
     ] = None,
-    tags: Annotated[
-        str | None, typer.Option("-c", "--tags", help="The tag.", show_default=False)
-    ] = None,
+    tags: Annotated[str | None, typer.Option("-c", "--tags", help="The tag.")] = None,
     broker: Annotated[
         str | None,
-        typer.Option(
-            "-b", "--broker", help="Send to this broker, by its name.", show_default=False
-        ),
+        typer.Option("-b", "--broker", help="Send to this broker, by its name."),
     ] = None,
     queue_id: Annotated[
         int | None,
-        typer.Option(
-            "-i", "--qid", min=0, help="Send to this queue of the broker.", show_default=False
-        ),
+        typer.Option("-i", "--qid", min=0, help="Send to this queue of the broker."),
     ] = None,
     trace: Annotated[
         bool,

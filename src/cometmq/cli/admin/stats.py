@@ -56,7 +56,7 @@ async def stats_all(
     ] = False,
     topic: Annotated[
         str | None,
-        typer.Option("-t", "--topic", metavar="NAME", help="One topic.", show_default=False),
+        typer.Option("-t", "--topic", metavar="NAME", help="One topic."),
     ] = None,
 ) -> None:
     """Show how much comes into each topic, and how much each group gets of it."""

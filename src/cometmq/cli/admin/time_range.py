@@ -41,7 +41,7 @@ def time_ms(text: str) -> int:
 
 def _time(letter: str, name: str, help_: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
-        letter, name, parser=time_ms, metavar=_METAVAR, help=help_, show_default=False
+        letter, name, parser=time_ms, metavar=_METAVAR, help=help_
     )
     return option
 

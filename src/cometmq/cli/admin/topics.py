@@ -81,7 +81,6 @@ async def update_topic(
             "--attributes",
             metavar="+KEY=VALUE,-KEY",
             help="Attributes to set and to remove: +message.type=FIFO.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -223,9 +222,7 @@ async def topic_status(
     topic: Topic,
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "-c", "--cluster", help="Only the brokers of this cluster.", show_default=False
-        ),
+        typer.Option("-c", "--cluster", help="Only the brokers of this cluster."),
     ] = None,
 ) -> None:
     """Show the first and last offset of each queue, and when it got its last message."""
@@ -349,7 +346,6 @@ async def order_config(
             "--orderConf",
             metavar="BROKER:COUNT;BROKER:COUNT",
             help="How many queues each broker has, to put.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
