@@ -148,7 +148,6 @@ class Access(Accounts):
         """Return a user by address, of those brokers that have it."""
         check_given("a user's name", name)
         what = f"user {name}"
-
         asked = await self._at_brokers(
             lambda address: self._user_at(address, name),
             what,
@@ -173,7 +172,6 @@ class Access(Accounts):
     ) -> dict[str, list[User]]:
         """Return the users of each broker, by address; `containing` is a part of their names."""
         what = "the users"
-
         return await self._at_brokers(
             lambda address: self._users_at(address, containing),
             what,
@@ -277,7 +275,6 @@ class Access(Accounts):
         """Return what a subject may do by address, of those brokers that say anything of it."""
         check_subject(subject)
         what = f"the policies of {subject}"
-
         asked = await self._at_brokers(
             lambda address: self._acl_at(address, subject),
             what,
@@ -304,7 +301,6 @@ class Access(Accounts):
         """Return what each broker says of subjects, by address; parts of subjects and resources
         select.
         """
-
         return await self._at_brokers(
             lambda address: self._acls_at(address, subject_containing, resource_containing),
             "the policies",

@@ -201,7 +201,6 @@ class BrokerReports(Room):
         A level that no message has used yet is left out.
         """
         what = "the offsets of delay levels"
-
         return await self._ask_brokers(
             requests.GET_ALL_DELAY_OFFSET,
             NoHeader(),
@@ -239,7 +238,6 @@ class BrokerReports(Room):
     ) -> dict[str, Replication]:
         """Return how far the slaves of each broker are. Brokers before 5.0 do not tell."""
         what = "the state of the slaves"
-
         return await self._ask_brokers(
             requests.GET_BROKER_HA_STATUS,
             NoHeader(),
@@ -258,7 +256,6 @@ class BrokerReports(Room):
         Only Java brokers whose roles a controller gives (enableControllerMode) tell; others refuse.
         """
         what = "the terms of its masters"
-
         return await self._ask_brokers(
             java_requests.GET_BROKER_EPOCH_CACHE,
             NoHeader(),

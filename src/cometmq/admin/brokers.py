@@ -92,7 +92,6 @@ class Brokers(BrokerReports, JavaBrokers):
         self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
     ) -> dict[str, dict[str, str]]:
         """Return the state that each broker reports, under Java's keys and its own."""
-
         return await self._ask_brokers(
             requests.GET_BROKER_RUNTIME_INFO,
             NoHeader(),
@@ -156,7 +155,6 @@ class Brokers(BrokerReports, JavaBrokers):
         """
         body = format_properties(changes).encode()
         what = f"the change of {', '.join(changes)}"
-
         return await self._change_brokers(
             requests.UPDATE_BROKER_CONFIG,
             NoHeader(),

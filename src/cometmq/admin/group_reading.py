@@ -114,7 +114,6 @@ class GroupReading(Room):
             consumer_group=group, mode=mode, pop_share_queue_num=pop_share_queues, topic=topic
         )
         what = f"the consume mode of group {group} in topic {topic}"
-
         return await self._change_brokers(
             java_requests.SET_MESSAGE_REQUEST_MODE,
             NoHeader(),

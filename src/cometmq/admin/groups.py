@@ -204,7 +204,6 @@ class Groups(GroupReading):
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """Return the configurations of all groups of each broker, by address and name."""
-
         return await self._ask_brokers(
             requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             NoHeader(),

@@ -41,7 +41,6 @@ class JavaBrokers(Room):
         thresholds, `runtimeTable` what they have read. Brokers before 5.2 do not tell.
         """
         what = "the thresholds of cold data"
-
         return await self._ask_brokers(
             java_requests.GET_COLD_DATA_FLOW_CTR_INFO,
             NoHeader(),
@@ -68,7 +67,6 @@ class JavaBrokers(Room):
             )
         body = format_properties({group: str(bytes_per_s)}).encode()
         what = f"the threshold of group {group}"
-
         return await self._change_brokers(
             java_requests.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
             NoHeader(),
@@ -84,7 +82,6 @@ class JavaBrokers(Room):
         """Have a group's reads of cold data bounded no longer by a threshold of its own."""
         check_group(group)
         what = f"the removal of the threshold of group {group}"
-
         return await self._change_brokers(
             java_requests.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
             NoHeader(),
@@ -100,7 +97,6 @@ class JavaBrokers(Room):
         """Have brokers read the commit log ahead, or not."""
         header = SetCommitLogReadModeRequestHeader(mode=_READ_AHEAD[bool(enabled)])
         what = "the read-ahead of the commit log"
-
         return await self._change_brokers(
             java_requests.SET_COMMITLOG_READ_MODE, header, what=what, cluster=cluster, broker=broker
         )
@@ -113,7 +109,6 @@ class JavaBrokers(Room):
             )
         header = ResetMasterFlushOffsetHeader(master_flush_offset=offset)
         what = f"the reset of the master's flush offset to {offset}"
-
         return await self._change_brokers(
             requests.RESET_MASTER_FLUSH_OFFSET, header, what=what, cluster=None, broker=broker
         )
@@ -139,7 +134,6 @@ class JavaBrokers(Room):
                 )
         header = ExportRocksDBConfigToJsonRequestHeader(config_type=";".join(chosen))
         what = "the export of what is in RocksDB"
-
         return await self._change_brokers(
             java_requests.EXPORT_ROCKSDB_CONFIG_TO_JSON,
             header,
@@ -153,7 +147,6 @@ class JavaBrokers(Room):
     ) -> list[str]:
         """Have brokers, also slaves, move their records of pop consumers from RocksDB to files."""
         what = "the export of records of pop consumers"
-
         return await self._change_brokers(
             java_requests.POP_ROLLBACK,
             NoHeader(),

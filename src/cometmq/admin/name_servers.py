@@ -80,7 +80,6 @@ class NameServers(Room):
         """Change settings of every name server; return the addresses."""
         body = format_properties(changes).encode()
         what = f"the change of {', '.join(changes)}"
-
         return await self._servers.change_each(
             self._servers.name_servers, requests.UPDATE_NAMESRV_CONFIG, NoHeader(), body, what=what
         )
@@ -125,7 +124,6 @@ class NameServers(Room):
         They are the same everywhere, unless a server was away when one changed.
         """
         what = f"the entries of {namespace}"
-
         return await self._servers.ask_each(
             self._servers.name_servers,
             requests.GET_KVLIST_BY_NAMESPACE,
@@ -141,7 +139,6 @@ class NameServers(Room):
         """Set an entry at every name server; return the addresses."""
         header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
         what = f"setting the entry {key} of {namespace}"
-
         return await self._servers.change_each(
             self._servers.name_servers, requests.PUT_KV_CONFIG, header, what=what
         )
@@ -150,7 +147,6 @@ class NameServers(Room):
         """Delete an entry at every name server, if there is one; return the addresses."""
         header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
         what = f"deleting the entry {key} of {namespace}"
-
         return await self._servers.change_each(
             self._servers.name_servers, requests.DELETE_KV_CONFIG, header, what=what
         )

@@ -159,7 +159,6 @@ class Offsets(Room):
         This is much for a broker with many groups; ask for those of one by `of_topic`.
         """
         what = "the offsets of all groups"
-
         return await self._ask_brokers(
             requests.GET_ALL_CONSUMER_OFFSET,
             NoHeader(),

@@ -70,7 +70,6 @@ class Producers(Room):
         Brokers before 4.9.4 do not tell.
         """
         what = "all producers"
-
         return await self._ask_brokers(
             requests.GET_ALL_PRODUCER_INFO,
             NoHeader(),

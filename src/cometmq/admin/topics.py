@@ -222,7 +222,6 @@ class Topics(Room):
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, list[str]]:
         """Return the topics that belong to the brokers themselves, by address."""
-
         return await self._ask_brokers(
             requests.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
             NoHeader(),

@@ -70,74 +70,82 @@ SecretKey = Annotated[
 ]
 
 
+_ThreadCount = Annotated[
+    int | None,
+    typer.Option(
+        "-w",
+        "--threadCount",
+        help="Sends under way at once (default: 64; with -y 1024).",
+        min=1,
+        max=65535,
+    ),
+]
+_MessageSize = Annotated[int, typer.Option("-s", "--messageSize", help="Bytes of a body.", min=1)]
+_KeyEnable = Annotated[
+    str, typer.Option("-k", "--keyEnable", metavar=_TRUTH, help="Give messages a key.")
+]
+_PropertySize = Annotated[
+    int,
+    typer.Option("-p", "--propertySize", help="Bytes of user properties.", min=0, max=30000),
+]
+_TagCount = Annotated[int, typer.Option("-l", "--tagCount", help="Different tags, 0: none.", min=0)]
+_AsyncEnable = Annotated[
+    str,
+    typer.Option(
+        "-y",
+        "--asyncEnable",
+        metavar=_TRUTH,
+        help="One sender that gets outcomes by callback.",
+    ),
+]
+_CompressEnable = Annotated[
+    str, typer.Option("-c", "--compressEnable", metavar=_TRUTH, help="Compress large bodies.")
+]
+_CompressType = Annotated[
+    str, typer.Option("-ct", "--compressType", metavar="ZLIB|LZ4|ZSTD", help="The compression.")
+]
+_CompressLevel = Annotated[
+    int, typer.Option("-cl", "--compressLevel", help="The level; only 5 is supported.")
+]
+_CompressOver = Annotated[
+    int,
+    typer.Option(
+        "-ch",
+        "--compressOverHowMuch",
+        help="Compress bodies of this many bytes or more.",
+        min=0,
+    ),
+]
+_DelayEnable = Annotated[str, typer.Option("-d", "--delayEnable", metavar=_TRUTH, hidden=True)]
+_DelayLevel = Annotated[
+    int | None,
+    typer.Option("-e", "--delayLevel", hidden=True),
+]
+
+
 @app.command("producer", cls=Command)
 def producer(
     *,
     namesrv_addr: NamesrvAddr = None,
     topic: Topic = "BenchmarkTest",
-    thread_count: Annotated[
-        int | None,
-        typer.Option(
-            "-w",
-            "--threadCount",
-            help="Sends under way at once (default: 64; with -y 1024).",
-            min=1,
-            max=65535,
-        ),
-    ] = None,
-    message_size: Annotated[
-        int, typer.Option("-s", "--messageSize", help="Bytes of a body.", min=1)
-    ] = 128,
-    key_enable: Annotated[
-        str, typer.Option("-k", "--keyEnable", metavar=_TRUTH, help="Give messages a key.")
-    ] = "false",
-    property_size: Annotated[
-        int,
-        typer.Option("-p", "--propertySize", help="Bytes of user properties.", min=0, max=30000),
-    ] = 0,
-    tag_count: Annotated[
-        int, typer.Option("-l", "--tagCount", help="Different tags, 0: none.", min=0)
-    ] = 0,
-    async_enable: Annotated[
-        str,
-        typer.Option(
-            "-y",
-            "--asyncEnable",
-            metavar=_TRUTH,
-            help="One sender that gets outcomes by callback.",
-        ),
-    ] = "false",
-    compress_enable: Annotated[
-        str, typer.Option("-c", "--compressEnable", metavar=_TRUTH, help="Compress large bodies.")
-    ] = "false",
-    compress_type: Annotated[
-        str, typer.Option("-ct", "--compressType", metavar="ZLIB|LZ4|ZSTD", help="The compression.")
-    ] = "ZLIB",
-    compress_level: Annotated[
-        int, typer.Option("-cl", "--compressLevel", help="The level; only 5 is supported.")
-    ] = 5,
-    compress_over: Annotated[
-        int,
-        typer.Option(
-            "-ch",
-            "--compressOverHowMuch",
-            help="Compress bodies of this many bytes or more.",
-            min=0,
-        ),
-    ] = 4096,
+    thread_count: _ThreadCount = None,
+    message_size: _MessageSize = 128,
+    key_enable: _KeyEnable = "false",
+    property_size: _PropertySize = 0,
+    tag_count: _TagCount = 0,
+    async_enable: _AsyncEnable = "false",
+    compress_enable: _CompressEnable = "false",
+    compress_type: _CompressType = "ZLIB",
+    compress_level: _CompressLevel = 5,
+    compress_over: _CompressOver = 4096,
     quantity: Quantity = 0,
     duration: Duration = 0,
     report_interval: ReportInterval = 10_000,
     output: Output = Form.TABLE,
     as_json: AsJson = False,
     save: Save = None,
-    delay_enable: Annotated[
-        str, typer.Option("-d", "--delayEnable", metavar=_TRUTH, hidden=True)
-    ] = "false",
-    delay_level: Annotated[
-        int | None,
-        typer.Option("-e", "--delayLevel", hidden=True),
-    ] = None,
+    delay_enable: _DelayEnable = "false",
+    delay_level: _DelayLevel = None,
     trace: MsgTraceEnable = "false",
     acl: AclEnable = "false",
     access_key: AccessKey = None,
@@ -193,42 +201,48 @@ def producer(
     _run(lambda: ProducerBench(settings).run(screen), screen)
 
 
+_ThreadCountOfConsumer = Annotated[
+    int, typer.Option("-w", "--threadCount", help="Listeners at once.", min=1, max=1000)
+]
+_GroupPrefix = Annotated[str, typer.Option("-g", "--group", help="Consumer group.")]
+_SuffixEnable = Annotated[
+    str,
+    typer.Option(
+        "-p", "--isSuffixEnable", metavar=_TRUTH, help="Append _ and a number to the group."
+    ),
+]
+_FilterType = Annotated[
+    str | None,
+    typer.Option("-f", "--filterType", metavar="TAG", help="With -e."),
+]
+_Expression = Annotated[
+    Path | None,
+    typer.Option(
+        "-e",
+        "--expression",
+        metavar="FILE",
+        help="A file with the filter's expression.",
+    ),
+]
+_ConsumeFrom = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="first|last", help="Where a group that is new to the topic begins."
+    ),
+]
+
+
 @app.command("consumer", cls=Command)
 def consumer(
     *,
     namesrv_addr: NamesrvAddr = None,
     topic: Topic = "BenchmarkTest",
-    thread_count: Annotated[
-        int, typer.Option("-w", "--threadCount", help="Listeners at once.", min=1, max=1000)
-    ] = 20,
-    group_prefix: Annotated[
-        str, typer.Option("-g", "--group", help="Consumer group.")
-    ] = "benchmark_consumer",
-    suffix_enable: Annotated[
-        str,
-        typer.Option(
-            "-p", "--isSuffixEnable", metavar=_TRUTH, help="Append _ and a number to the group."
-        ),
-    ] = "false",
-    filter_type: Annotated[
-        str | None,
-        typer.Option("-f", "--filterType", metavar="TAG", help="With -e."),
-    ] = None,
-    expression: Annotated[
-        Path | None,
-        typer.Option(
-            "-e",
-            "--expression",
-            metavar="FILE",
-            help="A file with the filter's expression.",
-        ),
-    ] = None,
-    consume_from: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="first|last", help="Where a group that is new to the topic begins."
-        ),
-    ] = "last",
+    thread_count: _ThreadCountOfConsumer = 20,
+    group_prefix: _GroupPrefix = "benchmark_consumer",
+    suffix_enable: _SuffixEnable = "false",
+    filter_type: _FilterType = None,
+    expression: _Expression = None,
+    consume_from: _ConsumeFrom = "last",
     quantity: Quantity = 0,
     duration: Duration = 0,
     report_interval: ReportInterval = 10_000,

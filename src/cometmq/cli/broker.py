@@ -50,39 +50,44 @@ IMPORTANT_KEYS: Final = frozenset(
 )
 
 
+_NamesrvAddr = Annotated[
+    str | None,
+    typer.Option(
+        "-n",
+        "--namesrvAddr",
+        metavar="HOST:PORT",
+        help="Name servers, separated by semicolons; overrides the file's namesrvAddr and "
+        "the environment's NAMESRV_ADDR.",
+    ),
+]
+_PrintImportant = Annotated[
+    bool,
+    typer.Option(
+        "-m", "--printImportantConfig", help="Print the important settings only and exit."
+    ),
+]
+_Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        min=1,
+        help="Run N brokers, each in a process of its own: brokerName-0 and on, each with a "
+        "store of that name beneath storePathRootDir and with ports 10 higher than those of "
+        "the one before.",
+    ),
+]
+
+
 def broker(
     config_file: ConfigFile = None,
-    namesrv_addr: Annotated[
-        str | None,
-        typer.Option(
-            "-n",
-            "--namesrvAddr",
-            metavar="HOST:PORT",
-            help="Name servers, separated by semicolons; overrides the file's namesrvAddr and "
-            "the environment's NAMESRV_ADDR.",
-        ),
-    ] = None,
+    namesrv_addr: _NamesrvAddr = None,
     print_config: PrintConfig = False,
-    print_important: Annotated[
-        bool,
-        typer.Option(
-            "-m", "--printImportantConfig", help="Print the important settings only and exit."
-        ),
-    ] = False,
+    print_important: _PrintImportant = False,
     lenient: Lenient = False,
     *,
     open_to_all: Open = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            min=1,
-            help="Run N brokers, each in a process of its own: brokerName-0 and on, each with a "
-            "store of that name beneath storePathRootDir and with ports 10 higher than those of "
-            "the one before.",
-        ),
-    ] = None,
+    processes: _Processes = None,
     process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,
     log_level: LogLevel = None,
     log_file: LogPath = None,

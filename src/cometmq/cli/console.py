@@ -22,6 +22,62 @@ NEEDED: Final = "the console needs further packages: pip install 'cometmq[consol
 app = typer.Typer(cls=Group, help="Run the web console, or make a password for its accounts file.")
 
 
+_AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A further name by which browsers may call the console, such as a proxy's. Can be "
+        "given several times.",
+    ),
+]
+_TrustedProxies = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESSES",
+        help="Addresses and networks of proxies, such as 127.0.0.1,10.0.3.0/28. From these alone the "
+        "console believes X-Forwarded-For and X-Forwarded-Proto.",
+    ),
+]
+_MetricsFrom = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESSES",
+        help="Addresses and networks that may ask for /metrics without a login, beside the own machine.",
+    ),
+]
+_Accounts = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A JSON file with who may log in, read again when it changes. Without it the console makes an operator and a "
+        "reader at each start and prints their passwords.",
+    ),
+]
+_NoLogin = Annotated[
+    bool, typer.Option("--no-login", help="Let everybody in who reaches the port.")
+]
+_Reports = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Show the reports of pipelines in DIR."),
+]
+_Certificate = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Serve https with this certificate."),
+]
+_CertificateKey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The certificate's key."),
+]
+_PageWaitMs = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=60_000,
+        help="A page shows what the servers have told within so many ms, and says what is missing.",
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
 def console(
     context: typer.Context,
@@ -29,63 +85,18 @@ def console(
     namesrv_addr: connection.NamesrvAddr = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port, 0 for a free one.", min=0, max=65535)] = 8080,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A further name by which browsers may call the console, such as a proxy's. Can be "
-            "given several times.",
-        ),
-    ] = None,
-    trusted_proxies: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESSES",
-            help="Addresses and networks of proxies, such as 127.0.0.1,10.0.3.0/28. From these alone the "
-            "console believes X-Forwarded-For and X-Forwarded-Proto.",
-        ),
-    ] = "",
-    metrics_from: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESSES",
-            help="Addresses and networks that may ask for /metrics without a login, beside the own machine.",
-        ),
-    ] = "",
-    accounts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A JSON file with who may log in, read again when it changes. Without it the console makes an operator and a "
-            "reader at each start and prints their passwords.",
-        ),
-    ] = None,
-    no_login: Annotated[
-        bool, typer.Option("--no-login", help="Let everybody in who reaches the port.")
-    ] = False,
+    allow_host: _AllowHost = None,
+    trusted_proxies: _TrustedProxies = "",
+    metrics_from: _MetricsFrom = "",
+    accounts: _Accounts = None,
+    no_login: _NoLogin = False,
     root: Annotated[Path, typer.Option(metavar="DIR", help="Where the audit log is kept.")] = Path(
         "cometmq-console"
     ),
-    reports: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Show the reports of pipelines in DIR."),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Serve https with this certificate."),
-    ] = None,
-    certificate_key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The certificate's key."),
-    ] = None,
-    page_wait_ms: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=60_000,
-            help="A page shows what the servers have told within so many ms, and says what is missing.",
-        ),
-    ] = 1000,
+    reports: _Reports = None,
+    certificate: _Certificate = None,
+    certificate_key: _CertificateKey = None,
+    page_wait_ms: _PageWaitMs = 1000,
     timeout_ms: connection.TimeoutMs = 5000,
     access_key: connection.AccessKey = None,
     secret_key: connection.SecretKey = None,

@@ -48,34 +48,40 @@ def _show_script(wanted: bool) -> None:
         raise typer.Exit
 
 
+_Config = Annotated[
+    Path,
+    typer.Option(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="TOML, with a table [NAME]; its keys are shown by NAME -h.",
+    ),
+]
+_Reports = Annotated[
+    Path,
+    typer.Option(metavar="DIR", help="Where NAME.json and NAME.html are written."),
+]
+_Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Take misspelt keys, too, and log them as warnings.")
+]
+_Script = Annotated[
+    bool,
+    typer.Option(
+        "--script",
+        help="Print the file that spark-submit takes in place of `cometmq pipeline`, and exit.",
+        callback=_show_script,
+        is_eager=True,
+    ),
+]
+
+
 def pipeline(
     name: Annotated[Name, typer.Argument(metavar="NAME", help="One of those below.")],
-    config: Annotated[
-        Path,
-        typer.Option(
-            "-c",
-            "--config",
-            metavar="FILE",
-            help="TOML, with a table [NAME]; its keys are shown by NAME -h.",
-        ),
-    ],
-    reports: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Where NAME.json and NAME.html are written."),
-    ] = Path("reports"),
+    config: _Config,
+    reports: _Reports = Path("reports"),
     output: Output = Form.TABLE,
-    lenient: Annotated[
-        bool, typer.Option("--lenient", help="Take misspelt keys, too, and log them as warnings.")
-    ] = False,
-    _script: Annotated[
-        bool,
-        typer.Option(
-            "--script",
-            help="Print the file that spark-submit takes in place of `cometmq pipeline`, and exit.",
-            callback=_show_script,
-            is_eager=True,
-        ),
-    ] = False,
+    lenient: _Lenient = False,
+    _script: _Script = False,
 ) -> None:
     """Run a pipeline on Spark: on this machine, or where the file or spark-submit says."""
     if find_spec("pyspark") is None:

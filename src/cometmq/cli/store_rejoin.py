@@ -17,29 +17,32 @@ if TYPE_CHECKING:
     from cometmq.store.offline.store import Progress
 
 
+_Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        metavar="HOST:PORT",
+        help="The broker port of the master whose log counts, Java's or ours.",
+    ),
+]
+_Write = Annotated[
+    bool, typer.Option("--write", help="Do it. Without, only say what would be done.")
+]
+_Everything = Annotated[
+    bool,
+    typer.Option("--all", help="Also cut off a whole log, if the master has none of its records."),
+]
+
+
 def rejoin(
     directory: Directory,
     *,
-    master: Annotated[
-        str,
-        typer.Option(
-            "--master",
-            metavar="HOST:PORT",
-            help="The broker port of the master whose log counts, Java's or ours.",
-        ),
-    ],
+    master: _Master,
     settings: Settings = None,
     commit_log: CommitLogDirectory = None,
     output: Output = Form.TABLE,
-    write: Annotated[
-        bool, typer.Option("--write", help="Do it. Without, only say what would be done.")
-    ] = False,
-    everything: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="Also cut off a whole log, if the master has none of its records."
-        ),
-    ] = False,
+    write: _Write = False,
+    everything: _Everything = False,
     timeout_ms: connection.TimeoutMs = 5_000,
     access_key: connection.AccessKey = None,
     secret_key: connection.SecretKey = None,

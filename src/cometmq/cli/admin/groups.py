@@ -54,6 +54,49 @@ def _flag(letter: str, name: str, text: str) -> Any:
     return typer.Option(letter, f"--{name}", metavar=TRUTH, parser=truth, help=text)
 
 
+_FromMin = Annotated[Any, _flag("-m", "consumeFromMinEnable", "May it begin at the first message?")]
+_Broadcast = Annotated[Any, _flag("-d", "consumeBroadcastEnable", "May it consume as broadcasts?")]
+_Orderly = Annotated[Any, _flag("-o", "consumeMessageOrderly", "Does it consume in order?")]
+_RetryQueues = Annotated[
+    int, typer.Option("-q", "--retryQueueNums", help="How many queues its retry topic has.")
+]
+_RetryTimes = Annotated[
+    int,
+    typer.Option("-r", "--retryMaxTimes", help="Retries before a message is a dead letter."),
+]
+_RetryPolicy = Annotated[
+    Any,
+    typer.Option(
+        "-p",
+        "--groupRetryPolicy",
+        metavar="JSON",
+        parser=_json_object,
+        help="The pauses between retries.",
+    ),
+]
+_BrokerId = Annotated[
+    int, typer.Option("-i", "--brokerId", help="The broker of a name that it consumes from.")
+]
+_WhenSlow = Annotated[
+    int,
+    typer.Option(
+        "-w", "--whichBrokerWhenConsumeSlowly", help="The one that it goes to when it is slow."
+    ),
+]
+_Notify = Annotated[
+    Any, _flag("-a", "notifyConsumerIdsChanged", "Are members told who comes and goes?")
+]
+_Attributes = Annotated[
+    Any,
+    typer.Option(
+        "--attributes",
+        metavar="+KEY=VALUE,-KEY",
+        parser=_attributes,
+        help="Attributes to set and to remove.",
+    ),
+]
+
+
 @command(app, "updateSubGroup", changes=True)
 async def update_sub_group(
     run: Run,
@@ -62,53 +105,16 @@ async def update_sub_group(
     broker: Broker = None,
     cluster: Cluster = None,
     consume_enable: Annotated[Any, _flag("-s", "consumeEnable", "May it consume?")] = "true",
-    from_min: Annotated[
-        Any, _flag("-m", "consumeFromMinEnable", "May it begin at the first message?")
-    ] = "false",
-    broadcast: Annotated[
-        Any, _flag("-d", "consumeBroadcastEnable", "May it consume as broadcasts?")
-    ] = "false",
-    orderly: Annotated[
-        Any, _flag("-o", "consumeMessageOrderly", "Does it consume in order?")
-    ] = "false",
-    retry_queues: Annotated[
-        int, typer.Option("-q", "--retryQueueNums", help="How many queues its retry topic has.")
-    ] = 1,
-    retry_times: Annotated[
-        int,
-        typer.Option("-r", "--retryMaxTimes", help="Retries before a message is a dead letter."),
-    ] = 16,
-    retry_policy: Annotated[
-        Any,
-        typer.Option(
-            "-p",
-            "--groupRetryPolicy",
-            metavar="JSON",
-            parser=_json_object,
-            help="The pauses between retries.",
-        ),
-    ] = None,
-    broker_id: Annotated[
-        int, typer.Option("-i", "--brokerId", help="The broker of a name that it consumes from.")
-    ] = 0,
-    when_slow: Annotated[
-        int,
-        typer.Option(
-            "-w", "--whichBrokerWhenConsumeSlowly", help="The one that it goes to when it is slow."
-        ),
-    ] = 1,
-    notify: Annotated[
-        Any, _flag("-a", "notifyConsumerIdsChanged", "Are members told who comes and goes?")
-    ] = "true",
-    attributes: Annotated[
-        Any,
-        typer.Option(
-            "--attributes",
-            metavar="+KEY=VALUE,-KEY",
-            parser=_attributes,
-            help="Attributes to set and to remove.",
-        ),
-    ] = None,
+    from_min: _FromMin = "false",
+    broadcast: _Broadcast = "false",
+    orderly: _Orderly = "false",
+    retry_queues: _RetryQueues = 1,
+    retry_times: _RetryTimes = 16,
+    retry_policy: _RetryPolicy = None,
+    broker_id: _BrokerId = 0,
+    when_slow: _WhenSlow = 1,
+    notify: _Notify = "true",
+    attributes: _Attributes = None,
 ) -> None:
     """Make a group, or set one that exists to these values: what is not given gets its default."""
     exactly_one(brokerAddr=broker, clusterName=cluster)

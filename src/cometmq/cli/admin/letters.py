@@ -60,39 +60,45 @@ async def dead_letters(
     await _list(run, letters, _ORIGIN, encoding)
 
 
+_Ids = Annotated[
+    str | None,
+    typer.Option(
+        "-i",
+        "--msgId",
+        help="Only letters with these ids, separated by commas.",
+    ),
+]
+_Keys = Annotated[
+    str | None,
+    typer.Option(
+        "-k",
+        "--msgKey",
+        help="Only letters with one of these keys, separated by commas.",
+    ),
+]
+_OnlyGroup = Annotated[
+    bool,
+    typer.Option("--onlyGroup", help="Send them to this group alone, not to all of the topic."),
+]
+_RedriveId = Annotated[
+    str | None,
+    typer.Option(
+        "--redriveId",
+        help="The id of an earlier redrive that failed, to repeat it without duplicates.",
+    ),
+]
+
+
 @command(app, "redriveDeadLetters", changes=True)
 async def redrive(
     run: Run,
     group: _Group,
-    ids: Annotated[
-        str | None,
-        typer.Option(
-            "-i",
-            "--msgId",
-            help="Only letters with these ids, separated by commas.",
-        ),
-    ] = None,
-    keys: Annotated[
-        str | None,
-        typer.Option(
-            "-k",
-            "--msgKey",
-            help="Only letters with one of these keys, separated by commas.",
-        ),
-    ] = None,
+    ids: _Ids = None,
+    keys: _Keys = None,
     begin: Begin = None,
     end: End = None,
-    only_group: Annotated[
-        bool,
-        typer.Option("--onlyGroup", help="Send them to this group alone, not to all of the topic."),
-    ] = False,
-    redrive_id: Annotated[
-        str | None,
-        typer.Option(
-            "--redriveId",
-            help="The id of an earlier redrive that failed, to repeat it without duplicates.",
-        ),
-    ] = None,
+    only_group: _OnlyGroup = False,
+    redrive_id: _RedriveId = None,
 ) -> None:
     """Send dead letters to their topics again. (CometMQ's own, not mqadmin's.)"""
     from cometmq.protocol.redrive import NO_END_MS

@@ -54,36 +54,42 @@ _GROUPS: Final = (
 )
 
 
+_Group = Annotated[
+    str | None,
+    typer.Option("-g", "--groupName", metavar="NAME", help="The group. Default: all."),
+]
+_Topic = Annotated[
+    str | None,
+    typer.Option("-t", "--topicName", metavar="NAME", help="One topic of the group."),
+]
+_ShowClient = Annotated[
+    Any,
+    typer.Option(
+        "-s",
+        "--showClientIP",
+        metavar=TRUTH,
+        parser=truth,
+        help="Show which client has each queue?",
+    ),
+]
+_Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "-c",
+        "--cluster",
+        metavar="NAME",
+        help="The cluster, if several have the topic.",
+    ),
+]
+
+
 @command(app, "consumerProgress")
 async def consumer_progress(
     run: Run,
-    group: Annotated[
-        str | None,
-        typer.Option("-g", "--groupName", metavar="NAME", help="The group. Default: all."),
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option("-t", "--topicName", metavar="NAME", help="One topic of the group."),
-    ] = None,
-    show_client: Annotated[
-        Any,
-        typer.Option(
-            "-s",
-            "--showClientIP",
-            metavar=TRUTH,
-            parser=truth,
-            help="Show which client has each queue?",
-        ),
-    ] = "false",
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "-c",
-            "--cluster",
-            metavar="NAME",
-            help="The cluster, if several have the topic.",
-        ),
-    ] = None,
+    group: _Group = None,
+    topic: _Topic = None,
+    show_client: _ShowClient = "false",
+    cluster: _Cluster = None,
 ) -> None:
     """Show how far a group is in each queue, or how far all groups are."""
     if group is None:

@@ -157,35 +157,42 @@ async def print_messages_of_queue(
         )
 
 
+_Broker = Annotated[
+    str | None,
+    typer.Option("-b", "--brokerName", help="Only at this broker."),
+]
+_QueueId = Annotated[
+    int | None,
+    typer.Option("-i", "--queueId", min=0, help="Only this queue of the broker."),
+]
+_Offset = Annotated[
+    int | None,
+    typer.Option("-o", "--offset", min=0, help="Begin at this offset of the queue."),
+]
+_Group = Annotated[
+    str | None,
+    typer.Option(
+        "-g",
+        "--consumerGroup",
+        help="The group to read as; its offsets stay as they are.",
+    ),
+]
+_Number = Annotated[
+    int, typer.Option("-c", "--MessageNumber", min=1, help="How many messages at most.")
+]
+
+
 @command(app, "consumeMessage")
 async def consume(
     run: Run,
     topic: Topic,
-    broker: Annotated[
-        str | None,
-        typer.Option("-b", "--brokerName", help="Only at this broker."),
-    ] = None,
-    queue_id: Annotated[
-        int | None,
-        typer.Option("-i", "--queueId", min=0, help="Only this queue of the broker."),
-    ] = None,
-    offset: Annotated[
-        int | None,
-        typer.Option("-o", "--offset", min=0, help="Begin at this offset of the queue."),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "-g",
-            "--consumerGroup",
-            help="The group to read as; its offsets stay as they are.",
-        ),
-    ] = None,
+    broker: _Broker = None,
+    queue_id: _QueueId = None,
+    offset: _Offset = None,
+    group: _Group = None,
     begin: BeginS = None,
     end: End = None,
-    number: Annotated[
-        int, typer.Option("-c", "--MessageNumber", min=1, help="How many messages at most.")
-    ] = 128,
+    number: _Number = 128,
 ) -> None:
     """Print the first messages of a topic, of a broker's queues, or of one queue.
 
