@@ -14,10 +14,11 @@ from cometmq.client.membership.offset_store import LocalOffsetStore, OffsetStore
 from cometmq.client.pulling import puller as pulling
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
-from cometmq.client.pulling.puller import PullOptions, QueuePuller
+from cometmq.client.pulling.puller import PullContext, PullOptions, QueuePuller
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
+from cometmq.model.results import DamagedMessage
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, response
@@ -93,19 +94,18 @@ class Member:
         damage: DamageControl | None = None,
     ) -> None:
         await self._fake.instance.routes.refresh("t")
-        puller = QueuePuller(
-            self._fake.instance,
-            "g",
-            self.process_queue,
-            next_offset,
+        clock = self._fake.instance.clock
+        context = PullContext(
+            instance=self._fake.instance,
+            group="g",
             options=PullOptions(flow=flow or FlowLimits()),
             offsets=self.offsets,
             subscription=lambda _: self.subscription,
             deliver=lambda _, messages: self.delivered.extend(messages),
             on_offset_moved=self._on_moved,
-            gate=gate,
-            damage=damage,
+            damage=damage or DamageControl(DamagedMessage.SKIP, "g", clock=clock),
         )
+        puller = QueuePuller(context, self.process_queue, next_offset, gate)
         self._task = asyncio.get_running_loop().create_task(puller.run())
 
     async def commit(self, offset: int) -> None:

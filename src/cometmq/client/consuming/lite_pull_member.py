@@ -18,7 +18,7 @@ from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import ProcessQueue
-from cometmq.client.pulling.puller import QueuePuller, damaged_error
+from cometmq.client.pulling.puller import PullContext, QueuePuller, damaged_error
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import (
     ClientStateError,
@@ -103,7 +103,19 @@ class LitePullMember:
         )
         self._arrived = asyncio.Event()
         visible_group = options.namespace.unwrap(group)
-        self._admit = Admission(options.hooks, visible_group, options.namespace)
+        self._pulls = PullContext(
+            instance=instance,
+            group=group,
+            options=options.pull,
+            offsets=self._offsets,
+            subscription=self.membership.subscription,
+            deliver=self._deliver,
+            on_offset_moved=self._offset_moved,
+            damage=self._damage,
+            overfull=self._overfull,
+            admit=Admission(options.hooks, visible_group, options.namespace),
+            on_stopped=self._on_stopped,
+        )
         for topic, selector in subscriptions.items():
             self.membership.set_subscription(topic, selector)
 
@@ -300,23 +312,7 @@ class LitePullMember:
                 self._instance.routes.refresh_soon(queue.topic)
                 await asyncio.sleep(BEGIN_RETRY_S)
         self._assignments[queue].position = offset
-        puller = QueuePuller(
-            self._instance,
-            self._group,
-            process_queue,
-            offset,
-            options=self._options.pull,
-            offsets=self._offsets,
-            subscription=self.membership.subscription,
-            deliver=self._deliver,
-            on_offset_moved=self._offset_moved,
-            gate=self._gate(queue),
-            overfull=self._overfull,
-            admit=self._admit,
-            damage=self._damage,
-            on_stopped=self._on_stopped,
-        )
-        await puller.run()
+        await QueuePuller(self._pulls, process_queue, offset, self._gate(queue)).run()
 
     def _overfull(self) -> bool:
         return self._ready_count > self._options.pull_threshold_for_all

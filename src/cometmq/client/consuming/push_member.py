@@ -30,7 +30,7 @@ from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
-from cometmq.client.pulling.puller import QueuePuller
+from cometmq.client.pulling.puller import PullContext, QueuePuller
 from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
@@ -109,7 +109,6 @@ class GroupMember:
         # Dropped queues whose messages a listener here still has.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
         visible_group = options.namespace.unwrap(group)
-        self._admit = Admission(options.hooks, visible_group, options.namespace)
         self._consume_hooks = ConsumeHooks(
             options.hooks, visible_group, options.namespace, options.consume_timeout_s
         )
@@ -122,6 +121,18 @@ class GroupMember:
             bury=self._returns.send_damaged if self._clustering else None,
             tasks=self._owner,
             clock=instance.clock,
+        )
+        self._pulls = PullContext(
+            instance=instance,
+            group=group,
+            options=options.pull,
+            offsets=self._offsets,
+            subscription=self.membership.subscription,
+            deliver=self._deliver,
+            on_offset_moved=self._offset_moved,
+            damage=self._damage,
+            queue_count=self._queue_count,
+            admit=Admission(options.hooks, visible_group, options.namespace),
         )
         self._consumption = self._new_consumption(listener)
         for topic, selector in subscriptions.items():
@@ -319,21 +330,7 @@ class GroupMember:
 
     def _begin(self, queue: MessageQueue, offset: int, lock: QueueLock | None) -> None:
         process_queue = ProcessQueue(queue, lock, clock=self._instance.clock)
-        puller = QueuePuller(
-            self._instance,
-            self._group,
-            process_queue,
-            offset,
-            options=self._options.pull,
-            offsets=self._offsets,
-            subscription=self.membership.subscription,
-            deliver=self._deliver,
-            on_offset_moved=self._offset_moved,
-            queue_count=self._queue_count,
-            gate=self._gate,
-            admit=self._admit,
-            damage=self._damage,
-        )
+        puller = QueuePuller(self._pulls, process_queue, offset, self._gate)
         task = self._owner.spawn(puller.run(), f"pull-{queue}")
         self._assignments[queue] = _Assignment(process_queue, puller, task)
 

@@ -89,56 +89,66 @@ class PullOptions:
         return flow
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullContext:
+    """Holds what all pullers of a member share.
+
+    `subscription` returns the present subscription to a topic. `deliver` takes the messages that were
+    put into a process queue. `on_offset_moved` takes a queue when the broker refused its offset, and
+    the offset to go on from. `queue_count` returns how many queues of a topic are assigned. While
+    `overfull` returns True, no puller begins a pull. `admit` returns the pulled messages that the
+    consumer may see. `damage` deals with damaged records; if it stops a queue, its puller calls
+    `on_stopped` and ends.
+    """
+
+    instance: ClientInstance
+    group: str
+    options: PullOptions
+    offsets: OffsetStore
+    subscription: Callable[[str], SubscriptionData | None]
+    deliver: Callable[[ProcessQueue, list[MessageExt]], None]
+    on_offset_moved: Callable[[MessageQueue, int], None]
+    damage: DamageControl
+    queue_count: Callable[[str], int] = lambda _: 1
+    overfull: Callable[[], bool] = lambda: False
+    admit: Admission | None = None
+    on_stopped: Callable[[ProcessQueue, DamagedRecord], None] = lambda *_: None
+
+
 class QueuePuller:
     """Keeps one process queue filled. `run` is a task of the consumer that owns the queue.
 
-    `subscription` returns the present subscription to the queue's topic. `deliver` takes the
-    messages that were put into the process queue. `on_offset_moved` takes the queue when the broker
-    refused its offset, and the offset to go on from. `queue_count` returns how many queues of the
-    topic are assigned. While `gate` is not set or `overfull` returns True, the puller begins no
-    pull. `admit` returns the pulled messages that the consumer may see. `damage` deals with damaged
-    records; if it stops the queue, the puller calls `on_stopped` and ends.
+    While `gate` is not set, the puller begins no pull.
     """
 
     def __init__(
         self,
-        instance: ClientInstance,
-        group: str,
+        context: PullContext,
         process_queue: ProcessQueue,
         next_offset: int,
-        *,
-        options: PullOptions,
-        offsets: OffsetStore,
-        subscription: Callable[[str], SubscriptionData | None],
-        deliver: Callable[[ProcessQueue, list[MessageExt]], None],
-        on_offset_moved: Callable[[MessageQueue, int], None],
-        queue_count: Callable[[str], int] = lambda _: 1,
         gate: asyncio.Event | None = None,
-        overfull: Callable[[], bool] = lambda: False,
-        admit: Admission | None = None,
-        damage: DamageControl | None = None,
-        on_stopped: Callable[[ProcessQueue, DamagedRecord], None] = lambda *_: None,
     ) -> None:
-        self._admit = admit
-        self._damage = damage or DamageControl(DamagedMessage.SKIP, group, clock=instance.clock)
-        self._on_stopped = on_stopped
-        # The offset of the last pull whose answer had bytes that are no record, to pull once more.
-        self._doubted = -1
-        self._instance = instance
-        self._monotonic = instance.clock.monotonic
-        self._now_ms = instance.clock.now_ms
-        self._group = group
         self._process_queue = process_queue
         self._queue = process_queue.queue
         self._next_offset = next_offset
-        self._options = options
-        self._offsets = offsets
-        self._subscription = subscription
-        self._deliver = deliver
-        self._on_offset_moved = on_offset_moved
-        self._queue_count = queue_count
         self._gate = gate
-        self._overfull = overfull
+        # What is used for each pull is held here: an attribute of an attribute costs more.
+        self._instance = context.instance
+        self._monotonic = context.instance.clock.monotonic
+        self._now_ms = context.instance.clock.now_ms
+        self._group = context.group
+        self._options = context.options
+        self._offsets = context.offsets
+        self._subscription = context.subscription
+        self._deliver = context.deliver
+        self._on_offset_moved = context.on_offset_moved
+        self._damage = context.damage
+        self._queue_count = context.queue_count
+        self._overfull = context.overfull
+        self._admit = context.admit
+        self._on_stopped = context.on_stopped
+        # The offset of the last pull whose answer had bytes that are no record, to pull once more.
+        self._doubted = -1
         # When the unanswered pull was sent, in seconds of the monotonic clock; None without one.
         self._asked_at: float | None = None
         self._stopped = False
