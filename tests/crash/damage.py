@@ -53,7 +53,7 @@ class DamagedStore(Campaign):
         store.commit()
         store.publish()
         store.flush_all()
-        store._let_go()
+        store.abandon()
 
     # -- damage; each returns whether there is anything to be found --
 

@@ -111,7 +111,7 @@ class Campaign:
         self.disk.mend()
         self.crash_count += 1
         # Of a process that died only its lock has to go.
-        store._let_go()
+        store.abandon()
 
     def _arm(self, error: str, operations: int) -> None:
         """Fail the write operation that comes after so many others."""

@@ -72,7 +72,7 @@ class TwoStores:
         self.disk.lose_power()
         self.disk.mend()
         self.crash_count += 1
-        store._let_go()
+        store.abandon()
 
     # -- the master's life --
 

@@ -20,7 +20,7 @@ def nothing_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_new_jvm_gets_the_collector_that_takes_least_time() -> None:
-    assert session._of_new_jvm({"spark.driver.memory": "1g"})[OPTIONS] == "-XX:+UseParallelGC"
+    assert session.of_new_jvm({"spark.driver.memory": "1g"})[OPTIONS] == "-XX:+UseParallelGC"
 
 
 @pytest.mark.parametrize("name", [OPTIONS, "spark.driver.defaultJavaOptions"])
@@ -28,17 +28,17 @@ def test_whoever_gives_options_of_java_chooses_the_collector(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Java does not start with two collectors."""
-    assert OPTIONS not in session._of_new_jvm({name: "-XX:+UseZGC"})
+    assert OPTIONS not in session.of_new_jvm({name: "-XX:+UseZGC"})
     with monkeypatch.context() as patch:
         patch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {name}=-XX:+UseZGC pyspark-shell")
-        assert OPTIONS not in session._of_new_jvm({})
+        assert OPTIONS not in session.of_new_jvm({})
     with monkeypatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
-        assert OPTIONS not in session._of_new_jvm({})
+        assert OPTIONS not in session.of_new_jvm({})
     (tmp_path / "spark-defaults.conf").write_text(f"{name} -XX:+UseZGC\n")
-    assert OPTIONS not in session._of_new_jvm({})
+    assert OPTIONS not in session.of_new_jvm({})
 
 
 def test_a_jar_that_others_name_stays(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.jars /theirs.jar\n")
-    assert "spark.jars" not in session._of_new_jvm({})
+    assert "spark.jars" not in session.of_new_jvm({})

@@ -103,7 +103,7 @@ class ServerTls:
 
     def start(self, tasks: TaskOwner) -> None:
         """Begin to look whether the files have changed."""
-        tasks.every(LOOK_PERIOD_S, self._look, "look-at-certificates")
+        tasks.every(LOOK_PERIOD_S, self.look, "look-at-certificates")
 
     def collect(self, out: Exposition) -> Iterator[None]:
         """Write the metrics of TLS."""
@@ -118,7 +118,8 @@ class ServerTls:
 
     # -- inside --
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Read the certificates again if their files have changed; keep the old ones if they fail."""
         loop = asyncio.get_running_loop()
         marks = await loop.run_in_executor(None, marks_of, self._marks)
         # The reason for a fault may go without a change of the files: rights, or too few descriptors.

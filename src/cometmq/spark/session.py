@@ -54,13 +54,13 @@ def spark_session(
     }
     # A JVM that runs already has its jars and options.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        settings |= _of_new_jvm(settings)
+        settings |= of_new_jvm(settings)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _of_new_jvm(given: Mapping[str, str]) -> dict[str, str]:
+def of_new_jvm(given: Mapping[str, str]) -> dict[str, str]:
     """Return settings that only count when a JVM starts, beside those that are given.
 
     Those of spark-defaults.conf, as of all files, stay in force only if no program sets others.

@@ -237,7 +237,7 @@ class MessageStore:
             restrict_to_owner(self.config, self._disk)
             recovery = self._recover(progress)
         except BaseException:
-            self._let_go()
+            self.abandon()
             raise
         self._is_marked = True
         self.refusals.lift(RefusalCause.CLOSED)
@@ -340,7 +340,7 @@ class MessageStore:
                 self._disk.remove(self.config.abort_path)
                 self._is_marked = False
         finally:
-            self._let_go()
+            self.abandon()
 
     def _save_pool(self) -> None:
         """Copy the pool to the log after a failure: the disk may work again, and no other copy of
@@ -365,7 +365,8 @@ class MessageStore:
             # The former note still holds, of fewer messages.
             log.warning("the state of the queues is not noted", reason=str(error))
 
-    def _let_go(self) -> None:
+    def abandon(self) -> None:
+        """Give up all files and the lock and write nothing, as the end of the process does."""
         self._is_marked = False
         self._pending_queues.clear()
         self.index.release()

@@ -414,7 +414,7 @@ async def test_files_beneath_conf_acl_count_and_change(rules: PlainRules, tmp_pa
         " defaultTopicPerm: PUB}\n- {accessKey: RocketMQ, secretKey: of-the-team}\n"
     )
     (tmp_path / "conf" / "tools.yml").write_text("accessKey: not-an-account\n")
-    await rules._look()
+    await rules.look()
     rules.check(send("x", account="team-account", secret="0123456789abc"))
     # Of two, the first counts: those beneath conf/acl, as in Java.
     with pytest.raises(AccessRefusedError, match="No default permission for topic:both"):
@@ -437,7 +437,7 @@ async def test_files_beneath_conf_acl_count_and_change(rules: PlainRules, tmp_pa
         rules.check(send("x", account="team-account", secret="0123456789abc"))
     # A damaged file keeps what it said; the others count on.
     path.write_text("accounts: [")
-    await rules._look()
+    await rules.look()
     assert list(rules.table.faults) == [path]
     assert "a.yaml, line 1" in rules.table.faults[path]
     with pytest.raises(AccessRefusedError, match="No default permission"):
@@ -447,7 +447,7 @@ async def test_files_beneath_conf_acl_count_and_change(rules: PlainRules, tmp_pa
     assert path.read_text() == "accounts: ["
     # And one that is gone takes its accounts along.
     path.unlink()
-    await rules._look()
+    await rules.look()
     assert rules.table.faults == {}
     with pytest.raises(AccessRefusedError, match="No acl config for team-account"):
         rules.check(send("x", account="team-account", secret="0123456789abc"))
@@ -461,7 +461,7 @@ async def test_a_file_that_others_may_read_or_change_is_told_of(
 
     async def told(mode: int) -> tuple[str, ...]:
         path.chmod(mode)
-        await rules._look()
+        await rules.look()
         return rules.table.warnings
 
     assert await told(0o640) == ()
@@ -479,11 +479,11 @@ async def test_a_file_that_vanishes_for_a_moment_stays_in_force(
     path = tmp_path / "conf" / "plain_acl.yml"
     text = path.read_text()
     path.unlink()
-    await rules._look()
+    await rules.look()
     assert list(rules.table.faults) == [path]
     rules.check(send("both"))
     path.write_text(text)
-    await rules._look()
+    await rules.look()
     assert rules.table.faults == {}
 
 
@@ -493,12 +493,12 @@ async def test_a_file_that_is_empty_for_a_moment_stays_in_force(
 ) -> None:
     path = tmp_path / "conf" / "plain_acl.yml"
     path.write_text(text)
-    await rules._look()
+    await rules.look()
     [fault] = rules.table.faults.values()
     assert fault == f"{path} is empty; to take all accounts back write `accounts: []`"
     rules.check(send("both"))
     path.write_text("accounts: []\n")
-    await rules._look()
+    await rules.look()
     assert rules.table.faults == {}
     with pytest.raises(AccessRefusedError, match="No acl config for RocketMQ"):
         rules.check(send("both"))
@@ -511,11 +511,11 @@ async def test_a_pipe_in_the_place_of_a_file_does_not_end_the_looks(
     path.unlink()
     os.mkfifo(path)
     async with asyncio.timeout(WAIT_S):
-        await rules._look()
+        await rules.look()
     assert list(rules.table.faults) == [path]
     writer = os.open(path, os.O_RDWR)  # who has written nothing yet
     async with asyncio.timeout(WAIT_S):
-        await rules._look()
+        await rules.look()
     os.close(writer)
     assert list(rules.table.faults) == [path]
     rules.check(send("both"))

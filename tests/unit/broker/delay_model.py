@@ -266,7 +266,7 @@ class Life:
         if self.power:
             assert isinstance(self.disk, VirtualDisk)
             self.disk.lose_power()
-            self.store._let_go()
+            self.store.abandon()
         else:
             self.box.crash(self.store)
         self.open()

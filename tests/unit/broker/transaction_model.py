@@ -181,7 +181,7 @@ class World:
 
     def _lose_power(self, disk: VirtualDisk) -> None:
         disk.lose_power()
-        self.life.store._let_go()
+        self.life.store.abandon()
         self.appends_left, self.fail_next = -1, False
         self.asked.clear()
         self.unsure.clear()

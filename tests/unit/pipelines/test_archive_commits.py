@@ -28,7 +28,7 @@ from cometmq.pipelines.archive.layout import (
     SafeRange,
     State,
 )
-from cometmq.pipelines.locations import Location, contents, exchange
+from cometmq.pipelines.locations import LocalFiles, Location, contents, exchange
 from cometmq.spark.gaps import Gap
 
 HOURS = (Hour("orders", "2026-11-20T16"), Hour("%RETRY%g", "2026-11-20T17"))
@@ -274,9 +274,14 @@ def test_a_loss_of_power_at_the_announcement_of_a_commit_forgets_nothing_staged(
 ) -> None:
     synced = Synced(tmp_path, monkeypatch)
     do(tmp_path, partial(batch, number=1))
+
+    def fails(*_: object) -> None:
+        raise OSError("the power is gone")
+
     with monkeypatch.context() as patched:
-        patched.setattr(Archive, "_carry_out", lambda *_: None)
-        do(tmp_path, compaction)
+        patched.setattr(LocalFiles, "replace", fails)
+        with pytest.raises(OSError, match="the power is gone"):
+            do(tmp_path, compaction)
     assert list((tmp_path / "_staging").rglob("*.parquet"))
     assert synced.lost() == []
 

@@ -268,16 +268,16 @@ async def test_new_files_are_taken_and_damaged_ones_are_not(files: Files, tmp_pa
     async with serving(config_of(pair)) as served:
         assert await subject() == "server"
         pair.certificate.write_text("half a certificate")
-        await served.tls._look()
+        await served.tls.look()
         assert "cannot be used" in served.tls.fault
         assert await subject() == "server"
         # Half of a pair, as while it is being replaced.
         shutil.copy(files.other.certificate, pair.certificate)
-        await served.tls._look()
+        await served.tls.look()
         assert "not that of the certificate" in served.tls.fault
         assert await subject() == "server"
         put(files.other)
-        await served.tls._look()
+        await served.tls.look()
         assert served.tls.fault == ""
         assert await subject() == "other"
         assert served.tls.reload_count == 1
@@ -314,13 +314,13 @@ async def test_what_is_no_file_does_not_end_the_looks(
     else:
         path.symlink_to("/dev/zero")
     async with asyncio.timeout(WAIT_S):
-        await tls._look()
+        await tls.look()
     assert "not a file" in tls.fault
     with pytest.raises(ConfigError, match="not a file"):
         await ServerTls(config, SYSTEM_CLOCK).load()
     path.rmdir() if kind == "directory" else path.unlink()
     shutil.copy(good[place], path)
-    await tls._look()
+    await tls.look()
     assert tls.fault == ""
 
 
@@ -335,12 +335,12 @@ async def test_files_that_could_not_be_used_are_read_until_they_can(
     good = pair.key.read_bytes()
     pair.key.write_bytes(bytes(len(good)))
     seen = pair.key.stat()
-    await tls._look()
+    await tls.look()
     assert tls.fault != ""
     # As when rights are given, or descriptors are there again: time, size and number stay.
     pair.key.write_bytes(good)
     os.utime(pair.key, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    await tls._look()
+    await tls.look()
     assert tls.fault == ""
 
 

@@ -539,7 +539,7 @@ def test_power_losses(tmp_path: Path, seed: int) -> None:
         if rng.random() < 0.3:
             store.close()
         disk.lose_power()
-        store._let_go()
+        store.abandon()
 
 
 def index_paths(disk: VirtualDisk) -> list[Path]:

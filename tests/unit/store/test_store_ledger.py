@@ -266,7 +266,7 @@ def test_messages_of_the_new_life_survive_a_log_that_lost_its_tail(tmp_path: Pat
     store.delete_topic("t")
     end = store.commit_log.end
     disk.lose_power()
-    store._let_go()
+    store.abandon()
     store = box.new(disk)
     store.open()
     assert store.topics() == {}
@@ -275,7 +275,7 @@ def test_messages_of_the_new_life_survive_a_log_that_lost_its_tail(tmp_path: Pat
         assert put(store, b"new", topic="t")[0] == number
     store.flush_all()
     disk.lose_power()
-    store._let_go()
+    store.abandon()
     store = box.new(disk)
     store.open()
     assert bodies(store, "t") == [b"new"] * 3

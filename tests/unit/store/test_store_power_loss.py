@@ -129,7 +129,7 @@ def lives(box: Box, seed: int) -> None:
 
 def drop(store: MessageStore) -> None:
     """Forget a store whose process died: only its lock must be released."""
-    store._let_go()
+    store.abandon()
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -308,4 +308,4 @@ def test_power_losses(tmp_path: Path, seed: int) -> None:
         if rng.random() < 0.3:
             store.close()
         disk.lose_power()
-        store._let_go()
+        store.abandon()

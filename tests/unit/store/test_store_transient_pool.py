@@ -304,7 +304,7 @@ def test_a_crash_takes_what_was_not_committed_and_nothing_else(tmp_path: Path, s
                 store.flush_commit_log()
                 flushed_offset = store.flushed_offset
         disk.lose_power()
-        store._let_go()
+        store.abandon()
         store = box.open(disk)
         assert store.commit_log.end >= flushed_offset
         for record in records(store):

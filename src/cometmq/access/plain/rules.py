@@ -99,7 +99,7 @@ class PlainRules:
             log.warning("no account has admin: true, so nobody can administer this server")
 
     def start(self, tasks: TaskOwner) -> None:
-        tasks.every(WATCH_PERIOD_S, self._look, "access-files")
+        tasks.every(WATCH_PERIOD_S, self.look, "access-files")
 
     async def close(self) -> None:
         if not self._is_closed:
@@ -206,7 +206,8 @@ class PlainRules:
     def default_file(self) -> Path:
         return self._files.default
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Read the account files, and put them in force if they have changed."""
         before = self._table
 
         def changed() -> Table | None:
