@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from cometmq.protocol.json_dialect import (
+from cometmq.protocol.fastjson.dialect import (
     MAX_DIALECT_REQUEST_LENGTH,
     decode_body,
     pretty_pieces,

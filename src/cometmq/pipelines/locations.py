@@ -20,7 +20,7 @@ from functools import total_ordering
 from pathlib import Path, PurePath
 from typing import Final, Self
 
-from cometmq.runtime.durable import (
+from cometmq.runtime.state_files.durable import (
     SHARED_DIRECTORY,
     create_atomically,
     exchange_names,

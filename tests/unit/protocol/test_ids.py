@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unique_ids import parse_unique_id
 
 from cometmq.errors import IllegalArgumentError, ProtocolError
-from cometmq.protocol.ids import (
+from cometmq.protocol.messages.ids import (
     UniqueIdGenerator,
     encode_offset_id,
     pack_host,

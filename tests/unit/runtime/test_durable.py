@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.runtime.durable import create_atomically, make_directories
+from cometmq.runtime.state_files.durable import create_atomically, make_directories
 
 
 def refuse_links(code: int, monkeypatch: pytest.MonkeyPatch) -> None:

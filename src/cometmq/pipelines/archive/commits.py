@@ -41,8 +41,8 @@ from cometmq.pipelines.archive.layout import (
 from cometmq.pipelines.archive.lease import held
 from cometmq.pipelines.archive.schemas import Schema, check_readable, wanted
 from cometmq.pipelines.locations import Location
-from cometmq.runtime.durable import SHARED_DIRECTORY, make_directories
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
+from cometmq.runtime.state_files.durable import SHARED_DIRECTORY, make_directories
 from cometmq.spark.gaps import Gap, noted_gaps
 
 # So many files with gaps are folded into one: every proof reads all of them.

@@ -20,8 +20,8 @@ import structlog
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.locations import Location
-from cometmq.runtime.file_lock import locked
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
+from cometmq.runtime.state_files.file_lock import locked
 
 log = structlog.get_logger(__name__)
 
