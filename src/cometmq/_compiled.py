@@ -27,7 +27,7 @@ SEEN: Final = (
 )  # fmt: skip
 LIBRARY: Final = "cometmq__mypyc"
 HOT: Final = (
-    "access.asked",
+    "access.access_request",
     "access.control",
     "access.freshness",
     "access.plain.accounts",
