@@ -18,6 +18,7 @@ from cometmq.admin.explain.records import (
     WriteExplanation,
 )
 from cometmq.admin.explain.restart import explain_restart
+from cometmq.admin.explain.texts import Said
 from cometmq.admin.explain.write import explain_write
 from cometmq.admin.room import Room
 from cometmq.admin.servers import Servers
@@ -60,7 +61,9 @@ class Explanations(Room):
         if facts.is_unknown:
             raise unknown_group(facts, inquiry.unasked)
         return GroupExplanation(
-            question=f"why is group {group} behind{f' in topic {topic}' if topic else ''}?",
+            question=Said.WHY_GROUP_BEHIND_IN_TOPIC(group=group, topic=topic)
+            if topic
+            else Said.WHY_GROUP_BEHIND(group=group),
             reasons=tuple(judge(facts)),
             unasked=inquiry.unasked,
             at_ms=facts.at_ms,
@@ -94,7 +97,7 @@ class Explanations(Room):
         facts = await follow(inquiry, message_id, topic, group)
         reasons, deliveries = judge_message(facts)
         return MessageExplanation(
-            question=f"why was message {message_id} not delivered?",
+            question=Said.WHY_NOT_DELIVERED(message=message_id),
             reasons=tuple(reasons),
             unasked=inquiry.unasked,
             at_ms=facts.at_ms,
