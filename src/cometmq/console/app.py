@@ -45,6 +45,7 @@ from cometmq.console.pages import (
 )
 from cometmq.console.rendering import HERE, render
 from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.model.keyed_text import text_of
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -104,12 +105,12 @@ def create_app(console: Console) -> ASGIApp:
 async def _cluster_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CometMQError)
     if is_not_there(error):
-        return _error(request, 404, "The cluster does not have this", str(error))
-    return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
+        return _error(request, 404, "The cluster does not have this", text_of(error))
+    return _error(request, 502, "The cluster did not answer as this page needs it", text_of(error))
 
 
 async def _cannot_be(request: Request, error: Exception) -> Response:
-    return _error(request, 400, "The console cannot do this", str(error))
+    return _error(request, 400, "The console cannot do this", text_of(error))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from cometmq.admin.checkup_texts import Checked
 from cometmq.console.rendering import Span, moment, url
 from cometmq.console.troubles import Troubles
 from cometmq.console.watch import BrokerState, GroupLag, LagChange, Watch
@@ -76,8 +77,8 @@ def concerns_of(watch: Watch) -> list[Concern]:
 def label(state: BrokerState) -> str:
     """Return how a check-up names a broker."""
     if state.is_master:
-        return f"broker {state.at.broker_name}"
-    return f"slave {state.at.broker_id} of {state.at.broker_name}"
+        return Checked.BROKER(name=state.at.broker_name)
+    return Checked.SLAVE(id=state.at.broker_id, name=state.at.broker_name)
 
 
 def behind_bytes(watch: Watch, state: BrokerState) -> int | None:
@@ -116,7 +117,7 @@ def _of_name_servers(watch: Watch) -> Iterator[Concern]:
     elif watch.samples and not watch.brokers:
         yield Concern(
             Severity.ERROR,
-            "brokers",
+            Checked.BROKERS(),
             "No broker is registered.",
             "Start one with these name servers in namesrvAddr.",
             "/brokers",

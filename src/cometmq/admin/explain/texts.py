@@ -182,7 +182,9 @@ class Said(TextKey):
         "group {group} does not subscribe to topic {topic}, so its members do not get the message"
     )
     IN_FLIGHT = "the message was handed to group {group} and is not consumed yet"
-    IN_FLIGHT_AT = "the message was handed to group {group} by {member} and is not consumed yet"
+    IN_FLIGHT_AT = (
+        "the message was handed to member {member} of group {group} and is not consumed yet"
+    )
     NOT_PULLED = (
         "group {group} has not got the message yet{before}; why the group is behind: {causes}"
     )

@@ -17,6 +17,7 @@ from cometmq.console.fields import check_unchanged
 from cometmq.console.pages.name_servers import settings_of_name_servers
 from cometmq.console.paging import page_of
 from cometmq.console.recent import Known
+from cometmq.console.refusals import Refused
 from cometmq.console.rendering import Say, render, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
@@ -172,9 +173,7 @@ async def change_setting(request: Request, form: Form) -> Action:
         raise told.error
     setting = next((each for each in told.value if each.key == key), None)
     if setting is None or not setting.is_changeable:
-        raise IllegalArgumentError(
-            f"{key!r:.80} is no setting that takes effect while {address} runs"
-        )
+        raise IllegalArgumentError(Refused.NO_SETTING(key=key, address=address))
     check_unchanged(key, setting.value, form["was"])
     name = (await _place(console, address)).broker_name
 
@@ -274,7 +273,7 @@ async def clean(request: Request, form: Form) -> Action:
         ),
     }
     if kind not in calls:
-        raise IllegalArgumentError(f"{kind!r:.80} is none of {', '.join(calls)}")
+        raise IllegalArgumentError(Refused.NO_CLEANING(kind=kind, kinds=tuple(calls)))
     cleaning = calls[kind]
     name = (await _place(console, address)).broker_name
 
@@ -311,7 +310,7 @@ async def _place(console: Console, address: str) -> BrokerAddress:
         return found.at
     place = next((at for at in await brokers_of(console) if at.address == address), None)
     if place is None:
-        raise RouteNotFoundError(f"no broker is registered with the address {address!r:.80}")
+        raise RouteNotFoundError(Refused.NO_BROKER_AT(address=address))
     return place
 
 

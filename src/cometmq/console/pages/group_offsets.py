@@ -13,11 +13,13 @@ from starlette.requests import Request
 from cometmq.admin.offsets import END, QueueOffsets
 from cometmq.console import group_views as views
 from cometmq.console.pages.group_actions import checked_group, need_group
+from cometmq.console.refusals import Refused
 from cometmq.console.rendering import Say, moment, number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.times import time_ms
 from cometmq.errors import IllegalArgumentError
+from cometmq.model.keyed_text import text_of
 from cometmq.model.names import topic_fault
 from cometmq.model.queue import MessageQueue
 
@@ -59,7 +61,7 @@ async def reset(request: Request, form: Form) -> Action:
     try:
         at_ms = time_ms(form.get("time", ""), now_ms)
     except IllegalArgumentError as error:
-        raise HTTPException(400, str(error)) from error
+        raise HTTPException(400, text_of(error)) from error
     _ = words(request)
     if at_ms == 0:
         first = _(
@@ -140,16 +142,16 @@ async def reset_queue(request: Request, form: Form) -> Action:
     if not broker or not _is_whole(queue_id):
         raise HTTPException(400, "name the queue as broker:number")
     if not _is_whole(text := form.get("offset", "").strip()):
-        raise HTTPException(400, f"the offset is {text[:40]!r}; give a whole number")
+        raise HTTPException(400, Refused.NO_OFFSET(text=text))
     queue, offset = MessageQueue(topic, broker, int(queue_id)), int(text)
     await need_group(console, group)
     queues = await console.admin.offsets.of_topic(topic, group)
     at = next((at for at in queues if at.queue == queue), None)
     if at is None:
-        raise HTTPException(404, f"topic {topic} has no queue {queue_id} at broker {broker}")
+        raise HTTPException(404, Refused.NO_QUEUE_AT(topic=topic, queue=queue_id, broker=broker))
     if not at.min_offset <= offset <= at.max_offset:
         raise HTTPException(
-            400, f"the queue has the offsets {at.min_offset} to {at.max_offset}; {offset} is none"
+            400, Refused.OFFSET_OUTSIDE(low=at.min_offset, high=at.max_offset, offset=offset)
         )
     moves = [Move(at, offset)]
 
@@ -185,7 +187,7 @@ async def clone(request: Request, form: Form) -> Action:
     targets = {at.queue: at.committed_offset for at in theirs}
     moves = [Move(at, to) for at in ours if (to := targets.get(at.queue)) is not None]
     if not moves:
-        raise HTTPException(400, f"group {source} has no offset in topic {topic} to copy")
+        raise HTTPException(400, Refused.NOTHING_TO_COPY(group=source, topic=topic))
 
     async def perform() -> Outcome:
         return _moved(_, topic, await console.admin.offsets.clone(source, group, topic))

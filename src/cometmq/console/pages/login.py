@@ -14,10 +14,11 @@ from starlette.routing import Route
 
 from cometmq.console.cookies import cookies_of
 from cometmq.console.fields import Bound
+from cometmq.console.languages import LANGUAGES
 from cometmq.console.logins import TooManyLoginsError
+from cometmq.console.refusals import Refused
 from cometmq.console.rendering import (
     LANGUAGE_COOKIE,
-    LANGUAGES,
     THEME_COOKIE,
     THEMES,
     language_of,
@@ -25,6 +26,7 @@ from cometmq.console.rendering import (
     translated,
 )
 from cometmq.console.routes import Routes, checked_form, console_of, read_form
+from cometmq.model.keyed_text import text_of
 from cometmq.runtime.address_list import is_own_machine
 from cometmq.runtime.exposition import CONTENT_TYPE
 from cometmq.runtime.loggers import get_logger
@@ -59,8 +61,7 @@ async def metrics(request: Request) -> Response:
     ):
         raise HTTPException(
             403,
-            f"{peer} may not ask for figures without a login: log in, ask from the console's own "
-            "machine, or name the address with --metrics-from",
+            Refused.FIGURES(address=peer),
         )
     return Response(console_of(request).metrics(), headers={"content-type": CONTENT_TYPE})
 
@@ -95,7 +96,7 @@ async def _login(request: Request) -> Response:
         account = await console.logins.check(name, form.get("password", ""), address)
     except TooManyLoginsError as error:
         console.limit_hits.note(error)
-        return _form(request, str(error), name, status=429)
+        return _form(request, text_of(error), name, status=429)
     if account is None:
         # What is no name may be a password that was typed in the wrong place.
         who = name if console.logins.knows(name) else "(an unknown name)"

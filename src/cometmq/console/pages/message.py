@@ -21,10 +21,12 @@ from cometmq.console.bodies import Shown
 from cometmq.console.names import groups_of_topic
 from cometmq.console.pages.messages import Row, link_of
 from cometmq.console.paging import Slice, page_of, whole
+from cometmq.console.refusals import Refused
 from cometmq.console.rendering import Say, moment, render, told, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model import properties as p
+from cometmq.model.keyed_text import text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import CLOSED_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.queue import MessageQueue
@@ -236,22 +238,19 @@ async def _asked(
     topic, messages = place["topic"], console.admin.messages
     if place["broker"]:
         if not topic:
-            raise IllegalArgumentError("a queue has a topic: give its name, too")
+            raise IllegalArgumentError(Refused.QUEUE_WITHOUT_TOPIC())
         queue = MessageQueue(topic, place["broker"], _number("queue", place["queue"]))
         offset = _number("offset", place["offset"])
         at = await console.recent.get(key, _AGE_S, lambda: messages.by_offset(queue, offset))
         return [at] if at is not None else []
     if not place["id"]:
-        raise IllegalArgumentError("give a message's id, or its topic, broker, queue and offset")
+        raise IllegalArgumentError(Refused.NO_MESSAGE_NAMED())
     if topic:
         return await console.recent.get(key, _AGE_S, lambda: messages.find(place["id"], topic))
     # An id holds an address. The console signs what it asks, so it asks nobody but the cluster.
     address = address_of(place["id"])
     if address not in {at.address for at in await brokers_of(console)}:
-        raise IllegalArgumentError(
-            f"the id {place['id']!r:.80} is of the broker {address}, which this cluster does not "
-            "have; give the topic, too"
-        )
+        raise IllegalArgumentError(Refused.OTHER_CLUSTER(message=place["id"], address=address))
     return [await console.recent.get(key, _AGE_S, lambda: messages.by_id(place["id"]))]
 
 
@@ -265,7 +264,7 @@ async def _only(request: Request, form: Form) -> MessageExt:
     try:
         found = await _find(console_of(request), _place(form))
     except IllegalArgumentError as error:
-        raise HTTPException(400, str(error)) from error
+        raise HTTPException(400, text_of(error)) from error
     if len(found) != 1:
         raise HTTPException(404, "there is no such message any more, or there are several")
     return found[0]
@@ -320,7 +319,10 @@ async def _consumers(request: Request, message: MessageExt) -> Consumers:
 
     told = await ask_each(rows.rows, ask)
     unknown = TrackKind.UNKNOWN
-    tracks = [at.value or MessageTrack(g, unknown, str(at.error)) for g, at in told.items()]
+    tracks = [
+        at.value or MessageTrack(g, unknown, "" if at.error is None else text_of(at.error))
+        for g, at in told.items()
+    ]
     return Consumers(rows, tracks, names.error)
 
 
@@ -372,5 +374,5 @@ def _place_of(message: MessageExt) -> dict[str, str]:
 
 def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise IllegalArgumentError(f"the {name} is {text!r:.40}; give a whole number")
+        raise IllegalArgumentError(Refused.NO_MESSAGE_NUMBER(field=name, text=text))
     return int(text)

@@ -32,6 +32,7 @@ from cometmq.console.pages.topics import (
     system_names,
     unknown_topic,
 )
+from cometmq.console.refusals import Refused
 from cometmq.console.rendering import number, render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import RouteNotFoundError, ServersFailedError
@@ -83,7 +84,7 @@ async def change(request: Request, form: Form) -> Action:
     broker = form.get("broker", "").strip() or None
     route = await console.admin.topics.route(name)
     if broker is not None and broker not in _names(route):
-        raise HTTPException(400, f"broker {broker[:80]!r} does not have the topic; choose one")
+        raise HTTPException(400, Refused.NO_TOPIC_AT(broker=broker))
     changes: dict[str, Any] = {
         "read_queues": read,
         "write_queues": write,

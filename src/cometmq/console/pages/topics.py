@@ -17,6 +17,7 @@ from cometmq.console.fields import choice_field, given_by, number_field, pairs_f
 from cometmq.console.names import topic_names
 from cometmq.console.paging import Order, order_of, page_of
 from cometmq.console.recent import Known
+from cometmq.console.refusals import Refused
 from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.errors import CometMQError, RouteNotFoundError
@@ -216,9 +217,7 @@ async def _place(console: Console, where: str) -> dict[str, str]:
         "broker": {at.broker_name for at in masters},
     }
     if name not in known.get(kind, ()):
-        raise HTTPException(
-            400, f"where is {where[:80]!r}, which is no cluster or broker with a master; choose one"
-        )
+        raise HTTPException(400, Refused.NO_PLACE(where=where))
     return {kind: name}
 
 
