@@ -73,8 +73,7 @@ def test_every_page_is_chinese_where_it_can_be(
             return super().get(key, default)
 
     known = Recorder(languages.texts_of("zh"))
-    for module in (languages, rendering):
-        monkeypatch.setattr(module, "texts_of", lambda language: known)
+    monkeypatch.setattr(rendering, "texts_of", lambda language: known)
     visitor = Visitor(shop.served)
     visitor.cookies[rendering.LANGUAGE_COOKIE] = "zh"
     for address in addresses:
