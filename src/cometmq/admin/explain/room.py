@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cometmq.admin.absent import Absent
 from cometmq.admin.explain.disk import explain_disk
 from cometmq.admin.explain.group_causes import judge
 from cometmq.admin.explain.group_facts import collect, unknown_group
@@ -90,9 +91,7 @@ class Explanations(Room):
         if group is not None:
             check_group(group)
         if not message_id or message_id.split() != [message_id]:
-            raise IllegalArgumentError(
-                f"{message_id!r:.80} is no message id: it is empty or has white space"
-            )
+            raise IllegalArgumentError(Absent.MESSAGE_ID(message=message_id))
         inquiry = self._inquiry(deadline_s, on_step)
         facts = await follow(inquiry, message_id, topic, group)
         reasons, deliveries = judge_message(facts)
