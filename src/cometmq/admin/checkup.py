@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from cometmq.admin.checkup_texts import Checked, Found, Repair
+from cometmq.admin.checkup_texts import Checked, Found, Reached, Repair
 from cometmq.admin.reading import settings_of
 from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
@@ -272,7 +272,11 @@ class ClusterCheckup:
         if reach is Reach.CONTAINERS:
             judged = warning
         return [
-            judged(check, Found.REACHED_BY(host=host, reach=reach()), Repair.SET_REACHED_ADDRESS())
+            judged(
+                check,
+                Found.REACHED_BY(host=host, reach=Reached[reach.name]()),
+                Repair.SET_REACHED_ADDRESS(),
+            )
         ]
 
     async def _settings(self, target: str) -> dict[str, str]:

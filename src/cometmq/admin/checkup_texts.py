@@ -6,6 +6,7 @@ Catalogues of the console have the same keys.
 from __future__ import annotations
 
 from cometmq.model.keyed_text import TextKey
+from cometmq.runtime.addresses import Reach
 
 
 class Checked(TextKey):
@@ -60,6 +61,16 @@ class Found(TextKey):
     REFUSED = "are refused: {refusal}"
     USED = "{ratio:.0%} used"
     USED_LIMIT = "below diskMaxUsedSpaceRatio={limit:.0f}"
+
+
+class Reached(TextKey):
+    """Names those who reach an address."""
+
+    ANYBODY = Reach.ANYBODY.value
+    THIS_MACHINE = Reach.THIS_MACHINE.value
+    CONTAINERS = Reach.CONTAINERS.value
+    LINK = Reach.LINK.value
+    NOBODY = Reach.NOBODY.value
 
 
 class Repair(TextKey):

@@ -71,7 +71,7 @@ class KeyedText(str):
         made.key, made.values = key, values
         return made
 
-    def __getnewargs__(self) -> tuple[TextKey, Mapping[str, object]]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[TextKey, Mapping[str, object]]:  # type: ignore[override]  # str's has the text alone
         return self.key, self.values
 
 

@@ -6,10 +6,9 @@ import asyncio
 import ipaddress
 import socket
 from contextlib import suppress
+from enum import Enum
 from functools import lru_cache
 from typing import Final
-
-from cometmq.model.keyed_text import TextKey
 
 _LOOPBACK: Final = "127.0.0.1"
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - a name for it
@@ -105,7 +104,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Reach(TextKey):
+class Reach(Enum):
     """Says who can reach an IP address."""
 
     ANYBODY = "anybody that the network lets through"
