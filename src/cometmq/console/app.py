@@ -106,7 +106,9 @@ async def _cluster_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CometMQError)
     if is_not_there(error):
         return _error(request, 404, "The cluster does not have this", text_of(error))
-    return _error(request, 502, "The cluster did not answer as this page needs it", text_of(error))
+    return _error(
+        request, 502, "The cluster did not give the answer that this page needs", text_of(error)
+    )
 
 
 async def _cannot_be(request: Request, error: Exception) -> Response:
@@ -116,7 +118,7 @@ async def _cannot_be(request: Request, error: Exception) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     note(request.app.state.console.limit_hits, error)
-    titles = {403: "This is not allowed", 404: "This is not there"}
+    titles = {403: "This is not allowed", 404: "This does not exist"}
     # Starlette's own details are the status in words, which says less than the title.
     is_said = error.detail != HTTPStatus(error.status_code).phrase
     title = titles.get(error.status_code, "The console cannot do this")

@@ -132,8 +132,8 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
         yield Concern(
             Severity.ERROR,
             where,
-            "It is registered no more: it has stopped, or cannot reach the name servers.",
-            "Start it, or look at its log. One that was taken out for good is forgotten in an hour.",
+            "It is no longer registered: it has stopped, or cannot reach the name servers.",
+            "Start it, or look at its log. If it was removed for good, this disappears within an hour.",
             page,
             {},
             Loss.SERVICE,
@@ -152,8 +152,8 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
         yield Concern(
             Severity.WARNING,
             where,
-            "It answers, and does not tell how it does: %(error)s",
-            "It may be of another version, or not let the console's account ask.",
+            "It answers, but does not report its state: %(error)s",
+            "It may be of another version, or refuse the console's account.",
             page,
             {"error": state.error},
         )

@@ -254,21 +254,17 @@ async def clean(request: Request, form: Form) -> Action:
     calls = {
         "files": _Cleaning(
             what="delete expired files of broker",
-            effect=_(
-                "Files that have expired are deleted now, at any hour, and their messages, for good."
-            ),
+            effect=_("Expired files and their messages are deleted now, for good."),
             call=brokers.delete_expired_files,
         ),
         "queues": _Cleaning(
             what="clean expired queues of broker",
-            effect=_("Files of queues are deleted whose messages have left the commit log."),
+            effect=_("Files of queues are deleted once their messages have left the commit log."),
             call=brokers.clean_expired_queues,
         ),
         "topics": _Cleaning(
             what="clean unused topics of broker",
-            effect=_(
-                "The queues of topics are deleted that the broker does not have any more, for good."
-            ),
+            effect=_("Queues of topics that the broker no longer has are deleted for good."),
             call=brokers.clean_unused_topics,
         ),
     }

@@ -49,7 +49,7 @@ async def create(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         done = await console.admin.groups.create(name, cluster=cluster, **fields)
-        return Outcome("made at %(servers)s", values={"servers": ", ".join(done)})
+        return Outcome("created at %(servers)s", values={"servers": ", ".join(done)})
 
     return Action(
         what="make group",
@@ -164,12 +164,12 @@ async def complete(request: Request, form: Form) -> Action:
         errors = {at.address: each.error for at, each in done.items() if each.error is not None}
         lines = [f"{at.broker_name} ({address})" for address, at in made.items()]
         if not errors:
-            return Outcome("made at %(count)s brokers", lines, values={"count": len(lines)})
+            return Outcome("created at %(count)s brokers", lines, values={"count": len(lines)})
         error = failure(f"making group {name}", errors, made)
         if not made:
             raise error
         return Outcome(
-            "made at %(count)s brokers; repeat it for the others: %(why)s",
+            "created at %(count)s brokers; repeat it for the others: %(why)s",
             lines,
             failed=True,
             values={"count": len(lines), "why": error},
@@ -209,20 +209,20 @@ async def delete(request: Request, form: Form) -> Action:
     _ = words(request)
     preview = [
         _(
-            "The group goes away on every broker, with its retry topic (%(retries)s messages) and its "
-            "%(dead)s dead letters, for good.",
+            "The group is deleted from every broker for good, with its retry topic (%(retries)s messages) "
+            "and its %(dead)s dead letters.",
             retries=number(retries),
             dead=number(dead),
         ),
-        _("Its offsets go, too: a group of this name begins anew.")
+        _("Its offsets are deleted, too: a new group of this name begins without them.")
         if clean
         else _("Its offsets stay: a group of this name goes on where this one ends."),
     ]
     if members := _online(state):
         preview.append(
             _(
-                "%(count)s members are online. Stop them first: where brokers make groups by "
-                "themselves, they bring the group back.",
+                "%(count)s members are online. Stop them first: where brokers create groups "
+                "automatically, members bring the group back.",
                 count=number(members),
             )
         )
@@ -351,7 +351,7 @@ async def _unknown(request: Request, name: str, state: views.GroupState) -> list
     if state.members.error is not None:
         said.append(
             _(
-                "Further members may be online: not all brokers tell. %(why)s",
+                "More members may be online: not all brokers have answered. %(why)s",
                 why=state.members.error,
             )
         )

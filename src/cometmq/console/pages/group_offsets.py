@@ -120,7 +120,7 @@ async def _by_time(
 
     effects = _effects(_, moves)
     if at_ms == END or at_ms > console.clock.now_ms():
-        effects.append(_("What is sent until you confirm is skipped, too."))
+        effects.append(_("Messages that are sent until you confirm are skipped, too."))
     return Action(
         what=what,
         target=group,
@@ -202,7 +202,9 @@ async def clone(request: Request, form: Form) -> Action:
     state = await views.connections_of(console, group)
     if state.value is not None:
         preview.append(
-            _("Members are online, and commit their own offsets over the copies: stop them first.")
+            _(
+                "Members are online and would replace the copied offsets by their own: stop them first."
+            )
         )
     return Action(
         what="copy offsets to group",
@@ -227,7 +229,7 @@ async def readable(request: Request, form: Form) -> Action:
             for address, each in now.items()
         ]
         return Outcome(
-            "topic %(topic)s is given to it again" if may else "topic %(topic)s is not given to it",
+            "it gets topic %(topic)s again" if may else "it no longer gets topic %(topic)s",
             lines,
             values={"topic": topic},
         )

@@ -296,7 +296,7 @@ async def _redrive_all(
     lines = [f"{address}: {error}" for address, error in errors.items()]
     lines += [
         _(
-            "%(broker)s: %(sent)s sent, %(skipped)s left, whose topic does not take them",
+            "%(broker)s: %(sent)s sent, %(skipped)s left because their topic does not take them",
             broker=each.broker_name,
             sent=each.sent_count,
             skipped=each.skipped_count,
@@ -336,7 +336,7 @@ def _missing(
     if count <= 0:
         return []
     if not errors:
-        return [_("%(count)s of those chosen are not there any more.", count=count)]
+        return [_("%(count)s of the chosen letters no longer exist.", count=count)]
     return [
         _(
             "%(count)s of those chosen were not found, and stay: %(why)s",

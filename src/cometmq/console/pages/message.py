@@ -150,9 +150,7 @@ async def resend(request: Request, form: Form) -> Action:
         back=link_of(message),
         preview=[
             _("The message goes to topic %(topic)s once more, under its id.", topic=message.topic),
-            _(
-                "Every group of the topic gets it again; what consumers did for it they may do twice."
-            ),
+            _("Every group of the topic gets it again, so consumers may process it twice."),
         ],
         details=_place_of(message),
     )
@@ -266,7 +264,7 @@ async def _only(request: Request, form: Form) -> MessageExt:
     except IllegalArgumentError as error:
         raise HTTPException(400, text_of(error)) from error
     if len(found) != 1:
-        raise HTTPException(404, "there is no such message any more, or there are several")
+        raise HTTPException(404, "the message no longer exists, or there are several")
     return found[0]
 
 

@@ -48,14 +48,14 @@ EFFECTS: Final = {
     "enableAllTopicList": "When it is false, nobody may ask for the list of all topics.",
     "enableTopicList": "When it is false, nobody may ask for the topics of a cluster.",
     "logLevel": "It decides what the name servers write to their logs.",
-    "needWaitForService": "When it is true, a name server that has just started tells no routes for "
+    "needWaitForService": "When it is true, a name server that has just started gives no routes for "
     "a while.",
     "orderMessageEnable": "When it is true, clients of ordered topics get the order configuration.",
     "returnOrderTopicConfigToBroker": "When it is true, brokers get the order configuration when "
     "they register.",
     "supportActingMaster": "When it is true, a slave stands in for a master that is away.",
     "waitSecondsForService": "It decides how long a name server that has just started waits before "
-    "it tells routes.",
+    "it answers with routes.",
 }
 
 
