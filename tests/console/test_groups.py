@@ -233,7 +233,7 @@ def test_skipping_says_how_many_messages_the_group_never_gets(
     fields = {"name": "skip-group", "topic": "skip-topic"}
     asked = operator.post("/groups/skip", **fields)
     assert "6 messages are skipped: the group never gets them" in asked.text
-    assert "What is sent until you confirm is skipped, too" in asked.text
+    assert "Messages that are sent until you confirm are skipped, too" in asked.text
     operator.act("/groups/skip", **fields, confirm="skip-group")
     assert offsets(admin, "skip-group", "skip-topic") == [5, 5]
     assert "No message is skipped or repeated" in operator.post("/groups/skip", **fields).text
@@ -441,7 +441,7 @@ def test_a_group_is_made_at_the_other_brokers_when_one_of_them_refuses(
             with monkeypatch.context() as patched:
                 patched.setattr(Groups, "_put", refuse)
                 made = operator.act("/groups/complete", **wanted)
-            assert "created at 1 brokers; repeat it for the others" in made.text
+            assert "made at 1 brokers; repeat it for the others" in made.text
             assert f"failed at 1 of 2 servers: {refusing.address}: its disk is full" in made.text
             assert f"{other.broker_name} ({other.address})" in made.text
             assert (
@@ -449,7 +449,7 @@ def test_a_group_is_made_at_the_other_brokers_when_one_of_them_refuses(
                 == "failed"
             )
             assert set(admin.groups.config("third")) == {having.address, other.address}
-            assert "created at 1 brokers" in operator.act("/groups/complete", **wanted).text
+            assert "made at 1 brokers" in operator.act("/groups/complete", **wanted).text
             assert {c.retry_max_times for c in admin.groups.config("third").values()} == {3}
             assert len(admin.groups.config("third")) == 3
 
@@ -473,7 +473,7 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "These brokers of its clusters do not have it: broker-b" in page.text
             [like] = set(re.findall(r'name="like" value="([^"]+)"', page.html))
             made = operator.act("/groups/complete", name="one-group", like=like)
-            assert "created at 1 brokers" in made.text
+            assert "made at 1 brokers" in made.text
             at = admin.groups.config("one-group")
             assert [config.retry_max_times for config in at.values()] == [3, 3]
             nothing = operator.post("/groups/complete", name="one-group", like=like)

@@ -136,7 +136,7 @@ def test_chosen_letters_that_are_not_found_are_told_and_stay_out(
         "/letters/redrive", group="letters-part", which="chosen", id=[there, gone]
     )
     assert "1 of the dead letters would be sent again" in asked.text
-    assert "1 of those chosen" in asked.text
+    assert "1 of the chosen letters no longer exist" in asked.text
     assert hidden(asked)["id"] == there
 
 

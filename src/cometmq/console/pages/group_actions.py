@@ -49,7 +49,7 @@ async def create(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         done = await console.admin.groups.create(name, cluster=cluster, **fields)
-        return Outcome("created at %(servers)s", values={"servers": ", ".join(done)})
+        return Outcome("made at %(servers)s", values={"servers": ", ".join(done)})
 
     return Action(
         what="make group",
@@ -164,12 +164,12 @@ async def complete(request: Request, form: Form) -> Action:
         errors = {at.address: each.error for at, each in done.items() if each.error is not None}
         lines = [f"{at.broker_name} ({address})" for address, at in made.items()]
         if not errors:
-            return Outcome("created at %(count)s brokers", lines, values={"count": len(lines)})
+            return Outcome("made at %(count)s brokers", lines, values={"count": len(lines)})
         error = failure(f"making group {name}", errors, made)
         if not made:
             raise error
         return Outcome(
-            "created at %(count)s brokers; repeat it for the others: %(why)s",
+            "made at %(count)s brokers; repeat it for the others: %(why)s",
             lines,
             failed=True,
             values={"count": len(lines), "why": error},
