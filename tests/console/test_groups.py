@@ -494,7 +494,7 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "retry_max_times 16 → 5" in changed.text
             asked = operator.post("/groups/delete", name="half-group")
             assert "Not all brokers answer" in asked.text
-            assert "Further members may be online" in asked.text
+            assert "More members may be online" in asked.text
             asked = operator.post("/topic/change", name="half-topic", read_queues="2")
             assert "What broker broker-b has now is not known" in asked.text
             for view in ("members", "offsets", "configuration"):

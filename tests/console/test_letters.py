@@ -227,7 +227,7 @@ def test_letters_that_cannot_be_read_say_what_to_do(
     admin.topics.update("%DLQ%letters-hidden", permission=2)
     page = eventually(
         lambda: reader.get("/letters", group="letters-hidden"),
-        lambda page: "Give it the permission 6" in page.text,
+        lambda page: "Set its permission to 6" in page.text,
     )
     assert page.status == 200
 

@@ -145,7 +145,7 @@ def test_a_broker_that_is_registered_no_more_is_told(tmp_path: Path) -> None:
         visitor = Visitor(served)
         page_with(visitor, "/", "2 of 2")
         own.call("stop_broker", 1)
-        page_with(visitor, "/", "1 of 2", "It is registered no more")
+        page_with(visitor, "/", "1 of 2", "It is no longer registered")
         assert "unregistered" in visitor.get("/brokers").text
         own.call("start_broker", 1)
         page_with(visitor, "/", "2 of 2")

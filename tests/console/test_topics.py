@@ -331,7 +331,7 @@ def test_a_change_that_hides_messages_asks_first(
     assert asked.status == 200
     for part in (
         "no longer read the queues from number 1 on. 6 messages lie there.",
-        "More queues are written than read",
+        "The topic has more queues to write than to read",
         "refuse the messages of all producers",
         "Consumers get no more messages",
     ):
@@ -342,7 +342,7 @@ def test_a_change_that_hides_messages_asks_first(
     (config,) = admin.topics.config("shrinks").values()
     assert (config.read_queue_nums, config.perm) == (1, 0)
     brokers = operator.get("/topic", name="shrinks", tab="brokers").text
-    assert "More queues are written than read at broker-a" in brokers
+    assert "The topic has more queues to write than to read at broker-a" in brokers
 
 
 def test_the_form_to_change_has_the_values_of_all_brokers(
