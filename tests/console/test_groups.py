@@ -496,6 +496,6 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "Not all brokers answer" in asked.text
             assert "More members may be online" in asked.text
             asked = operator.post("/topic/change", name="half-topic", read_queues="2")
-            assert "What broker broker-b has now is not known" in asked.text
+            assert "The value that broker broker-b has now is not known" in asked.text
             for view in ("members", "offsets", "configuration"):
                 assert operator.get("/group", name="half-group", view=view).status == 200
