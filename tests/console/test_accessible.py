@@ -13,7 +13,8 @@ from tests.console.crawl import crawl
 from tests.console.demo_cluster import Demo, demo
 from tests.console.running import Visitor, logged_in
 
-from cometmq.console import languages, rendering
+from cometmq.console import languages
+from cometmq.console.views import rendering
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 _SETTING: Final = re.compile("[a-z]+[A-Z][A-Za-z]*")

@@ -11,8 +11,8 @@ from tests.console import texts
 from tests.console.running import Served, Visitor
 
 from cometmq import AdminClient
-from cometmq.console import guard
-from cometmq.console.rendering import HERE, Span, duration, translated
+from cometmq.console.views.rendering import HERE, Span, duration, translated
+from cometmq.console.web import guard
 
 CATALOGUE = HERE / "locales" / "zh.json"
 _PLACE = re.compile(r"%\((\w+)\)s")

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.admin.checkup_texts import Checked, Found, Reached, Repair
-from cometmq.admin.reading import settings_of
+from cometmq.admin.messages.reading import settings_of
 from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.model.keyed_text import text_of
@@ -30,11 +30,11 @@ from cometmq.protocol.headers import (
 )
 from cometmq.remoting.client import Answer, RemotingClient, split_address
 from cometmq.remoting.credentials import Credentials, is_protected
-from cometmq.remoting.tls import Tls, tls_of
-from cometmq.runtime.addresses import Reach, is_loopback, join_address, look_up, reach_of
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.daemon_threads import DaemonThreads
-from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.sockets.addresses import Reach, is_loopback, join_address, look_up, reach_of
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
+from cometmq.tls.contexts import Tls, tls_of
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ Catalogues of the console have the same keys.
 from __future__ import annotations
 
 from cometmq.model.keyed_text import TextKey
-from cometmq.runtime.addresses import Reach
+from cometmq.runtime.sockets.addresses import Reach
 
 
 class Checked(TextKey):

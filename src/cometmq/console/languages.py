@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from cometmq.console.advice import advised
+from cometmq.console.views.advice import advised
 from cometmq.model.keyed_text import KeyedText, filled, text_of
 
 LANGUAGES: Final = {"en": "English", "zh": "中文"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.console.advice import advised
+from cometmq.console.views.advice import advised
 
 
 @pytest.mark.parametrize(

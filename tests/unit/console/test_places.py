@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.console.languages import said_in
 from cometmq.console.limits import LimitMetError
-from cometmq.console.places import Places
+from cometmq.console.web.places import Places
 
 
 def test_one_account_leaves_half_of_the_places_to_others() -> None:
